@@ -186,6 +186,14 @@ class Estimates:
             self._profiles[options] = profile
         return self._profiles[options]
 
+    def layer_costs(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """The profile that plans are made by: that of layers alone."""
+        return self.profile(options, progress)
+
+    def measures_alone(self, options: CompileOptions) -> bool:
+        """Whether `layer_costs` are those of layers alone."""
+        return True
+
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
         """The configuration with the first memory proportion that was asked for at which all layers cost as much.
 
@@ -214,7 +222,7 @@ class Estimates:
         if self.estimator is Estimator.SUM:
             return PLAIN_SUM
         options = self.options(knobs)
-        store, sizes = self._store(options), sample_batch_sizes(knobs.batch_size)
+        store, sizes = self._store(options, self.measures_alone(options)), sample_batch_sizes(knobs.batch_size)
         if self.traits.runs_plans:
             self._sample_once(options, progress)
             sizes = ()
@@ -240,7 +248,8 @@ class Estimates:
 
     def _sample(self, options: CompileOptions, share: float, progress: Progress | None) -> None:
         profile = self.profile(options, progress)
-        self.add_examples(options, sample(self.graph, self.target, self.device(options), profile, share, progress))
+        wholes = sample(self.graph, self.target, self.device(options), profile, share, progress)
+        self._add_examples(options, wholes, profile, alone=True)
 
     def devices(self, knobs: Knobs) -> Cluster:
         """All devices, each with the cores of a device."""
@@ -313,7 +322,7 @@ class Estimates:
         known = self._range_costs.get(key)
         if known is not None and known[0] == correction:
             return known[1:]
-        profile = corrected(self.profile(self.options(knobs), progress), self.graph, correction)
+        profile = corrected(self.layer_costs(self.options(knobs), progress), self.graph, correction)
         if knobs.training:
             profile = with_optimizer_state(profile, knobs.weight_update, self.precision)
         in_flight = (1,) if knobs.training else None
@@ -392,12 +401,15 @@ class Estimates:
     def add_examples(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
         """Store ranges that were compiled whole, or ran, as examples to which later corrections are fitted."""
         if self.estimator is not Estimator.SUM:
-            examples = range_examples(
-                self.graph, self.profile(options), self.cluster, measured, far_memory=self.traits.runs_plans
-            )
-            store = self._store(options)
-            store.add(options, examples)
-            self._corrections.pop((store.subject, ()), None)
+            self._add_examples(options, measured, self.layer_costs(options), self.measures_alone(options))
+
+    def _add_examples(
+        self, options: CompileOptions, measured: Iterable[WholeRange], profile: ModelProfile, alone: bool
+    ) -> None:
+        far_memory = alone and self.traits.runs_plans
+        store = self._store(options, alone)
+        store.add(options, range_examples(self.graph, profile, self.cluster, measured, far_memory))
+        self._corrections.pop((store.subject, ()), None)
 
     def _pipeline_cluster(self, knobs: Knobs, start: int) -> Cluster:
         """The cluster of one pipeline."""
@@ -411,8 +423,9 @@ class Estimates:
         devices = (replace(device, memory_bytes=device.memory_bytes * share) for device in cluster.devices)
         return replace(cluster, devices=tuple(devices))
 
-    def _store(self, options: CompileOptions) -> RangeStore:
-        return RangeStore(self.cache, subject_of(self.graph, self.target, self.device(options), options))
+    def _store(self, options: CompileOptions, alone: bool = True) -> RangeStore:
+        """The examples of layers that were measured `alone`, or in their model."""
+        return RangeStore(self.cache, subject_of(self.graph, self.target, self.device(options), options, alone=alone))
 
     def _proportion(self, correction: Correction) -> float:
         """The share of a device's memory that the predicted bytes of a stage may fill."""

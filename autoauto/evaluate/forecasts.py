@@ -214,7 +214,7 @@ class Forecasts:
 def _whole_model(estimates: Estimates, knobs: Knobs) -> WholeModel:
     """What all layers need in training, whatever the stages."""
     _, table = estimates.ranges(knobs, estimates.correction(knobs))
-    layers, devices = estimates.profile(estimates.options(knobs)).layers, estimates.devices(knobs)
+    layers, devices = estimates.layer_costs(estimates.options(knobs)).layers, estimates.devices(knobs)
     held = table.memory.by_category(0, table.n_layers, 0)
     largest = max(device.memory_bytes for device in devices.devices)
     bytes_in_out = layers[0].input_bytes, layers[-1].output_bytes

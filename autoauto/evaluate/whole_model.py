@@ -21,14 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.estimate.regression import PRIOR
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated, cost_table
 from autoauto.evaluate.estimates import Estimates
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.profile.in_model import cycles_in_model, profile_in_model
 from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import Progress, check_batch_size, interpolate
-from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.correction import Correction, Estimator, RangeFeature
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile, RuntimeOptions
 from autoauto.records.hardware import Cluster
@@ -72,6 +74,10 @@ class WholeModelEstimates(Estimates):
 
     # By options of a whole model: its cost as that of one layer.
     _wholes: dict[CompileOptions, LayerProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # By options of a whole model: the cycles of its layers in it; None where the runtime does not say them.
+    _in_model: dict[CompileOptions, tuple[int, ...] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     # Of replicas of one device that ran: the period relative to the estimate.
     _slow_downs: dict[_Working, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -132,6 +138,41 @@ class WholeModelEstimates(Estimates):
             return table
         whole = self._one_stage(replace(knobs, n_ipu=1), self._whole(self.options(knobs))).stages[0]
         return calibrated(table, [replace(whole, layers=LayerRange(0, table.n_layers))])
+
+    def layer_costs(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `Estimates`; those of layers in their model where memory does not matter and the runtime knows them."""
+        cycles = self._cycles_in_model(options)
+        if cycles is None:
+            return Estimates.layer_costs(self, options, progress)
+        device, whole = self.device(options), self._whole(options)
+        return profile_in_model(self.graph, self.target, device, options, whole, cycles)
+
+    def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
+        """See `Estimates`; layers timed in their model say nothing of the entry overhead, so it has its prior there."""
+        fitted = Estimates.correction(self, knobs, progress)
+        if self.measures_alone(self.options(knobs)):
+            return fitted
+        return replace(fitted, features={**fitted.features, RangeFeature.ENTRY: PRIOR[RangeFeature.ENTRY]})
+
+    def measures_alone(self, options: CompileOptions) -> bool:
+        """See `Estimates`."""
+        return self._cycles_in_model(options) is None
+
+    def _cycles_in_model(self, options: CompileOptions) -> list[int] | None:
+        """By layer; between the batch sizes at which the whole model is measured linear, beyond them those there."""
+        if not self.begins_whole or not self._whole_leaves_memory(options):
+            return None
+        ends = []
+        for size in (sizes := self._measured_sizes(options)):
+            key = _normal(replace(options, batch_size=size))
+            if key not in self._in_model:
+                cycles = cycles_in_model(self.graph, self.target, self.device(key), key, self.cache)
+                self._in_model[key] = cycles
+            if (known := self._in_model[key]) is None:
+                return None
+            ends.append(known)
+        share = min((options.batch_size - sizes[0]) / max(sizes[-1] - sizes[0], 1), 1.0)
+        return [round(low + share * (high - low)) for low, high in zip(ends[0], ends[-1], strict=True)]
 
     def shared_cycles(self, knobs: Knobs, starts: Sequence[int]) -> int:
         """See `Estimates`; the bytes of inputs and outputs need no profile."""
@@ -223,14 +264,13 @@ class WholeModelEstimates(Estimates):
         Raises:
             BadInput: the model cannot run at this batch size.
         """
-        size, smallest = options.batch_size, options.runtime_options.streams  # a sample for every stream
-        fewest = replace(options, batch_size=smallest)
+        size, clock_hz = options.batch_size, self.device(options).clock_hz
         check_batch_size(self.graph, size)
-        if size == smallest or (size == LARGE_BATCH and _normal(fewest) not in self._wholes):
+        smallest, *larger = self._measured_sizes(options)
+        if not larger:
             return self._measured_whole(options)
-        low, clock_hz = self._measured_whole(fewest), self.device(options).clock_hz
-        large = self._large_batch(low, smallest, clock_hz)
-        high = self._measured_whole(replace(options, batch_size=large))
+        large = larger[0]
+        low, high = (self._measured_whole(replace(options, batch_size=n)) for n in (smallest, large))
 
         def on_line(n_samples: int) -> LayerProfile:
             return interpolate(low, high, Fraction(n_samples - smallest, large - smallest))
@@ -243,6 +283,14 @@ class WholeModelEstimates(Estimates):
             whole = replace(whole, forward_cycles=cycles)
         input_bytes, output_bytes = self._ends(size)
         return replace(whole, input_bytes=input_bytes, output_bytes=output_bytes)
+
+    def _measured_sizes(self, options: CompileOptions) -> tuple[int, ...]:
+        """The batch sizes at which the whole model is measured for one: itself, or the smallest and a large one."""
+        size, smallest = options.batch_size, options.runtime_options.streams  # a sample for every stream
+        fewest = replace(options, batch_size=smallest)
+        if size == smallest or (size == LARGE_BATCH and _normal(fewest) not in self._wholes):
+            return (size,)
+        return smallest, self._large_batch(self._measured_whole(fewest), smallest, self.device(options).clock_hz)
 
     def _large_batch(self, low: LayerProfile, smallest: int, clock_hz: float) -> int:
         """A batch size to measure beside `smallest`, a multiple of it, whose cost is `low`."""

@@ -5,6 +5,7 @@ Nodes are cut out of a plain model at one batch size, `BatchedModel`; the file o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
 from math import prod
@@ -173,6 +174,10 @@ class BatchedModel:
         self._model = model
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._nodes: list[onnx.NodeProto] = list(model.graph.node)
+        named = Counter(node.name for node in self._nodes)
+        for node in self._nodes:  # a runtime says by its name what a node took, see `layer_seconds`
+            if named[node.name] > 1 or not node.name:
+                node.name = next(filter(None, node.output))
         self._writers = {name: index for index, node in enumerate(self._nodes) for name in node.output}
         self.inputs = tuple(entry.name for entry in model.graph.input)
         self.outputs = tuple(entry.name for entry in model.graph.output)

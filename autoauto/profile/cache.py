@@ -213,10 +213,16 @@ _RANGES = Table(
 )
 
 
-def subject_of(graph: LayerGraph, target: Target, device: Device, options: CompileOptions) -> str:
-    """A digest of everything that examples of one fit have in common: all but batch size and memory proportion."""
+def subject_of(
+    graph: LayerGraph, target: Target, device: Device, options: CompileOptions, *, alone: bool = True
+) -> str:
+    """A digest of everything that examples of one fit have in common: all but batch size and memory proportion.
+
+    So is whether their layers were measured `alone`, or in their model.
+    """
     any_size = replace(options, batch_size=1, memory_proportion=1.0)
-    content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, target.depends_on(device, any_size))
+    where = target.depends_on(device, any_size)
+    content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where, *([] if alone else ["in model"]))
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 

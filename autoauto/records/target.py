@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, ModelProfile, WeightUpdate
+from autoauto.records.costs.profile import CompiledRange, CompileOptions, ModelProfile, NodeTime, WeightUpdate
 from autoauto.records.hardware import Device, Period
 from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -132,6 +132,19 @@ class UpdatesWeights(Protocol):
         self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
     ) -> tuple[int, ...]:
         """Cycles by layer in which a device updates its weights; of tied weights the first reader counts."""
+
+
+@runtime_checkable
+class TimesNodes(Protocol):
+    """A target with `TargetTraits.whole_first` that can say how long every part of a whole model took."""
+
+    def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
+        """The nodes of the whole model in the order in which they run; none where the runtime cannot say.
+
+        Raises:
+            BadInput: the runtime cannot run the model.
+            OutOfMemory: the machine has not enough memory for it.
+        """
 
 
 @runtime_checkable

@@ -10,7 +10,8 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.costs.correction import WholeRange
+from autoauto.records.costs.profile import CompiledRange, CompileOptions, NodeTime, ProgramStep
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.knobs.constraint import Constraint
@@ -166,3 +167,65 @@ def test_without_replicas_pipelines_are_profiled_and_measured(flow: Flow, target
     drive(guided(space, {}, predictor(*asked), 0.01), observe)
     assert max(tried, key=lambda knobs: tried[knobs]).n_ipu == 4
     assert {size for layers, size, _ in target.asked if layers == LayerRange(0, 1)} == {4}
+
+
+class TimesItsNodes(WholeFirst):
+    """Of one sample layer i takes i + 1 parts; in a larger batch all layers take the same."""
+
+    def __init__(self, known: bool = True) -> None:
+        super().__init__()
+        self.known = known
+        self.timed: list[int] = []
+
+    def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
+        self.timed.append(options.batch_size)
+        names = [layer.name if self.known else "new" for layer in graph.layers]
+        return tuple(NodeTime((name,), i + 1.0 if options.batch_size == 1 else 4.5) for i, name in enumerate(names))
+
+
+def with_target(flow: Flow, target: WholeFirst) -> Flow:
+    return Flow(flow.graph, flow.cluster, target, cache=flow.cache)
+
+
+def test_layers_are_timed_in_their_model_where_the_runtime_says_what_they_take(flow: Flow) -> None:
+    """1 + 2 + ... + 8 parts are cut at 21, and so are the 10,000 cycles of the whole."""
+    target = TimesItsNodes()
+    plan = with_target(flow, target).predict(Knobs(2, 1.0, 1))
+    assert [stage.layers for stage in plan.stages] == [LayerRange(0, 6), LayerRange(6, 8)]
+    assert [stage.forward_cycles for stage in plan.stages] == pytest.approx([10_000 * 21 / 36, 10_000 * 15 / 36], abs=1)
+    assert {layers for layers, _, _ in target.asked} == {LayerRange(0, N_LAYERS)}
+    assert with_target(flow, TimesItsNodes()).predict(Knobs(2, 1.0, 1)) == plan
+    assert target.timed == [1]
+
+
+@pytest.mark.parametrize(("batch_size", "first_parts"), [(1, 1.0), (4, 2.5), (8, 4.5), (12, 4.5)])
+def test_times_in_a_model_are_linear_between_two_batch_sizes_and_stay_beyond(
+    flow: Flow, batch_size: int, first_parts: float
+) -> None:
+    cluster = replace(flow.cluster, devices=(replace(DEVICE, memory_bytes=1000 * MIB),) * 4)
+    own = replace(with_target(flow, TimesItsNodes()), cluster=cluster)
+    own.expect(Knobs(1, 1.0, 1))  # so that 8 is not the first
+    cycles = own.table(Knobs(2, 1.0, batch_size)).compute_cycles(0, 1)
+    assert cycles == pytest.approx((2000 + 1000 * N_LAYERS * batch_size) * first_parts / 36, abs=1)
+
+
+@pytest.mark.parametrize(("known", "batch_size"), [(False, 1), (True, 8)])
+def test_layers_are_measured_alone_where_memory_matters_or_the_runtime_says_too_little(
+    flow: Flow, known: bool, batch_size: int
+) -> None:
+    """8 samples take 64 MiB of 100."""
+    target = TimesItsNodes(known)
+    with_target(flow, target).predict(Knobs(2, 1.0, batch_size))
+    assert LayerRange(0, 1) in [layers for layers, _, _ in target.asked]
+    assert target.timed == ([] if known else [1])
+
+
+def test_ranges_measured_beside_layers_alone_teach_nothing_about_layers_in_their_model(flow: Flow) -> None:
+    alone, own = with_target(flow, WholeFirst()), with_target(flow, TimesItsNodes())
+    options = own.options(Knobs(2, 1.0, 1))
+    wholes = [WholeRange(LayerRange(i, i + 4), 90_000, 0, {}) for i in range(4)]
+    alone.add_examples(options, wholes)
+    assert alone.correction(Knobs(2, 1.0, 1)).n_examples == 4
+    assert own.correction(Knobs(2, 1.0, 1)).n_examples == 0
+    own.add_examples(options, wholes)
+    assert own.correction(Knobs(2, 1.0, 1)).n_examples == 4

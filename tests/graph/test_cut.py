@@ -330,3 +330,14 @@ def test_another_process_cuts_the_same(make: Any, save: Any) -> None:
     whole = LayerRange(0, len(graph))
     expected = source.cut(graph, whole, 2)  # what it keeps for the next cut does not travel
     assert pickle.loads(pickle.dumps(source)).cut(graph, whole, 2) == expected
+
+
+def test_every_node_of_a_sub_model_has_a_name_of_its_own(make: Any, save: Any) -> None:
+    """Nodes without a name, and two with one name, have that of what they write, as their layers have."""
+    model = make("Tanh x > a; Neg a > b; Abs b > c; Exp c > y", {"x": ["n", 4]}, "y")
+    for node, name in zip(model.graph.node, ("mine", "twice", "twice", ""), strict=True):
+        node.name = name
+    path = save(model)
+    source, graph = onnx_source(path), load_graph(path)
+    part = onnx.load_model_from_string(source.cut(graph, LayerRange(0, 4), 1).content)
+    assert [node.name for node in part.graph.node] == [layer.name for layer in graph.layers] == ["mine", "b", "c", "y"]

@@ -105,7 +105,7 @@ def _match(
     if file_node is not None:
         outputs = [tensors[name] for name in file_node.outputs if name in tensors and tensors[name].producer >= 0]
         return _Match(outputs[0].producer, outputs[0]) if outputs else None
-    for name in _bases(node.name):
+    for name in bases(node.name):
         writes = by_name[name].outputs if name in by_name else (name,)
         for output in writes:
             if output in tensors and tensors[output].producer >= 0:
@@ -121,10 +121,10 @@ def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode 
     return file_node if not file_node.name and file_node.op == node.op else None
 
 
-def _bases(name: str) -> Iterator[str]:
-    """What the name of a node of the file or of its output may be, without what the optimiser appended.
+def bases(name: str) -> Iterator[str]:
+    """What the name of a node of the file or of its output may be, without what an optimiser appended.
 
-    >>> list(_bases("r1_nchwc")), list(_bases("a/b.MatMul/MatMulAddFusion"))
+    >>> list(bases("r1_nchwc")), list(bases("a/b.MatMul/MatMulAddFusion"))
     (['r1'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
     """
     name = _APPENDED.sub("", name)

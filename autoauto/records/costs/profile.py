@@ -311,6 +311,18 @@ class CompiledRange:
         return memory
 
 
+class NodeTime(NamedTuple):
+    """A node of the graph that a runtime makes of a model, timed by the runtime itself while it ran the whole model.
+
+    Attributes:
+        names: of the node, and of the nodes of the file that it computes, as far as the runtime says.
+        seconds: of a run.
+    """
+
+    names: tuple[str, ...]
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
     """One layer compiled alone, and the tensors that are alive around it in its model.

@@ -59,12 +59,13 @@ def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
     return abs(lead.mean) > lead.error or abs(lead.mean) + lead.error <= noise * max(map(max, pairs))
 
 
-def break_tie(first: Repeated, second: Repeated) -> TieBreak:
+def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
     """Compare two configurations turn by turn, so that a disturbance of a whole turn affects both alike.
 
-    They tie when the 95 % confidence interval of their mean difference contains 0 [student]; then the simpler one wins.
-    When that interval is wider than `MAX_ERROR_SHARE` it would contain 0 in any case, and the better mean wins. The
-    first wins with fewer than two turns in which both were measured; one that was never measured loses.
+    They tie when the 95 % confidence interval of their mean difference contains 0 [student], and that difference is no
+    more than the `noise`, a share of a score: then the simpler one wins. When it is more, or the interval is wider than
+    `MAX_ERROR_SHARE`, so that it would contain 0 in any case, the better mean wins. The first wins with fewer than two
+    turns in which both were measured; one that was never measured loses.
     """
     pairs = _pairs(first, second)
     if first.score is None and second.score is not None:
@@ -73,9 +74,10 @@ def break_tie(first: Repeated, second: Repeated) -> TieBreak:
         return TieBreak(second=False)
     lead = interval([a - b for a, b in pairs])
     assert lead.error is not None
+    largest = max(map(max, pairs))
     if abs(lead.mean) > lead.error:
         return TieBreak(lead.mean < 0)
-    if lead.error > MAX_ERROR_SHARE * max(map(max, pairs)):
+    if lead.error > MAX_ERROR_SHARE * largest or abs(lead.mean) > noise * largest:
         return TieBreak(lead.mean < 0, Verdict.UNSURE)
     return TieBreak(second.knobs.simplicity < first.knobs.simplicity, Verdict.TIE)
 
@@ -159,8 +161,8 @@ def verify(
                 knobs = rows[index].knobs
                 trial = (known or {}).get(knobs) or _measure(executor, knobs, interrupts)
                 rows[index] = _with_turn(rows[index], trial, objective)
-            _store(study, _verification(rows, n_repeats, n_candidates, answer))
-    return _verification(rows, n_repeats, n_candidates, answer)
+            _store(study, _verification(rows, n_repeats, n_candidates, answer, noise))
+    return _verification(rows, n_repeats, n_candidates, answer, noise)
 
 
 def verifications(study: Study) -> list[Verification]:
@@ -180,11 +182,11 @@ def _resumes(stored: Verification, empty: Sequence[Repeated], n_repeats: int) ->
 
 
 def _verification(
-    rows: Sequence[Repeated], n_repeats: int, n_candidates: int, answer: AutoPipelineAnswer | None
+    rows: Sequence[Repeated], n_repeats: int, n_candidates: int, answer: AutoPipelineAnswer | None, noise: float
 ) -> Verification:
     winner_index, verdict = 0, Verdict.CLEAR
     for index in range(1, min(n_candidates, len(rows))):
-        tie_break = break_tie(rows[winner_index], rows[index])
+        tie_break = break_tie(rows[winner_index], rows[index], noise)
         if tie_break.second or rows[index].name == RUNNER_UP:
             verdict = tie_break.verdict
         if tie_break.second:

@@ -14,12 +14,13 @@ from autoauto.records.costs.profile import (
     DeviceSession,
     HostPrecision,
     HostRuntime,
+    NodeTime,
     ProgramStep,
     RuntimeOptions,
     SessionOptions,
 )
 from autoauto.records.hardware import Cluster, Device, Period
-from autoauto.records.layers import LayerGraph, LayerRange, Port, Source
+from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
@@ -128,7 +129,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
         """Batch size, session and kind of device: limits and proportions of memory matter when a plan runs only."""
-        session = self._devices.session(self._devices.number(device), options)
+        session = self._session(device, options)
         others = [] if self._devices == ALIKE else [device.name]
         others += [repr(session.options)] if session.options != RuntimeOptions() else []
         return options.batch_size, str(session.n_threads), str(session.runtime), str(session.precision), *others
@@ -147,17 +148,12 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             OutOfMemory: the machine, or its GPU, has not enough memory for the layers.
             WorkerLost: the layers crash the process that runs them.
         """
-        self._check(options)
-        n_parts = gcd(options.runtime_options.streams, options.batch_size)  # of a layer; a plan has as many as streams
-        sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
-        number = self._devices.number(device)
-        session = self._devices.session(number, options)
-        inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
-        given = self.samples.batch(inputs) if self.samples else {}
-        measurement = self._open_meter(number, session).measure(sub_model, layers, given)
+        sub_model, meter, given = self._meter_of(graph, layers, device, options)
+        measurement = meter.measure(sub_model, layers, given)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
-        counts_ports = len(names) == 1 and not session.gpu  # what a session holds of a GPU includes them
+        # What a session holds of a GPU includes them.
+        counts_ports = len(names) == 1 and not self._session(device, options).gpu
         alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if counts_ports else 0
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         step = ProgramStep(
@@ -165,6 +161,33 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         )
         parameter_bytes = max(measurement.parameter_bytes, _weight_bytes(graph, layers, options))
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
+
+    def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
+        """As in `TimesNodes`; the CUDA provider computes after the calls that a session times, so it says nothing.
+
+        Raises:
+            MissingExtra, BadInput, OutOfMemory, WorkerLost: as in `compile`.
+        """
+        if self._session(device, options).gpu:
+            return ()
+        layers = LayerRange(0, len(graph))
+        sub_model, meter, given = self._meter_of(graph, layers, device, options)
+        return meter.node_times(sub_model, layers, given)
+
+    def _meter_of(
+        self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
+    ) -> tuple[SubModel, Meter, Mapping[str, Array]]:
+        """A sub-model, what measures it on a device, and those of its inputs that are given."""
+        self._check(options)
+        n_parts = gcd(options.runtime_options.streams, options.batch_size)  # of a layer; a plan has as many as streams
+        sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
+        inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
+        given = self.samples.batch(inputs) if self.samples else {}
+        return sub_model, self._open_meter(self._devices.number(device), self._session(device, options)), given
+
+    def _session(self, device: Device, options: CompileOptions) -> SessionOptions:
+        """How a device computes."""
+        return self._devices.session(self._devices.number(device), options)
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.

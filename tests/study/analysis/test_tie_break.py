@@ -20,6 +20,8 @@ def row(knobs: Knobs, *scores: float | None) -> Repeated:
         (row(LARGE, 9.0, 9.1, 8.9), row(SIMPLE, 10.0, 10.1, 9.9), TieBreak(second=True)),
         (row(LARGE, 10.0, 10.1, 9.9), row(SIMPLE, 10.05, 10.0, 9.92), TieBreak(True, Verdict.TIE)),
         (row(SIMPLE, 10.0, 10.1, 9.9), row(LARGE, 10.05, 10.0, 9.92), TieBreak(False, Verdict.TIE)),
+        (row(LARGE, 10.3, 10.1, 9.9), row(SIMPLE, 9.7, 10.1, 9.9), TieBreak(False, Verdict.UNSURE)),
+        (row(SIMPLE, 9.7, 10.1, 9.9), row(LARGE, 10.3, 10.1, 9.9), TieBreak(True, Verdict.UNSURE)),
         (row(LARGE, 10.0), row(SIMPLE, 11.0), TieBreak(second=False)),
         (row(LARGE, None, None), row(SIMPLE, 1.0, 1.0), TieBreak(second=True)),
         (row(LARGE, 10.0, None, 10.0), row(SIMPLE, 10.0, 99.0, 10.0), TieBreak(True, Verdict.TIE)),
@@ -28,7 +30,7 @@ def row(knobs: Knobs, *scores: float | None) -> Repeated:
     ],
 )
 def test_the_better_or_the_simpler_of_a_tie_wins(first: Repeated, second: Repeated, expected: TieBreak) -> None:
-    assert break_tie(first, second) == expected
+    assert break_tie(first, second, 0.01) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_turns_are_enough_when_two_differ_clearly_or_by_less_than_the_noise(seco
 def test_a_drift_of_the_machine_hides_no_difference() -> None:
     """Every turn is slower than the one before, by more than the two differ."""
     first, second = row(LARGE, 30.0, 20.0, 10.0), row(SIMPLE, 29.0, 19.1, 9.0)
-    assert break_tie(first, second) == TieBreak(second=False)
+    assert break_tie(first, second, 0.01) == TieBreak(second=False)
 
 
 def test_fewer_devices_come_before_fewer_replicas_and_smaller_batches() -> None:

@@ -16,12 +16,12 @@ from functools import partial
 
 import numpy as np
 
-from autoauto.records.costs.profile import PARAMETER, TEMPORARY, SessionOptions
+from autoauto.records.costs.profile import PARAMETER, TEMPORARY, NodeTime, SessionOptions
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
-from autoauto.targets.host.runtimes.registry import InForce, ModelMemory, runtime_named
+from autoauto.targets.host.runtimes.registry import InForce, LoadSettings, runtime_named
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 RUNTIME = "runtime"
@@ -42,7 +42,7 @@ class Session:
         content, inputs, outputs: the sub-model.
         options: how it computes.
         arena: see above.
-        limit_bytes: as in `ModelMemory`.
+        limit_bytes, times_nodes: as in `LoadSettings`.
         given: inputs by name that examples have, where they are not to be made up.
 
     Attributes:
@@ -61,12 +61,14 @@ class Session:
         arena: bool = False,
         limit_bytes: int | None = None,
         given: Mapping[str, Array] = NONE_GIVEN,
+        times_nodes: bool = False,
     ) -> None:
         self._runtime, self._given = runtime_named(options.runtime), given
         self._content, self._options = content, options
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         before = self._runtime.held_bytes()
-        self._model = self._runtime.load(content.path, inputs, outputs, options, ModelMemory(arena, limit_bytes))
+        wanted = LoadSettings(arena, limit_bytes, times_nodes)
+        self._model = self._runtime.load(content.path, inputs, outputs, options, wanted)
         if (got := self._model.in_force()) != (asked := self._runtime.expected(options)):
             raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
         self._at_rest_bytes = self._runtime.held_bytes()
@@ -91,6 +93,10 @@ class Session:
     def moved_ns(self) -> int:
         """Time so far in which runs moved inputs and outputs to where the sub-model computes, and back."""
         return self._model.moved_ns()
+
+    def node_times(self) -> tuple[NodeTime, ...]:
+        """What every node took in the runs so far, as `LoadedModel` says it."""
+        return self._model.node_times()
 
     @property
     def limits_process(self) -> bool:

@@ -16,7 +16,7 @@ from time import perf_counter_ns, sleep
 from typing import NamedTuple
 
 from autoauto.processes.channel import Channel
-from autoauto.records.costs.profile import SessionOptions
+from autoauto.records.costs.profile import NodeTime, SessionOptions
 from autoauto.records.layers import Port, SubModel
 from autoauto.records.units import Array
 from autoauto.targets.host.machine import SpeedProbe
@@ -76,12 +76,14 @@ class SubModelPorts(NamedTuple):
         inputs, outputs: of the sub-model.
         one_session: whether one session is enough, as for many layers, among which chance evens out.
         given: of the inputs, those that are not made up but lie in another shared file.
+        times_nodes: whether the answer is the times of its nodes by the runtime itself, and nothing else.
     """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     one_session: bool = False
     given: tuple[Port, ...] = ()
+    times_nodes: bool = False
 
 
 class Measurement(NamedTuple):
@@ -152,12 +154,30 @@ def serve(
         try:
             with runtime.exclusively(options):
                 inputs = arrays_in(given, ports.given) if ports.given else NONE_GIVEN
-                measurement = _measurement(file, ports, inputs, options, empty, probe)
+                if ports.times_nodes:
+                    answer: object = _node_times(file, ports, inputs, options, empty, probe)
+                else:
+                    answer = _measurement(file, ports, inputs, options, empty, probe)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
             reason = f"{type(error).__name__}: {error}"
             connection.send(FailedMeasurement(reason, runtime.is_memory_error(error)))
         else:
-            connection.send(measurement)
+            connection.send(answer)
+
+
+def _node_times(
+    file: SubModelFile,
+    ports: SubModelPorts,
+    given: Mapping[str, Array],
+    options: SessionOptions,
+    empty: EmptySession,
+    probe: SpeedProbe,
+) -> tuple[NodeTime, ...]:
+    """As stages compute: inputs are in the caches where a layer before has left them, weights only if all fit."""
+    empty.tidy()
+    session = Session(file, ports.inputs, ports.outputs, options, arena=True, given=given, times_nodes=True)
+    time_runs(session.example_run(), probe, session.cpu_time_ns)
+    return session.node_times()
 
 
 def _measurement(

@@ -26,7 +26,7 @@ from autoauto.records.units import Array
 from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
 from autoauto.targets.host.gpu.gpus import gpus, used_bytes
 from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words
-from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime
+from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
 _OUT_OF_MEMORY = re.compile(
@@ -82,7 +82,7 @@ class CudaRuntime(Runtime):
         return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
         """See `Runtime`. It always keeps the memory of a run for the next.
 
@@ -98,7 +98,7 @@ class CudaRuntime(Runtime):
         driver = self._driver_of(options.gpu)
         with redirect_stdout(StringIO()):  # it prints which libraries it does not find
             onnxruntime.preload_dlls()  # CUDA and cuDNN from their packages
-        providers = [(_PROVIDER, _provider_options(options, memory.limit_bytes))]
+        providers = [(_PROVIDER, _provider_options(options, wanted.limit_bytes))]
         session = onnxruntime.InferenceSession(path, _settings(options), providers=providers)
         return CudaModel(session, inputs, outputs, driver, _KIND)
 

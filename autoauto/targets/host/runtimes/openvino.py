@@ -13,12 +13,12 @@ from typing import Any
 
 import openvino
 
-from autoauto.records.costs.profile import HostPrecision, SessionOptions
+from autoauto.records.costs.profile import HostPrecision, NodeTime, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import shared_array
-from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime
+from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
@@ -26,6 +26,8 @@ STACK_BYTES = 1 << 20
 _HINTS = {HostPrecision.FP32: openvino.Type.f32, HostPrecision.BF16: openvino.Type.bf16}
 _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
 """Kinds of nodes in the runtime's graph that compute in bf16 where that is in force."""
+_ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_executed"
+"""What a node of the graph that runs says: nodes of the file, with commas; its mean time, in microseconds."""
 
 
 class OpenVino(Runtime):
@@ -51,7 +53,7 @@ class OpenVino(Runtime):
         return InForce(_DEVICE, hint, options.n_threads, _streams(options.options.streams))
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
         """See `Runtime`. It always keeps the memory of a run for the next."""
         _make_stacks_small()
@@ -61,6 +63,7 @@ class OpenVino(Runtime):
             "INFERENCE_NUM_THREADS": options.n_threads,
             "NUM_STREAMS": options.options.streams,
             "ENABLE_CPU_PINNING": False,  # the process is pinned
+            "PERF_COUNT": wanted.times_nodes,
         }
         return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs)
 
@@ -94,6 +97,17 @@ class _OpenVinoModel(LoadedModel):
 
     def cpu_time_ns(self) -> int:
         return clock_gettime_ns(self._clock)
+
+    def node_times(self) -> tuple[NodeTime, ...]:
+        infos = [
+            (node.friendly_name, {key: str(value.astype(str)) for key, value in node.get_rt_info().items()})
+            for node in self._compiled.get_runtime_model().get_ordered_ops()
+        ]
+        return tuple(
+            NodeTime((name, *info.get(_ORIGINAL_NAMES, "").split(",")), int(info[_TIME]) / 1e6)
+            for name, info in infos
+            if info.get(_TIME, _NOT_RUN) != _NOT_RUN
+        )
 
     def in_force(self) -> InForce:
         formats = {

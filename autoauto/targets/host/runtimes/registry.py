@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from autoauto.records.costs.profile import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.profile import HostPrecision, HostRuntime, NodeTime, SessionOptions
 from autoauto.records.errors import missing_extra
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
@@ -37,16 +37,18 @@ class InForce(NamedTuple):
     options: str
 
 
-class ModelMemory(NamedTuple):
-    """What a loaded model may keep and take.
+class LoadSettings(NamedTuple):
+    """What a loaded model may keep and take, and what it records.
 
     Attributes:
         keeps_freed: whether freed memory may stay for the next run, which saves fresh pages.
         limit_bytes: of weights, tensors and workspaces together; not used where the process has a limit.
+        times_nodes: whether every run takes the times of its nodes, where the runtime can.
     """
 
     keeps_freed: bool = False
     limit_bytes: int | None = None
+    times_nodes: bool = False
 
 
 class LoadedModel(Protocol):
@@ -77,6 +79,13 @@ class LoadedModel(Protocol):
         """Time so far in which runs moved inputs and outputs to where the model computes, and back."""
         return 0
 
+    def node_times(self) -> tuple[NodeTime, ...]:
+        """What every node took in the runs so far, in their order; none where the runtime cannot say.
+
+        It is asked once, of a model that was loaded for it (`LoadSettings.times_nodes`).
+        """
+        return ()
+
     def in_force(self) -> InForce:
         """Read back what the runtime does.
 
@@ -105,7 +114,7 @@ class Runtime(Protocol):
         """What must be in force."""
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
         """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
 
@@ -113,7 +122,7 @@ class Runtime(Protocol):
             path: of the file.
             inputs, outputs: of the sub-model.
             options: how it computes.
-            memory: what it may keep and take.
+            wanted: what it may keep and take, and what it records.
 
         Raises:
             Exception: of the runtime, which does not run the sub-model.

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from autoauto.graph.cut import onnx_source
+from autoauto.graph.load import load_graph
 from autoauto.processes.channel import Channel
+from autoauto.profile.in_model import layer_seconds
 from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
 from autoauto.records.knobs.table import OF_RUNTIMES
@@ -297,6 +301,26 @@ def test_the_meter_measures_a_product_and_one_process_serves_all_requests(
     meter.measure(idle_model(), LayerRange(0, 1))
     assert isinstance(meter._machine, LocalMachine)
     assert len(meter._machine.workers.pids) == 1
+
+
+@pytest.mark.slow
+def test_nodes_are_timed_under_names_that_the_file_knows(options: SessionOptions, meter: Meter) -> None:
+    """The nodes of this file have no names, and every runtime joins most of them."""
+    path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx"
+    graph, batch_size = load_graph(str(path)), 4
+    layers = LayerRange(0, len(graph))
+    nodes = meter.node_times(onnx_source(str(path)).cut(graph, layers, batch_size), layers)
+    if options.runtime is HostRuntime.CUDA:
+        assert nodes == ()
+        return
+    seconds = layer_seconds(graph, nodes)
+    assert seconds is not None
+    assert sum(seconds) == pytest.approx(sum(node.seconds for node in nodes))
+    is_product = [layer.op == "Conv" for layer in graph.layers]
+    assert min(layer_s for layer_s, product in zip(seconds, is_product, strict=True) if product) > 0
+    assert sum(layer_s for layer_s, product in zip(seconds, is_product, strict=True) if product) > sum(seconds) / 2
+    first, second = (seconds[index] for index in [i for i, product in enumerate(is_product) if product][:2])
+    assert first > second  # 87 million products of a sample, and 3 million
 
 
 def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pytest.MonkeyPatch) -> None:

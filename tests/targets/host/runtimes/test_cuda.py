@@ -17,7 +17,7 @@ from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.driver import CudaDriver
 from autoauto.targets.host.measure import session as session_module
 from autoauto.targets.host.measure.session import Session, check_memory, idle_model, load_in_budget
-from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory
+from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
@@ -61,9 +61,9 @@ class CudaOnProcessor(CudaRuntime):
         return InForce("CPUExecutionProvider", "fp32", 1, "ORT_ENABLE_ALL")
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        weight_bytes, limit_bytes = Path(path).stat().st_size, memory.limit_bytes
+        weight_bytes, limit_bytes = Path(path).stat().st_size, wanted.limit_bytes
         if limit_bytes is not None and weight_bytes > limit_bytes:  # as an arena says it (onnxruntime#23121)
             raise RuntimeError(f"Available memory of {limit_bytes} is smaller than requested bytes of {weight_bytes}")
         self._driver.allocate(weight_bytes)
@@ -246,7 +246,7 @@ def test_a_node_that_the_provider_does_not_run_fails_instead_of_moving_to_the_pr
 def test_an_onnxruntime_without_cuda_is_refused() -> None:
     idle = idle_model()
     with pytest.raises(BadInput, match="the installed onnxruntime has no provider for CUDA"):
-        CudaRuntime().load(SubModelFile(idle.content).path, idle.inputs, idle.outputs, OPTIONS, ModelMemory())
+        CudaRuntime().load(SubModelFile(idle.content).path, idle.inputs, idle.outputs, OPTIONS, LoadSettings())
 
 
 def test_a_process_has_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
