@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,16 +29,13 @@ from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.errors import Infeasible
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.trials.study_summary import Interval, interval
 from autoauto.records.units import Precision
 from autoauto.study.defaults import on_cluster
-from autoauto.study.methods.registry import method_of, predictor
-from autoauto.study.run import run_search
-from autoauto.study.store.study import open_study
+from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import host_cluster
 from autoauto.targets.host.run import run as host_run
 from autoauto.targets.host.runtimes.registry import installed
@@ -145,7 +141,7 @@ def entrants(flow: Flow, session: tuple[HostRuntime, HostPrecision], batch_size:
 def searched(
     flow: Flow, batch_sizes: Sequence[int], runtimes: Sequence[HostRuntime], precision: HostPrecision
 ) -> Entrant:
-    """The configuration that a search returns: pipelines, replicas or both, at any of the batch sizes, in a format."""
+    """What a search returns, verified: pipelines, replicas or both, at any of the batch sizes, in a format."""
     counts = tuple(n for n in (1, 2, 4, 8) if n <= len(flow.cluster))
     able = tuple(runtime for runtime in runtimes if precision in runtime.precisions)
     space = SearchSpace(
@@ -157,14 +153,10 @@ def searched(
         runtime=able,
         precision=(precision,),
     )
-    space = on_cluster(space, flow)
-    with tempfile.TemporaryDirectory() as folder:
-        study = open_study(f"sqlite:///{folder}/study.db", "benchmark", Objective.THROUGHPUT, flow.fingerprint())
-        asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
-        guided = method_of(Method.GUIDED, predictor(*asked), Objective.THROUGHPUT, flow.traits.noise)
-        best = run_search(space, flow.evaluate, study, Objective.THROUGHPUT, None, guided, flow.traits.noise).best
+    best = search_flow(flow, on_cluster(space, flow)).best
     assert best is not None
-    return Entrant(SEARCH, flow, best.knobs, flow.predict(best.knobs))
+    assert isinstance(best.estimate, Plan)
+    return Entrant(SEARCH, flow, best.knobs, best.estimate)
 
 
 def run_in_turns(entrants: Sequence[Entrant], n_rounds: int) -> list[MeasuredEntrant]:

@@ -3,11 +3,14 @@
 A layer takes a real device as long to measure as the whole model does, and a model has dozens of kinds of layers. So
 the model is measured whole, once or twice for each kind of session, and that prices all ways to use the machine:
 
-    use                          time of a micro-batch                         layers measured
+    use                          time of a micro-batch                         layers timed
     one device, batch size b     T(b), linear between two sizes                none
     n replicas of it             T(b) each                                     none
     a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
     a device of c cores          T(b) / c at best, until it is measured        none
+
+Layers are timed in the model, by the runtime itself, in one more run of it. Each alone they are where the runtime does
+not time them, or where memory matters: that is known of single layers only where they are measured alone.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ _HINTS = {HostPrecision.FP32: openvino.Type.f32, HostPrecision.BF16: openvino.Ty
 _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
 """Kinds of nodes in the runtime's graph that compute in bf16 where that is in force."""
 _ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_executed"
-"""What a node of the graph that runs says: nodes of the file, with commas; its mean time, in microseconds."""
+"""What a node of the graph that runs says: nodes of the file, with commas; its mean time, in microseconds
+[openvino-counters]."""
 
 
 class OpenVino(Runtime):
