@@ -11,7 +11,8 @@ A runtime rewrites a model before it runs it, so one node may compute several la
 
 A layer without a node of its own is computed by that of the next layer that reads what it writes. The time of a node
 goes to the first product among its layers, since that takes nearly all of it, and so wherever a cut lies between them.
-The time of a node of which the file has nothing, a relayout, goes to the layer of the node before it.
+The time of a node of which the file has nothing, a relayout, goes to the layer of the node before it. Layers of one
+kind whose nodes compute the same all have the median of their times: what disturbs a run disturbs some of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.importers.onnxruntime_join import bases
@@ -136,14 +138,20 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
     if unknown_s > MAX_UNKNOWN * sum(node.seconds for node in nodes) or not any(computed):
         return None
     members = _with_absorbed(graph, computed)
-    seconds = [0.0] * len(graph)
+    seconds: dict[int, float] = defaultdict(float)
+    alike: dict[object, list[int]] = defaultdict(list)
     position = next(min(layers) for layers in computed if layers)
     for node, own, layers in zip(nodes, computed, members, strict=True):
         if own:
             products = (layer for layer in sorted(layers) if _PRODUCT.search(graph.layers[layer].op))
             position = next(products, max(own))
+            kinds = sorted(graph.layers[layer].kind for layer in layers)
+            alike[graph.layers[position].kind, *kinds].append(position)
         seconds[position] += node.seconds
-    return seconds
+    for same in alike.values():
+        middle = median(seconds[layer] for layer in same)
+        seconds.update((layer, middle) for layer in same)
+    return [seconds[layer] for layer in range(len(graph))]
 
 
 def _layers_by_name(graph: LayerGraph) -> dict[str, int]:

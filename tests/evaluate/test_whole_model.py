@@ -184,7 +184,9 @@ class TimesItsNodes(WholeFirst):
 
 
 def with_target(flow: Flow, target: WholeFirst) -> Flow:
-    return Flow(flow.graph, flow.cluster, target, cache=flow.cache)
+    """The same for layers of different kinds."""
+    layers = tuple(replace(layer, kind=layer.name) for layer in flow.graph.layers)
+    return Flow(replace(flow.graph, layers=layers), flow.cluster, target, cache=flow.cache)
 
 
 def test_layers_are_timed_in_their_model_where_the_runtime_says_what_they_take(flow: Flow) -> None:

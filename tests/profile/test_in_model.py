@@ -19,11 +19,17 @@ from tests.evaluate.linear import DEVICE, LinearTarget
 OPTIONS = CompileOptions(2, 1.0, Precision.FP16)
 
 
-def line(*operators: str) -> LayerGraph:
-    """Layers a, b, c ... in a row; layer i reads tensor i, and writes tensor i + 1, which is called A, B, C ..."""
+def line(*operators: str, alike: bool = False) -> LayerGraph:
+    """Layers a, b, c ... in a row; layer i reads tensor i, and writes tensor i + 1, which is called A, B, C ...
+
+    Those of one operator are `alike`, of one kind, or every layer has a kind of its own.
+    """
     tensors = [Tensor("input", (4,), 0, "float", -1, 0)]
     tensors += [Tensor(chr(65 + i), (4,), 0, "float", i, i + 1) for i in range(len(operators))]
-    layers = [Layer(chr(97 + i), op, (), (i,), (i + 1,), (), (i,), op, None) for i, op in enumerate(operators)]
+    layers = [
+        Layer(chr(97 + i), op, (), (i,), (i + 1,), (), (i,), op if alike else chr(97 + i), None)
+        for i, op in enumerate(operators)
+    ]
     return LayerGraph("line", tuple(layers), tuple(tensors), None, "content of " + " ".join(operators))
 
 
@@ -48,12 +54,18 @@ def test_a_relayout_costs_the_layer_before_it() -> None:
     assert layer_seconds(line("Conv", "Conv"), nodes) == pytest.approx([4.3, 4.0])
 
 
-def test_a_node_that_ran_for_several_is_absorbed_by_the_nearest_reader() -> None:
+def test_a_layer_without_a_node_is_part_of_that_of_the_nearest_reader() -> None:
     """Layer a, a product without a node, is read by b and d: it is part of the node of b, the nearest."""
     graph = line("MatMul", "Relu", "Relu", "Add")
     layers = (*graph.layers[:3], replace(graph.layers[3], inputs=(1, 3)))
     nodes = [NodeTime(("b",), 1.0), NodeTime(("c",), 2.0), NodeTime(("d",), 3.0)]
     assert layer_seconds(replace(graph, layers=layers), nodes) == [1.0, 0.0, 2.0, 3.0]
+
+
+def test_layers_of_one_kind_whose_nodes_compute_the_same_have_their_median() -> None:
+    """The third Conv is disturbed; the fourth has a Relu in its node, so that it is of no kind with the others."""
+    nodes = [NodeTime((name,), seconds) for name, seconds in (("a", 1.0), ("b", 1.1), ("c", 5.0), ("e", 2.0))]
+    assert layer_seconds(line("Conv", "Conv", "Conv", "Conv", "Relu", alike=True), nodes) == [1.1, 1.1, 1.1, 2.0, 0.0]
 
 
 @pytest.mark.parametrize("nodes", [[], [NodeTime(("x",), 1.0)], [NodeTime(("a",), 2.0), NodeTime(("x",), 1.0)]])

@@ -33,7 +33,7 @@ MAX_UNNAMED = 0.5
 MAX_FOREIGN = 0.1
 """Share of the time that products may have which the file has not."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"})
-_APPENDED = re.compile(r"(_nchwc|_token_\d+)$")
+_ADDED = re.compile(r"^fused |(_nchwc|_token_\d+)$")
 
 
 class FileNode(NamedTuple):
@@ -122,12 +122,12 @@ def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode 
 
 
 def bases(name: str) -> Iterator[str]:
-    """What the name of a node of the file or of its output may be, without what an optimiser appended.
+    """What the name of a node of the file or of its output may be, without what an optimiser added.
 
-    >>> list(bases("r1_nchwc")), list(bases("a/b.MatMul/MatMulAddFusion"))
-    (['r1'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
+    >>> list(bases("r1_nchwc")), list(bases("fused fc")), list(bases("a/b.MatMul/MatMulAddFusion"))
+    (['r1'], ['fc'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
     """
-    name = _APPENDED.sub("", name)
+    name = _ADDED.sub("", name)
     while name:
         yield name
         name = name.rpartition("/")[0]
