@@ -139,15 +139,17 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
         return None
     members = _with_absorbed(graph, computed)
     seconds: dict[int, float] = defaultdict(float)
-    alike: dict[object, list[int]] = defaultdict(list)
+    kinds: dict[int, list[str]] = defaultdict(list)  # of the layers that are computed where this one is
     position = next(min(layers) for layers in computed if layers)
     for node, own, layers in zip(nodes, computed, members, strict=True):
         if own:
             products = (layer for layer in sorted(layers) if _PRODUCT.search(graph.layers[layer].op))
             position = next(products, max(own))
-            kinds = sorted(graph.layers[layer].kind for layer in layers)
-            alike[graph.layers[position].kind, *kinds].append(position)
+            kinds[position] += [graph.layers[layer].kind for layer in layers]
         seconds[position] += node.seconds
+    alike: dict[object, list[int]] = defaultdict(list)
+    for layer, computed_there in kinds.items():
+        alike[graph.layers[layer].kind, *sorted(computed_there)].append(layer)
     for same in alike.values():
         middle = median(seconds[layer] for layer in same)
         seconds.update((layer, middle) for layer in same)

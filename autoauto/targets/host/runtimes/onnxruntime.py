@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import thread_time_ns
-from typing import Any
+from typing import Any, BinaryIO
 
 from autoauto.records.costs.profile import GraphOptimization, HostPrecision, NodeTime, SessionOptions
 from autoauto.records.layers import Port
@@ -66,12 +66,15 @@ class OnnxRuntime(Runtime):
             _make_arena()
             settings.add_session_config_entry("session.use_env_allocators", "1")
             tidy.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        folder = None
-        if wanted.times_nodes:
-            folder = TemporaryDirectory(prefix="autoauto-")
-            settings.enable_profiling, settings.profile_file_prefix = True, f"{folder.name}/nodes"
-        session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
-        return _OnnxRuntimeModel(session, inputs, outputs, tidy, folder)
+        if not wanted.times_nodes:
+            session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
+            return _OnnxRuntimeModel(session, inputs, outputs, tidy)
+        settings.enable_profiling = True
+        with TemporaryDirectory(prefix="autoauto-") as folder:
+            settings.profile_file_prefix = f"{folder}/nodes"
+            session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
+            (record,) = (file.open("rb") for file in Path(folder).iterdir())
+        return _OnnxRuntimeModel(session, inputs, outputs, tidy, record)  # the file has no name any more
 
 
 class _OnnxRuntimeModel(LoadedModel):
@@ -81,9 +84,9 @@ class _OnnxRuntimeModel(LoadedModel):
         inputs: Sequence[Port],
         outputs: Sequence[Port],
         tidy: Any,
-        folder: TemporaryDirectory[str] | None,
+        record: BinaryIO | None = None,
     ) -> None:
-        self._session, self._tidy, self._folder = session, tidy, folder
+        self._session, self._tidy, self._record = session, tidy, record
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
@@ -99,7 +102,11 @@ class _OnnxRuntimeModel(LoadedModel):
         return thread_time_ns()
 
     def node_times(self) -> tuple[NodeTime, ...]:
-        return recorded_times(Path(self._session.end_profiling()).read_bytes())
+        if self._record is None:
+            return ()
+        self._session.end_profiling()
+        with self._record:
+            return recorded_times(self._record.read())
 
     def in_force(self) -> InForce:
         provider, *_ = self._session.get_providers()
