@@ -36,15 +36,21 @@ def _class(graph: LayerGraph, layer: Layer) -> str:
 
 
 def range_examples(
-    graph: LayerGraph, profile: ModelProfile, cluster: Cluster, wholes: Iterable[WholeRange], far_memory: bool = False
+    graph: LayerGraph,
+    profile: ModelProfile,
+    cluster: Cluster,
+    wholes: Iterable[WholeRange],
+    far_memory: bool = False,
+    alone: bool = True,
 ) -> list[RangeExample]:
-    """An example for every range that was compiled whole: its cost, and the costs of its layers alone by `profile`.
+    """An example for every range that was compiled whole: its cost, and the costs of its layers by `profile`.
 
-    The profile has the compile options of the ranges. With `far_memory` tensors lie in a memory far from the core, as
-    on the host; the cycles that move them are then the features `MOVED` and `ENTRY` of `RangeFeature`.
+    The profile has the compile options of the ranges, and layers that were measured `alone`, or in their model. With
+    `far_memory` tensors lie in a memory far from the core, as on the host; the cycles that move them are then the
+    features `MOVED`, of layers alone, and `ENTRY` of `RangeFeature`.
     """
     classes, table = layer_classes(graph), cost_table(profile, cluster.first(1), 1.0)
-    return [_example(graph, classes, profile, table, whole, far_memory) for whole in wholes]
+    return [_example(graph, classes, profile, table, whole, far_memory, alone) for whole in wholes]
 
 
 def weight_read_cycles(graph: LayerGraph, layer: Layer, options: CompileOptions) -> int:
@@ -66,11 +72,12 @@ def _example(
     table: CostTable,
     whole: WholeRange,
     far_memory: bool,
+    measured_alone: bool,
 ) -> RangeExample:
     options = profile.options
     assert options is not None
     alone = list(zip(classes[slice(*whole.layers)], profile.layers[slice(*whole.layers)], strict=True))
-    moved = [moved_cycles(layer) if far_memory else 0 for _, layer in alone]
+    moved = [moved_cycles(layer) if far_memory and measured_alone else 0 for _, layer in alone]
     first_layer, has_entry = profile.layers[whole.layers.start], far_memory and whole.layers.start > 0
     features = {
         RangeFeature.WEIGHTS: sum(

@@ -406,9 +406,8 @@ class Estimates:
     def _add_examples(
         self, options: CompileOptions, measured: Iterable[WholeRange], profile: ModelProfile, alone: bool
     ) -> None:
-        far_memory = alone and self.traits.runs_plans
-        store = self._store(options, alone)
-        store.add(options, range_examples(self.graph, profile, self.cluster, measured, far_memory))
+        store, far_memory = self._store(options, alone), self.traits.runs_plans
+        store.add(options, range_examples(self.graph, profile, self.cluster, measured, far_memory, alone))
         self._corrections.pop((store.subject, ()), None)
 
     def _pipeline_cluster(self, knobs: Knobs, start: int) -> Cluster:

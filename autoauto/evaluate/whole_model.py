@@ -9,8 +9,8 @@ the model is measured whole, once or twice for each kind of session, and that pr
     a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
     a device of c cores          T(b) / c at best, until it is measured        none
 
-Layers are timed in the model, by the runtime itself, in one more run of it. Each alone they are where the runtime does
-not time them, or where memory matters: that is known of single layers only where they are measured alone.
+Layers are timed in the model, by the runtime itself, in one more session at each of the two sizes. Each alone they are
+where the runtime does not time them, or where memory matters: that of a layer is known only where it is alone.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class WholeModelEstimates(Estimates):
 
     # By options of a whole model: its cost as that of one layer.
     _wholes: dict[CompileOptions, LayerProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # By options of a whole model: the cycles of its layers in it; None where the runtime does not say them.
-    _in_model: dict[CompileOptions, tuple[int, ...] | None] = field(
+    # By options: the cycles of layers in their model; None where they are measured alone.
+    _in_model: dict[CompileOptions, tuple[float, ...] | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     # Of replicas of one device that ran: the period relative to the estimate.
@@ -147,35 +147,39 @@ class WholeModelEstimates(Estimates):
         cycles = self._cycles_in_model(options)
         if cycles is None:
             return Estimates.layer_costs(self, options, progress)
-        device, whole = self.device(options), self._whole(options)
-        return profile_in_model(self.graph, self.target, device, options, whole, cycles)
+        return profile_in_model(self.graph, self.target, self.device(options), options, self._whole(options), cycles)
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """See `Estimates`; layers timed in their model say nothing of the entry overhead, so it has its prior there."""
+        """See `Estimates`; beside layers timed in their model the entry overhead has its prior, until it is fitted."""
         fitted = Estimates.correction(self, knobs, progress)
         if self.measures_alone(self.options(knobs)):
             return fitted
-        return replace(fitted, features={**fitted.features, RangeFeature.ENTRY: PRIOR[RangeFeature.ENTRY]})
+        return replace(fitted, features={RangeFeature.ENTRY: PRIOR[RangeFeature.ENTRY], **fitted.features})
 
     def measures_alone(self, options: CompileOptions) -> bool:
         """See `Estimates`."""
         return self._cycles_in_model(options) is None
 
-    def _cycles_in_model(self, options: CompileOptions) -> list[int] | None:
-        """By layer; between the batch sizes at which the whole model is measured linear, beyond them those there."""
-        if not self.begins_whole or not self._whole_leaves_memory(options):
+    def _cycles_in_model(self, options: CompileOptions) -> tuple[float, ...] | None:
+        """Of every layer, (n,), of which only the ratios count; None where layers are measured alone."""
+        if not self.begins_whole:
             return None
+        if options not in self._in_model:
+            leaves_memory = self._whole_leaves_memory(options)
+            self._in_model[options] = self._interpolated_in_model(options) if leaves_memory else None
+        return self._in_model[options]
+
+    def _interpolated_in_model(self, options: CompileOptions) -> tuple[float, ...] | None:
+        """Linear between the batch sizes at which the whole model is measured, beyond them those there."""
         ends = []
         for size in (sizes := self._measured_sizes(options)):
-            key = _normal(replace(options, batch_size=size))
-            if key not in self._in_model:
-                cycles = cycles_in_model(self.graph, self.target, self.device(key), key, self.cache)
-                self._in_model[key] = cycles
-            if (known := self._in_model[key]) is None:
+            at_size = _normal(replace(options, batch_size=size))
+            cycles = cycles_in_model(self.graph, self.target, self.device(at_size), at_size, self.cache)
+            if cycles is None:
                 return None
-            ends.append(known)
+            ends.append(cycles)
         share = min((options.batch_size - sizes[0]) / max(sizes[-1] - sizes[0], 1), 1.0)
-        return [round(low + share * (high - low)) for low, high in zip(ends[0], ends[-1], strict=True)]
+        return tuple(low + share * (high - low) for low, high in zip(ends[0], ends[-1], strict=True))
 
     def shared_cycles(self, knobs: Knobs, starts: Sequence[int]) -> int:
         """See `Estimates`; the bytes of inputs and outputs need no profile."""

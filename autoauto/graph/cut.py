@@ -174,11 +174,11 @@ class BatchedModel:
         self._model = model
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._nodes: list[onnx.NodeProto] = list(model.graph.node)
-        named = Counter(node.name for node in self._nodes)
-        for node in self._nodes:  # a runtime says by its name what a node took, see `layer_seconds`
-            if named[node.name] > 1 or not node.name:
-                node.name = next(filter(None, node.output))
         self._writers = {name: index for index, node in enumerate(self._nodes) for name in node.output}
+        named = Counter([*(node.name for node in self._nodes), *self._writers, ""])
+        for node in self._nodes:  # a runtime says by its name what a node took, see `layer_seconds`
+            if named[node.name] > 1:
+                node.name = next(filter(None, node.output))
         self.inputs = tuple(entry.name for entry in model.graph.input)
         self.outputs = tuple(entry.name for entry in model.graph.output)
 

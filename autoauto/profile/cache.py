@@ -218,7 +218,7 @@ def subject_of(
 ) -> str:
     """A digest of everything that examples of one fit have in common: all but batch size and memory proportion.
 
-    So is whether their layers were measured `alone`, or in their model.
+    They also have in common whether their layers were measured `alone`, or in their model.
     """
     any_size = replace(options, batch_size=1, memory_proportion=1.0)
     where = target.depends_on(device, any_size)

@@ -1,7 +1,7 @@
 """Layers profiled in their model, by what a runtime says that each node of it took: `cycles_in_model`.
 
-That is one run of the model instead of one of every kind of layer, and layers take what they take in a stage: their
-inputs are where the layer before has left them, and nobody changes their layout. Memory is known of the whole only, so
+That is one session instead of one for every kind of layer, and layers take what they take in a stage: their inputs are
+where the layer before has left them, and nobody changes their layout. Memory is known of the whole only, so
 `profile_in_model` is for where a device has plenty.
 
 A runtime rewrites a model before it runs it, so one node may compute several layers, and some nodes compute none:
@@ -38,6 +38,8 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target, TimesNodes
 
+IN_MODEL_SCHEMA = 1
+"""Of what is cached; raised when times of layers come about in another way than before."""
 MAX_UNKNOWN = 0.25
 """Share of the time that nodes may have of which the file has nothing."""
 _PRODUCT = re.compile("Conv|MatMul|Gemm|Einsum|LSTM|GRU|RNN")
@@ -54,19 +56,37 @@ def cycles_in_model(
     """
     if not isinstance(target, TimesNodes):
         return None
-    subject = (PROFILE_SCHEMA, "in model", graph.content, target.version, target.depends_on(device, options))
-    digests = [hashlib.sha256(repr((subject, index)).encode()).hexdigest() for index in range(len(graph))]
-    known = cache.read(digests)
-    if len(known) < len(digests):
+    where = target.depends_on(device, options)
+    subject = (PROFILE_SCHEMA, IN_MODEL_SCHEMA, graph.content, target.version, where)
+    unknown, *digests = (
+        hashlib.sha256(repr((subject, part)).encode()).hexdigest() for part in ("", *range(len(graph)))
+    )
+    known = cache.read([unknown, *digests])
+    if unknown not in known and len(known) < len(digests):
         seconds = layer_seconds(graph, target.node_times(graph, device, options))
-        if seconds is None:
-            return None
-        known = {
-            digest: LayerProfile(round(layer_s * device.clock_hz), 0, {}, {}, 0, 0, 0, 0, 0)
-            for digest, layer_s in zip(digests, seconds, strict=True)
-        }
+        known = {unknown: _taking(0)}
+        if seconds is not None:
+            known = {
+                digest: _taking(round(layer_s * device.clock_hz))
+                for digest, layer_s in zip(digests, seconds, strict=True)
+            }
         cache.write(known)
-    return tuple(known[digest].forward_cycles for digest in digests)
+    return None if unknown in known else tuple(known[digest].forward_cycles for digest in digests)
+
+
+def _taking(n_cycles: int) -> LayerProfile:
+    """A cached entry of which nothing but the cycles is known."""
+    return LayerProfile(
+        forward_cycles=n_cycles,
+        backward_cycles=0,
+        shared={},
+        exclusive={},
+        temporary_bytes=0,
+        carried_bytes=0,
+        input_bytes=0,
+        output_bytes=0,
+        activation_bytes=0,
+    )
 
 
 def profile_in_model(
@@ -75,31 +95,32 @@ def profile_in_model(
     device: Device,
     options: CompileOptions,
     whole: LayerProfile,
-    cycles: Sequence[int],
+    cycles: Sequence[float],
 ) -> ModelProfile:
-    """The profile of layers that take `cycles` in their model.
+    """The profile of layers by what they take in their model.
 
     Args:
         graph, target, device, options: as in `profile_model`.
-        whole: the model as one layer. Of what it always holds each layer has a share by the weights that it reads
-            first; of its peak a layer has a share by the tensors that are alive around it, the one with most all.
-        cycles: by layer.
+        whole: the model as one layer. Layers take as long together. Of what it always holds each has a share by the
+            weights that it reads first; of its peak by the tensors that are alive around it, the layer with most all.
+        cycles: by layer, (n,), at any scale.
     """
     alive = carried(graph, options.batch_size, options.precision)
     around_bytes = (alive.input_bytes + alive.output_bytes - alive.carried_bytes).tolist()
     peak_share = whole.temporary_bytes / max(*around_bytes, 1)
     weight_bytes = _first_read_bytes(graph, options)
+    cycles_share = whole.forward_cycles / sum(cycles)
     layers = tuple(
         replace(
             whole,
-            forward_cycles=n_cycles,
-            exclusive={name: n_bytes * own // sum(weight_bytes) for name, n_bytes in whole.exclusive.items()},
-            temporary_bytes=max(round(peak_share * around) - past, 0),
-            carried_bytes=past,
-            input_bytes=before,
-            output_bytes=after,
+            forward_cycles=round(cycles_share * layer_cycles),
+            exclusive={name: n_bytes * own_bytes // sum(weight_bytes) for name, n_bytes in whole.exclusive.items()},
+            temporary_bytes=max(round(peak_share * peak_bytes) - carried_bytes, 0),
+            carried_bytes=carried_bytes,
+            input_bytes=input_bytes,
+            output_bytes=output_bytes,
         )
-        for n_cycles, own, around, past, before, after in zip(
+        for layer_cycles, own_bytes, peak_bytes, carried_bytes, input_bytes, output_bytes in zip(
             cycles, weight_bytes, around_bytes, *(column.tolist() for column in alive), strict=True
         )
     )
@@ -134,32 +155,34 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
     """
     layer_named = _layers_by_name(graph)
     computed = [{layer_named[base] for name in node.names for base in _known_base(name, layer_named)} for node in nodes]
+    total_s = sum(node.seconds for node in nodes)
     unknown_s = sum(node.seconds for node, layers in zip(nodes, computed, strict=True) if not layers)
-    if unknown_s > MAX_UNKNOWN * sum(node.seconds for node in nodes) or not any(computed):
+    if not any(computed) or total_s == 0 or unknown_s > MAX_UNKNOWN * total_s:
         return None
-    members = _with_absorbed(graph, computed)
-    seconds: dict[int, float] = defaultdict(float)
-    kinds: dict[int, list[str]] = defaultdict(list)  # of the layers that are computed where this one is
+    own_s, relayout_s = defaultdict[int, float](float), defaultdict[int, float](float)
+    kinds = defaultdict[int, list[str]](list)  # of the layers whose time goes to this one
     position = next(min(layers) for layers in computed if layers)
-    for node, own, layers in zip(nodes, computed, members, strict=True):
-        if own:
-            products = (layer for layer in sorted(layers) if _PRODUCT.search(graph.layers[layer].op))
-            position = next(products, max(own))
-            kinds[position] += [graph.layers[layer].kind for layer in layers]
-        seconds[position] += node.seconds
-    alike: dict[object, list[int]] = defaultdict(list)
-    for layer, computed_there in kinds.items():
-        alike[graph.layers[layer].kind, *sorted(computed_there)].append(layer)
+    for node, known, layers in zip(nodes, computed, _with_absorbed(graph, computed), strict=True):
+        if not known:
+            relayout_s[position] += node.seconds
+            continue
+        products = (layer for layer in sorted(layers) if _PRODUCT.search(graph.layers[layer].op))
+        position = next(products, max(known))
+        own_s[position] += node.seconds
+        kinds[position] += [graph.layers[layer].kind for layer in layers]
+    alike = defaultdict[tuple[str, ...], list[int]](list)
+    for position, computed_there in kinds.items():
+        alike[graph.layers[position].kind, *sorted(computed_there)].append(position)
     for same in alike.values():
-        middle = median(seconds[layer] for layer in same)
-        seconds.update((layer, middle) for layer in same)
-    return [seconds[layer] for layer in range(len(graph))]
+        middle_s = median(own_s[layer] for layer in same)
+        own_s.update((layer, middle_s) for layer in same)
+    return [own_s[layer] + relayout_s[layer] for layer in range(len(graph))]
 
 
 def _layers_by_name(graph: LayerGraph) -> dict[str, int]:
-    """Layers by their names, and by those of the tensors that they write."""
+    """Layers by their names, and by those of the tensors that they write, which are also names of nodes."""
     writers = {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer >= 0}
-    return writers | {layer.name: index for index, layer in enumerate(graph.layers)}
+    return {layer.name: index for index, layer in enumerate(graph.layers)} | writers
 
 
 def _known_base(name: str, layer_named: Mapping[str, int]) -> list[str]:
@@ -168,6 +191,7 @@ def _known_base(name: str, layer_named: Mapping[str, int]) -> list[str]:
 
 def _with_absorbed(graph: LayerGraph, computed: Sequence[set[int]]) -> list[set[int]]:
     """The layers of every node, with those that have no node of their own."""
+    members = [set(layers) for layers in computed]
     node_of = {layer: node for node, layers in enumerate(computed) for layer in layers}
     readers = defaultdict[int, list[int]](list)
     for index, layer in enumerate(graph.layers):
@@ -176,7 +200,5 @@ def _with_absorbed(graph: LayerGraph, computed: Sequence[set[int]]) -> list[set[
     for index in reversed(range(len(graph))):
         if index not in node_of and (nearest := min(readers[index], default=-1)) in node_of:
             node_of[index] = node_of[nearest]
-    members: list[set[int]] = [set() for _ in computed]
-    for index, node in node_of.items():
-        members[node].add(index)
+            members[node_of[index]].add(index)
     return members

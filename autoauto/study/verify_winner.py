@@ -54,7 +54,8 @@ def verify_winner(
 
     Returns:
         The result; its best is the runner-up or the baseline when the turns show that it is better, or as good and
-        simpler. A baseline that the search did not try, because it is not in the space, cannot win.
+        simpler, or has the better mean where they scatter too much to tell. A baseline that the search did not try,
+        because it is not in the space, cannot win.
     """
     if result.best is None or n_repeats == 0:
         return result

@@ -10,7 +10,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.costs.correction import WholeRange
+from autoauto.records.costs.correction import RangeFeature, WholeRange
 from autoauto.records.costs.profile import CompiledRange, CompileOptions, NodeTime, ProgramStep
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, Period
@@ -190,11 +190,11 @@ def with_target(flow: Flow, target: WholeFirst) -> Flow:
 
 
 def test_layers_are_timed_in_their_model_where_the_runtime_says_what_they_take(flow: Flow) -> None:
-    """1 + 2 + ... + 8 parts are cut at 21, and so are the 10,000 cycles of the whole."""
+    """1 + 2 + ... + 8 parts are cut at 21, and so are the 10,000 cycles of the whole; 128 bytes are read at the cut."""
     target = TimesItsNodes()
     plan = with_target(flow, target).predict(Knobs(2, 1.0, 1))
     assert [stage.layers for stage in plan.stages] == [LayerRange(0, 6), LayerRange(6, 8)]
-    assert [stage.forward_cycles for stage in plan.stages] == pytest.approx([10_000 * 21 / 36, 10_000 * 15 / 36], abs=1)
+    assert [stage.forward_cycles for stage in plan.stages] == pytest.approx([5833, 4167 + 13], abs=1)
     assert {layers for layers, _, _ in target.asked} == {LayerRange(0, N_LAYERS)}
     assert with_target(flow, TimesItsNodes()).predict(Knobs(2, 1.0, 1)) == plan
     assert target.timed == [1]
@@ -222,6 +222,15 @@ def test_layers_are_measured_alone_where_memory_matters_or_the_runtime_says_too_
     assert target.timed == ([] if known else [1])
 
 
+@pytest.mark.parametrize("batch_size", [1, 8, 64])
+def test_a_stage_inside_the_model_reads_its_inputs_at_ten_bytes_a_cycle_whatever_the_batch(
+    flow: Flow, batch_size: int
+) -> None:
+    cluster = replace(flow.cluster, devices=(replace(DEVICE, memory_bytes=2000 * MIB),) * 4)
+    own = replace(with_target(flow, TimesItsNodes()), cluster=cluster)
+    assert own.table(Knobs(2, 1.0, batch_size)).entry_cycles[1:] == pytest.approx(128 * batch_size / 10, abs=1)
+
+
 def test_ranges_measured_beside_layers_alone_teach_nothing_about_layers_in_their_model(flow: Flow) -> None:
     alone, own = with_target(flow, WholeFirst()), with_target(flow, TimesItsNodes())
     options = own.options(Knobs(2, 1.0, 1))
@@ -230,4 +239,6 @@ def test_ranges_measured_beside_layers_alone_teach_nothing_about_layers_in_their
     assert alone.correction(Knobs(2, 1.0, 1)).n_examples == 4
     assert own.correction(Knobs(2, 1.0, 1)).n_examples == 0
     own.add_examples(options, wholes)
-    assert own.correction(Knobs(2, 1.0, 1)).n_examples == 4
+    correction = own.correction(Knobs(2, 1.0, 1))
+    assert correction.n_examples == 4
+    assert set(correction.features) == {RangeFeature.WEIGHTS, RangeFeature.ENTRY}

@@ -68,7 +68,21 @@ def test_layers_of_one_kind_whose_nodes_compute_the_same_have_their_median() -> 
     assert layer_seconds(line("Conv", "Conv", "Conv", "Conv", "Relu", alike=True), nodes) == [1.1, 1.1, 1.1, 2.0, 0.0]
 
 
-@pytest.mark.parametrize("nodes", [[], [NodeTime(("x",), 1.0)], [NodeTime(("a",), 2.0), NodeTime(("x",), 1.0)]])
+def test_the_median_keeps_relayouts_and_all_that_a_layer_has_in_other_nodes() -> None:
+    """The second Conv has a node more, so that it is not like the others."""
+    times = (("a", 1.0), ("reorder", 0.5), ("b", 2.0), ("b/Bias", 0.5), ("c", 1.2))
+    nodes = [NodeTime((name,), seconds) for name, seconds in times]
+    assert layer_seconds(line("Conv", "Conv", "Conv", alike=True), nodes) == pytest.approx([1.6, 2.5, 1.1])
+
+
+def test_a_layer_in_two_nodes_counts_in_both() -> None:
+    nodes = [NodeTime(("a", "b"), 5.0), NodeTime(("a", "b"), 1.0)]
+    assert layer_seconds(line("Conv", "Relu"), nodes) == [6.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "nodes", [[], [NodeTime(("a",), 0.0)], [NodeTime(("x",), 1.0)], [NodeTime(("a",), 2.0), NodeTime(("x",), 1.0)]]
+)
 def test_names_that_say_too_little_say_nothing(nodes: list[NodeTime]) -> None:
     assert layer_seconds(line("Conv", "Conv"), nodes) is None
 
@@ -76,13 +90,14 @@ def test_names_that_say_too_little_say_nothing(nodes: list[NodeTime]) -> None:
 class Timed(LinearTarget):
     """Layer i takes i + 1 milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, suffix: str = "") -> None:
         super().__init__()
-        self.n_asked = 0
+        self.n_asked, self.suffix = 0, suffix
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
         self.n_asked += 1
-        return tuple(NodeTime((layer.name,), (index + 1) / 1e3) for index, layer in enumerate(graph.layers))
+        names = [layer.name + self.suffix for layer in graph.layers]
+        return tuple(NodeTime((name,), (index + 1) / 1e3) for index, name in enumerate(names))
 
 
 def test_what_was_measured_is_in_the_cache(tmp_path: Path) -> None:
@@ -94,6 +109,13 @@ def test_what_was_measured_is_in_the_cache(tmp_path: Path) -> None:
     assert target.n_asked == 2
 
 
+def test_that_names_say_too_little_is_in_the_cache_too(tmp_path: Path) -> None:
+    cache, target = ProfileCache(tmp_path / "cache.db"), Timed("?")
+    for _ in range(2):
+        assert cycles_in_model(line("Conv", "Relu"), target, DEVICE, OPTIONS, cache) is None
+    assert target.n_asked == 1
+
+
 def test_a_target_that_times_no_nodes_says_nothing(tmp_path: Path) -> None:
     assert cycles_in_model(line("Conv"), LinearTarget(), DEVICE, OPTIONS, ProfileCache(tmp_path / "cache.db")) is None
 
@@ -103,7 +125,7 @@ def test_layers_share_the_memory_of_the_whole(chain: Callable[..., LayerGraph]) 
     graph = chain(kinds=["a", "b", "c"], tie=(1, 2))
     whole = LayerProfile(60, 0, {"session": 7}, {"parameter": 100, "state": 10}, 1000, 0, 0, 0, 0)
     profile = profile_in_model(graph, LinearTarget(), DEVICE, OPTIONS, whole, (1, 2, 3))
-    assert [layer.forward_cycles for layer in profile.layers] == [1, 2, 3]
+    assert [layer.forward_cycles for layer in profile.layers] == [10, 20, 30]
     assert [layer.exclusive for layer in profile.layers] == [
         {"parameter": 50, "state": 5},
         {"parameter": 50, "state": 5},

@@ -6,6 +6,7 @@ ONNX Runtime optimises a file before it runs it, so some nodes of the profile ar
     n9                                    n9                    by its name
     r1_nchwc                              n1, which writes r1   by what it writes, without what was appended
     a.dense.MatMul/MatMulAddFusion        a.dense.MatMul        by its name, without what was appended
+    fused fc                              fc                    by its name, without what was put before it
     SkipLayerNormalization_token_66       a.LayerNorm           by its neighbours and the shape of its output
 
 A layer of the file without a node of its own was made part of the next one that has one, as a Conv is of its Relu, so
@@ -125,9 +126,11 @@ def bases(name: str) -> Iterator[str]:
     """What the name of a node of the file or of its output may be, without what an optimiser added.
 
     >>> list(bases("r1_nchwc")), list(bases("fused fc")), list(bases("a/b.MatMul/MatMulAddFusion"))
-    (['r1'], ['fc'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
+    (['r1_nchwc', 'r1'], ['fused fc', 'fc'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
     """
-    name = _ADDED.sub("", name)
+    yield name
+    base = _ADDED.sub("", name)
+    name = base if base != name else name.rpartition("/")[0]
     while name:
         yield name
         name = name.rpartition("/")[0]

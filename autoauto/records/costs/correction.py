@@ -58,14 +58,15 @@ class WholeRange(NamedTuple):
 
 
 class RangeExample(NamedTuple):
-    """A range, and the costs of its layers alone.
+    """A range, and the costs of its layers, which were measured alone or in their model.
 
     Attributes:
         whole: the costs of the range as one program.
         batch_size: samples in the micro-batch.
-        forward_cycles, backward_cycles: of its layers alone, added up by class of layer.
-        memory_bytes: by category, estimated from its layers alone.
-        feature_cycles: the other features of its forward pass; `MOVED` and `ENTRY` on real devices only.
+        forward_cycles, backward_cycles: of its layers, added up by class of layer.
+        memory_bytes: by category, estimated from its layers.
+        feature_cycles: the other features of its forward pass; `MOVED` and `ENTRY` on real devices only, the first of
+            layers alone only.
     """
 
     whole: WholeRange

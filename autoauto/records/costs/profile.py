@@ -325,7 +325,7 @@ class NodeTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """One layer compiled alone, and the tensors that are alive around it in its model.
+    """One layer, compiled alone or timed in its model, and the tensors that are alive around it there.
 
     All bytes are for one micro-batch. Stored profiles have keys by these names (`autoauto.profile.codec`).
 

@@ -49,35 +49,44 @@ class Meter(AbstractContextManager["Meter"]):
             WorkerLost: the sub-model crashes every process that runs it.
         """
         one_session = layers.stop - layers.start > 1
-        answer: Measurement = self._ask(sub_model, layers, given, one_session=one_session)
-        return answer
+        measurement: Measurement = self._answer(sub_model, layers, given, one_session=one_session)
+        return measurement
 
     def node_times(
         self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array] = NONE_GIVEN
     ) -> tuple[NodeTime, ...]:
         """What every node of `sub_model` takes, as the runtime says it; the rest is as in `measure`."""
-        answer: tuple[NodeTime, ...] = self._ask(sub_model, layers, given, times_nodes=True)
-        return answer
+        times: tuple[NodeTime, ...] = self._answer(sub_model, layers, given, times_nodes=True)
+        return times
 
-    def _ask(self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array], **how: bool) -> Any:
+    def _answer(
+        self,
+        sub_model: SubModel,
+        layers: LayerRange,
+        given: Mapping[str, Array],
+        *,
+        one_session: bool = False,
+        times_nodes: bool = False,
+    ) -> Any:
+        ports = tuple(port for port in sub_model.inputs if port.name in given)
+        request = SubModelPorts(sub_model.inputs, sub_model.outputs, one_session, ports, times_nodes)
         try:
-            return self._ask_once(sub_model, layers, given, how)
+            return self._answer_to(request, sub_model, layers, given)
         except WorkerLost:
             pass
         try:
-            return self._ask_once(sub_model, layers, given, how)
+            return self._answer_to(request, sub_model, layers, given)
         except WorkerLost as error:
             raise WorkerLost(f"layers {layers} end the process that runs them: {error}") from error
 
-    def _ask_once(
-        self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array], how: Mapping[str, bool]
+    def _answer_to(
+        self, request: SubModelPorts, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array]
     ) -> Any:
         try:
             workers = (self._machine or self._start()).workers
             self._file.write(sub_model.content)
-            ports = tuple(port for port in sub_model.inputs if port.name in given)
-            self._given.write(message_of(given, ports))
-            workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs, given=ports, **how))
+            self._given.write(message_of(given, request.given))
+            workers.send(0, request)
             answer = workers.receive(0)
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,8 @@ STACK_BYTES = 1 << 20
 _HINTS = {HostPrecision.FP32: openvino.Type.f32, HostPrecision.BF16: openvino.Type.bf16}
 _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
 """Kinds of nodes in the runtime's graph that compute in bf16 where that is in force."""
+N_WARMING_UP = 3
+"""The first runs, in which memory is taken: the times of nodes are without them."""
 _ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_executed"
 """What a node of the graph that runs says: nodes of the file, with commas; its mean time, in microseconds
 [openvino-counters]."""
@@ -66,12 +68,13 @@ class OpenVino(Runtime):
             "ENABLE_CPU_PINNING": False,  # the process is pinned
             "PERF_COUNT": wanted.times_nodes,
         }
-        return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs)
+        return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs, wanted.times_nodes)
 
 
 class _OpenVinoModel(LoadedModel):
-    def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        self._compiled = compiled
+    def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port], times_nodes: bool) -> None:
+        self._compiled, self._times_nodes = compiled, times_nodes
+        self._n_runs, self._warming_up_us = 0, dict[str, int]()
         self._inputs, self._outputs = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
         # A model of a part of a micro-batch has a request for every part, and a stream each.
         n_parts = max((_n_parts(port, self._outputs[port.name]) for port in outputs), default=1)
@@ -95,20 +98,28 @@ class _OpenVinoModel(LoadedModel):
                 started.callback(request.wait)
         if tidy:
             self._compiled.release_memory()
+        self._n_runs += 1
+        if self._times_nodes and self._n_runs == N_WARMING_UP:
+            self._warming_up_us = {name: n_us for name, _, n_us in self._ran()}
 
     def cpu_time_ns(self) -> int:
         return clock_gettime_ns(self._clock)
 
     def node_times(self) -> tuple[NodeTime, ...]:
-        infos = [
-            (node.friendly_name, {key: str(value.astype(str)) for key, value in node.get_rt_info().items()})
-            for node in self._compiled.get_runtime_model().get_ordered_ops()
-        ]
+        n_runs = self._n_runs - N_WARMING_UP if self._warming_up_us else self._n_runs
         return tuple(
-            NodeTime((name, *info.get(_ORIGINAL_NAMES, "").split(",")), int(info[_TIME]) / 1e6)
-            for name, info in infos
-            if info.get(_TIME, _NOT_RUN) != _NOT_RUN
+            NodeTime((name, *originals), max(n_us - self._warming_up_us.get(name, 0), 0) / (1e6 * max(n_runs, 1)))
+            for name, originals, n_us in self._ran()
         )
+
+    def _ran(self) -> Iterator[tuple[str, list[str], int]]:
+        """Every node that ran: its name, those of the nodes of the file in it, and its time in all runs so far."""
+        for node in self._compiled.get_runtime_model().get_ordered_ops():
+            info = node.get_rt_info()
+            mean_us = str(info[_TIME].astype(str)) if _TIME in info else _NOT_RUN
+            if mean_us != _NOT_RUN:
+                originals = str(info[_ORIGINAL_NAMES].astype(str)) if _ORIGINAL_NAMES in info else ""
+                yield node.friendly_name, originals.split(","), self._n_runs * int(mean_us)
 
     def in_force(self) -> InForce:
         formats = {
