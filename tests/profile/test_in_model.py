@@ -81,7 +81,7 @@ def test_a_layer_in_two_nodes_counts_in_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "nodes", [[], [NodeTime(("a",), 0.0)], [NodeTime(("x",), 1.0)], [NodeTime(("a",), 2.0), NodeTime(("x",), 1.0)]]
+    "nodes", [[], [NodeTime(("a",), 0.0)], [NodeTime(("x",), 1.0)], [NodeTime(("a",), 1.0), NodeTime(("x",), 1.1)]]
 )
 def test_names_that_say_too_little_say_nothing(nodes: list[NodeTime]) -> None:
     assert layer_seconds(line("Conv", "Conv"), nodes) is None
@@ -90,14 +90,13 @@ def test_names_that_say_too_little_say_nothing(nodes: list[NodeTime]) -> None:
 class Timed(LinearTarget):
     """Layer i takes i + 1 milliseconds."""
 
-    def __init__(self, suffix: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.n_asked, self.suffix = 0, suffix
+        self.n_asked = 0
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
         self.n_asked += 1
-        names = [layer.name + self.suffix for layer in graph.layers]
-        return tuple(NodeTime((name,), (index + 1) / 1e3) for index, name in enumerate(names))
+        return tuple(NodeTime((layer.name,), (index + 1) / 1e3) for index, layer in enumerate(graph.layers))
 
 
 def test_what_was_measured_is_in_the_cache(tmp_path: Path) -> None:
@@ -107,13 +106,6 @@ def test_what_was_measured_is_in_the_cache(tmp_path: Path) -> None:
     assert target.n_asked == 1
     assert cycles_in_model(graph, target, DEVICE, replace(OPTIONS, batch_size=4), cache) == (1000, 2000)
     assert target.n_asked == 2
-
-
-def test_that_names_say_too_little_is_in_the_cache_too(tmp_path: Path) -> None:
-    cache, target = ProfileCache(tmp_path / "cache.db"), Timed("?")
-    for _ in range(2):
-        assert cycles_in_model(line("Conv", "Relu"), target, DEVICE, OPTIONS, cache) is None
-    assert target.n_asked == 1
 
 
 def test_a_target_that_times_no_nodes_says_nothing(tmp_path: Path) -> None:
