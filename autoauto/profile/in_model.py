@@ -18,15 +18,14 @@ kind whose nodes compute the same all have the median of their times: what distu
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.importers.onnxruntime_join import bases
-from autoauto.profile.liveness import carried
+from autoauto.profile.importers.onnxruntime_join import bases, has_product
+from autoauto.profile.liveness import carried, first_read_bytes
 from autoauto.records.costs.profile import (
     PROFILE_SCHEMA,
     CompileOptions,
@@ -42,7 +41,6 @@ IN_MODEL_SCHEMA = 1
 """Of what is cached; raised when times of layers come about in another way than before."""
 MAX_UNKNOWN = 0.5
 """Share of the time that nodes may have of which the file has nothing."""
-_PRODUCT = re.compile("Conv|MatMul|Gemm|Einsum|LSTM|GRU|RNN")
 
 
 def cycles_in_model(
@@ -105,7 +103,9 @@ def profile_in_model(
     alive = carried(graph, options.batch_size, options.precision)
     around_bytes = (alive.input_bytes + alive.output_bytes - alive.carried_bytes).tolist()
     peak_share = whole.temporary_bytes / max(*around_bytes, 1)
-    weight_bytes = _first_read_bytes(graph, options)
+    weight_bytes = first_read_bytes(graph, options.precision)
+    if not any(weight_bytes):
+        weight_bytes = [1] * len(graph)
     cycles_share = whole.forward_cycles / sum(cycles)
     layers = tuple(
         replace(
@@ -132,17 +132,6 @@ def profile_in_model(
     )
 
 
-def _first_read_bytes(graph: LayerGraph, options: CompileOptions) -> list[int]:
-    """Bytes of the weights that no earlier layer reads, by layer; all have the same where there are no weights."""
-    read: set[int] = set()
-    n_bytes = []
-    for layer in graph.layers:
-        own = set(layer.weights) - read
-        read |= own
-        n_bytes.append(sum(graph.tensors[index].n_bytes(1, options.precision) for index in own))
-    return n_bytes if any(n_bytes) else [1] * len(graph)
-
-
 def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] | None:
     """The time of every layer in its model, (n,); None where the names of the nodes say too little.
 
@@ -163,7 +152,7 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
         if not known:
             relayout_s[position] += node.seconds
             continue
-        products = (layer for layer in sorted(layers) if _PRODUCT.search(graph.layers[layer].op))
+        products = (layer for layer in sorted(layers) if has_product(graph.layers[layer].op))
         position = next(products, max(known))
         own_s[position] += node.seconds
         kinds[position] += [graph.layers[layer].kind for layer in layers]

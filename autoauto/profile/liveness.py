@@ -57,6 +57,17 @@ def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Livenes
     return Liveness(alive[:-1] - read_last[:-1], alive[:-1], alive[1:])
 
 
+def first_read_bytes(graph: LayerGraph, precision: Precision) -> list[int]:
+    """Bytes of the weights that no earlier layer reads, by layer, so that each weight counts once."""
+    read = set[int]()
+    n_bytes = []
+    for layer in graph.layers:
+        new = set(layer.weights) - read
+        read |= new
+        n_bytes.append(sum(graph.tensors[index].n_bytes(1, precision) for index in new))
+    return n_bytes
+
+
 def tensor_uses(graph: LayerGraph, batch_size: int, precision: Precision, *, training: bool) -> list[TensorUse]:
     """What layers exchange where any device reaches any other; in training, a gradient of equal size comes back."""
     readers: dict[int, list[int]] = {}

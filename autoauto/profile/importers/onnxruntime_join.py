@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from autoauto.profile.importers.onnxruntime_trace import NodeRecord
 from autoauto.profile.importers.recorded import Layers, RecordedLayer
-from autoauto.profile.liveness import carried
+from autoauto.profile.liveness import carried, first_read_bytes
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph, Tensor
 from autoauto.records.units import Precision
@@ -237,7 +237,16 @@ def _n_products(op: str, *, in_file: bool) -> float:
     """How many products of the file a node may compute: attention has several."""
     if in_file:
         return float(op in _PRODUCTS)
-    return inf if "Attention" in op else float(any(product in op for product in _PRODUCTS))
+    return inf if "Attention" in op else float(has_product(op))
+
+
+def has_product(op: str) -> bool:
+    """Whether an operator, or a node that was made of several, computes a product.
+
+    >>> has_product("FusedMatMul"), has_product("Relu")
+    (True, False)
+    """
+    return any(product in op for product in _PRODUCTS)
 
 
 def _tied(graph: LayerGraph, with_node: set[int]) -> list[str | None]:
@@ -272,18 +281,16 @@ def _layers(
     tied: Sequence[str | None],
 ) -> Layers:
     """The layers with their costs; a weight that several read is that of the first, since all share a stage."""
-    alive, stored = carried(graph, size, precision), set[int]()
+    alive, weight_bytes = carried(graph, size, precision), first_read_bytes(graph, precision)
     layers = []
     for index, layer in enumerate(graph.layers):
-        new = set(layer.weights) - stored
-        stored |= new
         before, past = int(alive.input_bytes[index]), int(alive.carried_bytes[index])
         written = sum(graph.tensors[output].n_bytes(size, precision) for output in layer.outputs)
         layers.append(
             RecordedLayer(
                 name=layer.name,
                 forward_s=seconds[index],
-                parameter_bytes=sum(graph.tensors[weight].n_bytes(1, precision) for weight in new),
+                parameter_bytes=weight_bytes[index],
                 temporary_bytes=before - past + written + allocated[index],
                 carried_bytes=past,
                 input_bytes=before,

@@ -9,7 +9,7 @@ arena returns the memory of the previous one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean, median
 from time import perf_counter_ns, sleep
@@ -18,7 +18,6 @@ from typing import NamedTuple
 from autoauto.processes.channel import Channel
 from autoauto.records.costs.profile import NodeTime, SessionOptions
 from autoauto.records.layers import Port, SubModel
-from autoauto.records.units import Array
 from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure.session import NONE_GIVEN, Session
 from autoauto.targets.host.runtimes.registry import runtime_named
@@ -154,10 +153,12 @@ def serve(
         try:
             with runtime.exclusively(options):
                 inputs = arrays_in(given, ports.given) if ports.given else NONE_GIVEN
+                open_session = partial(Session, file, ports.inputs, ports.outputs, options, arena=True, given=inputs)
+                empty.tidy()
                 if ports.times_nodes:
-                    answer: object = _node_times(file, ports, inputs, options, empty, probe)
+                    answer: object = _node_times(open_session(times_nodes=True), probe)
                 else:
-                    answer = _measurement(file, ports, inputs, options, empty, probe)
+                    answer = _measurement(open_session, empty, probe, one_session=ports.one_session)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
             reason = f"{type(error).__name__}: {error}"
             connection.send(FailedMeasurement(reason, runtime.is_memory_error(error)))
@@ -165,34 +166,18 @@ def serve(
             connection.send(answer)
 
 
-def _node_times(
-    file: SubModelFile,
-    ports: SubModelPorts,
-    given: Mapping[str, Array],
-    options: SessionOptions,
-    empty: EmptySession,
-    probe: SpeedProbe,
-) -> tuple[NodeTime, ...]:
+def _node_times(session: Session, probe: SpeedProbe) -> tuple[NodeTime, ...]:
     """As stages compute: inputs are in the caches where a layer before has left them, weights only if all fit."""
-    empty.tidy()
-    session = Session(file, ports.inputs, ports.outputs, options, arena=True, given=given, times_nodes=True)
     time_runs(session.example_run(), probe, session.cpu_time_ns)
     return session.node_times()
 
 
 def _measurement(
-    file: SubModelFile,
-    ports: SubModelPorts,
-    given: Mapping[str, Array],
-    options: SessionOptions,
-    empty: EmptySession,
-    probe: SpeedProbe,
+    load: Callable[[], Session], empty: EmptySession, probe: SpeedProbe, *, one_session: bool
 ) -> Measurement:
-    empty.tidy()
-    load = partial(Session, file, ports.inputs, ports.outputs, options, arena=True, given=given)
     session = load()
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
-    if ports.one_session:
+    if one_session:
         run = partial(session.run, *session.example_arrays())
         times = time_runs(run, probe, session.cpu_time_ns, is_warm=True)
     else:
