@@ -5,7 +5,8 @@ alone, one replica a device, and where the model can be cut an even split by cou
 more entrant a model and format is the configuration that `autoauto search --target host` returns. In every round all
 entrants of a model run in turn. The table shows means over rounds with their 95 % confidence intervals; "predicted" is
 the estimated period, "error" its difference to the measured one; "ratio" is the throughput relative to the search's
-configuration in the same format.
+configuration in the same format. In the summary "by best" is the search's throughput over the best of the others, with
+the interval of that ratio over the rounds: the two tie where it contains 1.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ SUMMARY = (
     ("planned", 8),
     ("search", 8),
     ("by best", 8),
+    ("+-", 5),
     ("error", 8),
 )
 
@@ -173,9 +175,14 @@ def period_ms(result: MeasuredEntrant) -> float:
     return mean(run.period_cycles for run in result.runs) / 1e6
 
 
+def speeds_of(result: MeasuredEntrant) -> list[float]:
+    """Throughput of every round, measured, in samples/s."""
+    return [1e9 * result.entrant.knobs.batch_size / run.period_cycles for run in result.runs]
+
+
 def speed_of(result: MeasuredEntrant) -> Interval:
     """Throughput, measured, in samples/s."""
-    return interval([1e9 * result.entrant.knobs.batch_size / run.period_cycles for run in result.runs])
+    return interval(speeds_of(result))
 
 
 def latency_ms(result: MeasuredEntrant) -> float:
@@ -199,12 +206,19 @@ def row(model: str, result: MeasuredEntrant, reference: float) -> list[str]:
 
 
 def summary(model: str, precision: HostPrecision, results: Sequence[MeasuredEntrant]) -> list[str]:
-    """The best throughput of every way to run a model, the search's over the best of the others, and the mean error."""
-    best = {name: max((speed_of(r).mean for r in results if r.entrant.name == name), default=0.0) for name in NAMES}
-    ratio = best[SEARCH] / max(speed for name, speed in best.items() if name != SEARCH)
+    """The best throughput of every way to run a model, the search's over the best of the others, and the mean error.
+
+    The ratio is the mean of those of the rounds, so what disturbs a whole round does not count.
+    """
+    of_name = {name: [result for result in results if result.entrant.name == name] for name in NAMES}
+    best = {name: max(rows, key=lambda row: speed_of(row).mean) for name, rows in of_name.items() if rows}
+    speeds = [f"{speed_of(best[name]).mean:.2f}" if name in best else "-" for name in NAMES]
+    search = speeds_of(best.pop(SEARCH))
+    other = speeds_of(max(best.values(), key=lambda row: speed_of(row).mean))
+    ratio = interval([a / b for a, b in zip(search, other, strict=True)])
+    by_best = [f"{ratio.mean:.2f}", "-" if ratio.error is None else f"{ratio.error:.2f}"]
     mean_error = mean(abs(error(result)) for result in results)
-    speeds = [f"{speed:.2f}" if speed else "-" for speed in best.values()]
-    return [model, precision, *speeds, f"{ratio:.2f}", f"{100 * mean_error:.1f} %"]
+    return [model, precision, *speeds, *by_best, f"{100 * mean_error:.1f} %"]
 
 
 def print_row(cells: Iterable[str], columns: Sequence[tuple[str, int]]) -> None:

@@ -76,8 +76,17 @@ def test_the_summary_has_the_best_of_every_way_and_the_ratio_of_the_search_to_th
         for name, period_ms in ((ALONE, 20.0), (ALONE, 16.0), (REPLICAS, 10.0), (SEARCH, 8.0))
     ]
     cells = summary("model", HostPrecision.FP32, results)
-    assert cells == ["model", "fp32", "-", "250.00", "400.00", "-", "-", "500.00", "1.25", "68.8 %"]
+    assert cells == ["model", "fp32", "-", "250.00", "400.00", "-", "-", "500.00", "1.25", "-", "68.8 %"]
     assert len(cells) == len(SUMMARY)
+
+
+def test_what_disturbs_a_whole_round_does_not_count_in_the_ratio() -> None:
+    disturbed = (1.0, 2.0, 4.0)
+    results = [
+        MeasuredEntrant(entrant(1, name=name), [steady(period_ms * times) for times in disturbed])
+        for name, period_ms in ((REPLICAS, 10.0), (SEARCH, 8.0))
+    ]
+    assert summary("model", HostPrecision.FP32, results)[-3:-1] == ["1.25", "0.00"]
 
 
 def test_entrants_run_in_turn() -> None:
