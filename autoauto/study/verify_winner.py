@@ -1,4 +1,4 @@
-"""The best of a search measured again, in turns with the runner-up and on real devices a session: `verify_winner`."""
+"""The best of a search measured again, in turns with the next best and on real devices a session: `verify_winner`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def n_verification_measurements(flow: Flow, n_repeats: int) -> int:
     """The maximum number of measurements that `verify_winner` makes."""
     if not flow.traits.noise and n_repeats == 1:
         return 1 if flow.traits.runs_plans else 0
-    return (3 if flow.traits.runs_plans else 2) * n_repeats
+    return (2 + bool(flow.traits.noise) + flow.traits.runs_plans) * n_repeats
 
 
 def verify_winner(
@@ -39,7 +39,7 @@ def verify_winner(
     make_executor: Callable[[], Executor],
     progress: Callable[[int, int], None] | None = None,
 ) -> SearchResult:
-    """Measure the best of a search again, in turns with the runner-up and, on real devices, `baseline_of` the space.
+    """Measure the best of a search again, in turns with the next best and, on real devices, `baseline_of` the space.
 
     All measurements of a configuration are equal on a cost model: so with one turn the numbers of the search are used.
     Nothing is measured when nothing fits, with several objectives, by which no configuration is the best, and with
@@ -53,16 +53,17 @@ def verify_winner(
         progress: called before every measurement with the number of finished ones and of all.
 
     Returns:
-        The result; its best is the runner-up or the baseline when the turns show that it is better, or as good and
-        simpler, or has the better mean where they scatter too much to tell. A baseline that the search did not try,
-        because it is not in the space, cannot win.
+        The result; its best is one of the next best or the baseline when the turns show that it is better, or as good
+        and simpler, or has the better mean where they scatter too much to tell. A baseline that the search did not
+        try, because it is not in the space, cannot win.
     """
     if result.best is None or n_repeats == 0:
         return result
     (objective,), space, best = objective_tuple(objectives), result.space, result.best.knobs
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
-    rows = repeated_of(result.trials.values(), best, objective, baseline_of(flow, objectives, space))
+    session = baseline_of(flow, objectives, space)
+    rows = repeated_of(result.trials.values(), best, objective, session, flow.traits.noise)
     for row in rows if flow.traits.runs_plans else ():  # a cost model's plan follows from the knobs
         trial = with_plans(study, result.trials[row.knobs]) if row.knobs in result.trials else None
         if trial is not None and isinstance(trial.estimate, Plan):

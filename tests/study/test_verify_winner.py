@@ -125,4 +125,4 @@ def test_real_devices_measure_a_session_too_in_every_turn(
     [verification] = verifications(study)
     assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP, ONE_SESSION]
     assert measurer.calls == [row.knobs for row in verification.repeated]
-    assert n_verification_measurements(real, 1) == len(measurer.calls) == 3
+    assert n_verification_measurements(real, 1) == 4  # a third, where it is as good within a reading's error

@@ -131,7 +131,7 @@ class Verification:
     """The best configurations of a search, measured again in turns.
 
     Attributes:
-        repeated: the best of the search, then the runner-up where there is one, then, on real devices, one session
+        repeated: the best of the search, then the next best where there are any, then, on real devices, one session
             unless it is one of them.
         n_repeats: the maximum number of turns; in each are measured once the best of the search, and those of the
             others that the turns before have not decided.

@@ -25,7 +25,7 @@ from autoauto.records.trials.study_summary import (
     Verification,
 )
 from autoauto.records.trials.trial import Cell, Status, Trial
-from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
+from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD
 from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.registry import GivesNoMore
 from autoauto.study.methods.simple_uses import use_of
@@ -155,9 +155,9 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
         yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
     else:
         yield _against_trial(summary, RUNNER_UP, second, "the next best configuration")
-    session = verification and verification.named(ONE_SESSION)
-    if verification and session and session != verification.winner:
-        yield _against_repeated(verification, ONE_SESSION, session, "measured in the same turns")
+    for row in rows:
+        if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
+            yield _against_repeated(verification, row.name, row, "measured in the same turns")
     yield _against_grid_bisect(summary)
 
 

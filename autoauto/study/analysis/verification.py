@@ -1,4 +1,4 @@
-"""The best of a search measured again, in turns with the runner-up and, on real devices, one session: `verify`.
+"""The best of a search measured again, in turns with the next best and, on real devices, one session: `verify`.
 
 In each turn all configurations are measured once, the first one changes (w winner, r runner-up, s one session):
 
@@ -29,7 +29,8 @@ from autoauto.study.store.database import through_restarts
 from autoauto.study.store.trials import knobs_of
 
 MAX_ERROR_SHARE = 0.1
-"""When half the width of the interval exceeds this share of the score, the turns do not show whether two tie."""
+"""When half the width of the interval exceeds this share of the score, the turns do not show whether two tie. A single
+reading may err by as much, so the third best has turns too when its reading is at most this share below the best."""
 
 
 class TieBreak(NamedTuple):
@@ -88,7 +89,7 @@ def _pairs(first: Repeated, second: Repeated) -> list[tuple[float, float]]:
     return [(a, b) for a, b in turns if a is not None and b is not None]
 
 
-WINNER, RUNNER_UP, ONE_SESSION = "winner", "runner-up", "one session"
+WINNER, RUNNER_UP, THIRD, ONE_SESSION = "winner", "runner-up", "third", "one session"
 VERIFIED = "verified"
 """The attribute of a study that holds the verifications of its searches."""
 _POLL_S = 0.2
@@ -96,13 +97,20 @@ MIN_TURNS = 2
 """Where turns may be left out; the scatter of fewer is not known."""
 
 
-def repeated_of(trials: Iterable[Trial], best: Knobs, objective: Objective, session: Knobs | None) -> list[Repeated]:
-    """The best of a search, the next best of its trials, and a session unless it is one of them."""
-    others = [trial for trial in trials if trial.fits and trial.knobs != best]
-    second = max(others, key=lambda trial: _score(objective, trial), default=None)
+def repeated_of(
+    trials: Iterable[Trial], best: Knobs, objective: Objective, session: Knobs | None, noise: float = 0.0
+) -> list[Repeated]:
+    """The best of a search, the next best of its trials, and a session unless it is one of them.
+
+    The next best is one where all measurements are equal; where they have `noise`, also a third (`MAX_ERROR_SHARE`).
+    """
+    ranked = sorted((trial for trial in trials if trial.fits), key=lambda trial: _score(objective, trial), reverse=True)
     rows = [Repeated(WINNER, best)]
-    if second is not None:
-        rows.append(Repeated(RUNNER_UP, second.knobs))
+    others = [trial for trial in ranked if trial.knobs != best][: 2 if noise else 1]
+    for name, trial in zip((RUNNER_UP, THIRD), others, strict=False):
+        highest, own = _score(objective, ranked[0]), _score(objective, trial)
+        if name == RUNNER_UP or highest - own <= MAX_ERROR_SHARE * abs(highest):
+            rows.append(Repeated(name, trial.knobs))
     if session is None or session in [row.knobs for row in rows]:
         return rows
     return [*rows, Repeated(ONE_SESSION, session)]

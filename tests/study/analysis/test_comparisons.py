@@ -17,7 +17,7 @@ from autoauto.records.trials.study_summary import (
 )
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons, with_best_use
-from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER
+from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, WINNER
 
 A, B, C = Knobs(2, 0.6, 3), Knobs(2, 0.6, 2), Knobs(1, 0.6, 8)
 
@@ -123,6 +123,15 @@ def test_a_simple_use_that_is_better_by_the_estimate_than_its_trials_is_estimate
     assert of_one.gain_percent == 100.0  # 220 / 110, both estimated
     per_ipu, *_ = study_comparisons(replace(summary, objective=Objective.PER_IPU))
     assert per_ipu.gain_percent == 0.0  # 110 a device, and 110
+
+
+def test_the_third_is_compared_by_its_turns_unless_it_won() -> None:
+    rows = repeated(WINNER, A, 150.0), repeated(RUNNER_UP, B, 140.0), repeated(THIRD, C, 120.0)
+    summary = summary_of({(2, 3): 150.0, (2, 2): 140.0, (1, 8): 145.0})
+    lost = replace(summary, verification=Verification(rows, 1, 0, Verdict.CLEAR, None))
+    assert [(row.name, row.gain_percent) for row in study_comparisons(lost)][1] == (THIRD, 25.0)
+    won = replace(summary, verification=Verification(rows, 1, 2, Verdict.CLEAR, None))
+    assert [(row.name, row.knobs) for row in study_comparisons(won)][:-1] == [(RUNNER_UP, A)]
 
 
 def test_a_session_that_won_is_not_compared_with_itself() -> None:

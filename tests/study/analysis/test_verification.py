@@ -14,11 +14,12 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict
-from autoauto.records.trials.trial import Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.best import best_of_study, summarise_study
 from autoauto.study.analysis.verification import (
     ONE_SESSION,
     RUNNER_UP,
+    THIRD,
     WINNER,
     repeated_of,
     verifications,
@@ -110,6 +111,17 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
     assert summary.winner is not None
     assert summary.winner.knobs == summary.ranked[0].knobs == SECOND
     assert summary.verification == verification
+
+
+@pytest.mark.parametrize(("slowest", "is_measured"), [(91.0, True), (89.0, False)])
+def test_of_noisy_readings_the_third_best_has_turns_if_it_may_be_the_best(slowest: float, is_measured: bool) -> None:
+    best, second, third = (Knobs(1, 1.0, size) for size in (1, 2, 4))
+    readings = {third: slowest, best: 100.0, second: 98.0}
+    trials = [Trial(knobs, Status.OK, samples_per_s=speed) for knobs, speed in readings.items()]
+    rows = [Repeated(WINNER, best), Repeated(RUNNER_UP, second), Repeated(THIRD, third)]
+    assert repeated_of(trials, best, Objective.THROUGHPUT, None, noise=0.01) == rows[: 3 if is_measured else 2]
+    assert repeated_of(trials, best, Objective.THROUGHPUT, third, noise=0.01)[-1].knobs == third
+    assert repeated_of(trials, best, Objective.THROUGHPUT, None) == rows[:2]
 
 
 @pytest.mark.usefixtures("result")

@@ -120,7 +120,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         type=at_most(1_000, minimum=0),
         metavar="N",
-        help="measure the winner again N times, in turns with the runner-up and, on this machine, one session; 0 for "
+        help="measure the winner again N times, in turns with the next best and, on this machine, one session; 0 for "
         "not at all; default 3, and 1 on a cost model, which gives the same number each time",
     )
     parser.add_argument(
