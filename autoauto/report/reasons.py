@@ -112,7 +112,7 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
         return "the winner"
     loss_percent = summary.loss_percent(best)
     if loss_percent < 0:
-        return _faster_yet_no_winner(summary)
+        return _faster_yet_no_winner(summary, best)
     equal = loss_percent < 0.05  # what is shown as 0.0 %
     causes = ["as good, but found later"] if equal else [*_longer_cycles(best, winner), *_larger_bubble(best, winner)]
     return "; ".join([*causes, *_limit(cell)]) or "a little slower in everything"
@@ -125,9 +125,11 @@ def _reason_in_full(trial: Trial) -> str:
     return f"batch {trial.knobs.batch_size} does not fit: {reason.rpartition(': ')[2] or reason}"
 
 
-def _faster_yet_no_winner(summary: StudySummary) -> str:
-    """Why a configuration that was faster than the winner in its one measurement is not the winner."""
+def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
+    """Why a configuration that was faster than the winner is not the winner."""
     verification = summary.verification
+    if verification is not None and best.knobs not in [row.knobs for row in verification.repeated]:
+        return "below the best of the search, which were measured again"
     runner_up_won = verification is not None and verification.winner_index > 0
     if verification is not None and runner_up_won and verification.verdict is not Verdict.TIE:
         return "slower than the winner when measured again"

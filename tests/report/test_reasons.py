@@ -140,6 +140,15 @@ def test_a_configuration_faster_than_the_winner_only_once_has_a_reason(
     assert why_not(next(cell for cell in verified.cells if cell.knobs.n_ipu == 1), verified) == reason
 
 
+def test_a_reading_above_the_mean_of_the_winner_has_a_reason(summary: StudySummary) -> None:
+    cell = next(cell for cell in summary.cells if cell.knobs.n_ipu == 1)
+    assert cell.best is not None
+    winner = replace(summary.finalists[0], samples_per_s=cell.best.samples_per_s - 1.0)
+    verification = Verification((Repeated("winner", winner.knobs),), 3, 0, Verdict.CLEAR, None)
+    verified = replace(summary, finalists=(winner,), verification=verification)
+    assert why_not(cell, verified) == "below the best of the search, which were measured again"
+
+
 def test_a_broken_constraint_is_quoted_in_full(summary: StudySummary) -> None:
     reason = "latency_s <= 0.1 does not hold: latency_s is 0.2"
     broken = replace(summary.trials[0], status=Status.CONSTRAINED, reason=reason, latency_s=0.2)

@@ -22,6 +22,7 @@ from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER,
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
 from autoauto.study.store.study import open_study
+from autoauto.study.store.trials import with_plans
 from autoauto.study.verify_winner import n_verification_measurements, verify_winner
 from autoauto.targets.ipu.target import IpuTarget
 
@@ -92,7 +93,9 @@ def test_a_runner_up_that_is_better_in_the_turns_becomes_the_best(
     [verification] = verifications(study)
     assert after.best is not None
     assert after.best.knobs == verification.repeated[1].knobs != result.best.knobs
-    assert replace(after, best=result.best) == result
+    assert after.best == with_plans(study, after.trials[after.best.knobs])
+    assert after.trials[result.best.knobs].samples_per_s == pytest.approx(0.1 * result.best.samples_per_s)  # the mean
+    assert replace(after, best=result.best, trials=result.trials) == result
 
 
 def test_nothing_is_measured_without_turns_or_without_a_best(

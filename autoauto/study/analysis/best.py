@@ -22,7 +22,7 @@ from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.trials.study_summary import Alternative, StudySummary
 from autoauto.records.trials.trial import Counts, Trial
-from autoauto.study.analysis.verification import VERIFIED, verifications, verified_winners
+from autoauto.study.analysis.verification import VERIFIED, verifications, verified_winners, with_means
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
@@ -122,7 +122,10 @@ def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) 
 
 @reads
 def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: int) -> StudySummary:
-    """The same with `trials` that are known already; of a configuration with several trials the last counts."""
+    """The same with `trials` that are known already; of a configuration with several trials the last counts.
+
+    Of those that the verification of the best measured again the throughput is the mean of the turns.
+    """
     ended = sorted(trials, key=lambda trial: trial.number)
     objectives, attributes = objectives_of_study(study), study.user_attrs
     space = space_of(study)
@@ -130,6 +133,9 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
     finished = {trial.knobs: trial for trial in inside if not trial.failed}
     front = front_of(finished, objectives) if len(objective_tuple(objectives)) > 1 else ()
     best = best_of_study(study, finished) or next(iter(front), None)
+    verification = next((entry for entry in verifications(study) if best and entry.winner.knobs == best.knobs), None)
+    if verification is not None:
+        finished = {trial.knobs: trial for trial in with_means(finished.values(), verification)}
     summary = StudySummary(
         study_name=study.study_name,
         storage=shown_storage(storage),
@@ -137,8 +143,8 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
         attributes={name: str(value) for name, value in attributes.items() if name not in _NOT_SHOWN},
         trials=tuple(sorted(finished.values(), key=lambda trial: trial.number)),
         failures=tuple(trial for trial in inside if trial.failed),
-        finalists=() if best is None else (best,),  # of several objectives the first decides
-        verification=next((entry for entry in verifications(study) if best and entry.winner.knobs == best.knobs), None),
+        finalists=() if best is None else (finished[best.knobs],),  # of several objectives the first decides
+        verification=verification,
         space=space,
         alternatives=stored_alternatives(study),
         front=front,

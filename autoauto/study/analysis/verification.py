@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from optuna import Study
@@ -171,6 +171,12 @@ def verify(
                 rows[index] = _with_turn(rows[index], trial, objective)
             _store(study, _verification(rows, n_repeats, n_candidates, answer, noise))
     return _verification(rows, n_repeats, n_candidates, answer, noise)
+
+
+def with_means(trials: Iterable[Trial], verification: Verification) -> list[Trial]:
+    """The trials; the throughput of those that were measured again is the mean of their turns."""
+    speeds = {row.knobs: row.speed.mean for row in verification.repeated if row.speed is not None}
+    return [replace(trial, samples_per_s=speeds.get(trial.knobs, trial.samples_per_s)) for trial in trials]
 
 
 def verifications(study: Study) -> list[Verification]:

@@ -110,6 +110,8 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
     summary = summarise_study(load_study(any_storage, study.study_name), any_storage)
     assert summary.winner is not None
     assert summary.winner.knobs == summary.ranked[0].knobs == SECOND
+    assert summary.winner.samples_per_s == pytest.approx(finished_trials(study)[SECOND].samples_per_s)  # mean of turns
+    assert summary.ranked[1].samples_per_s == pytest.approx(0.9 * finished_trials(study)[BEST].samples_per_s)
     assert summary.verification == verification
 
 
