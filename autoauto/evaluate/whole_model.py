@@ -46,9 +46,9 @@ LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
 MAX_LARGE_S = 0.5
 """A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
-MAX_WHOLE_S, MAX_DOUBT = 1.0, 0.05
+MAX_WHOLE_S, MAX_DOUBT = 1.0, 0.1
 """A run that takes longer is no faster a sample than a shorter one, where the line through the two measured sizes says
-that it is by no more than the second: so much may be their error."""
+that it is by no more than the second: so much it errs there when two times, of 1 and 2 samples, err by 5 % each."""
 MAX_SPEED_UP = 1.1
 """Of several cores over one, relative to their number: together they hold more of a model in their caches."""
 
