@@ -233,12 +233,13 @@ def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knob
 @reads
 @through_restarts
 def with_plans(study: Study, trial: Trial) -> Trial:
-    """A trial of a study with its plans, which are read unless it has them."""
+    """A trial of a study with its plans, which are read unless it has them; its throughput stays (`with_means`)."""
     if trial.measured is not None or not trial.runs:
         return trial
     storage, study_id = database_of(study)
     stored = storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, trial.number))
-    return replace(from_optuna(stored), origin=studied_origin(study.user_attrs))
+    read = from_optuna(stored)
+    return replace(read, samples_per_s=trial.samples_per_s, origin=studied_origin(study.user_attrs))
 
 
 def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
