@@ -156,10 +156,6 @@ class Verification:
         """The number of turns of the best so far: fewer than `n_repeats` where these decided."""
         return len(self.repeated[0].scores)
 
-    def named(self, name: str) -> Repeated | None:
-        """The configuration that was measured under a name; None when there is none."""
-        return next((row for row in self.repeated if row.name == name), None)
-
 
 class Comparison(NamedTuple):
     """The winner against another configuration.

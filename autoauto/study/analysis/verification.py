@@ -104,13 +104,13 @@ def repeated_of(
 
     The next best is one where all measurements are equal; where they have `noise`, also a third (`MAX_ERROR_SHARE`).
     """
-    ranked = sorted((trial for trial in trials if trial.fits), key=lambda trial: _score(objective, trial), reverse=True)
-    rows = [Repeated(WINNER, best)]
-    others = [trial for trial in ranked if trial.knobs != best][: 2 if noise else 1]
-    for name, trial in zip((RUNNER_UP, THIRD), others, strict=False):
-        highest, own = _score(objective, ranked[0]), _score(objective, trial)
-        if name == RUNNER_UP or highest - own <= MAX_ERROR_SHARE * abs(highest):
-            rows.append(Repeated(name, trial.knobs))
+    scores = {trial.knobs: _score(objective, trial) for trial in trials if trial.fits}
+    others = sorted((knobs for knobs in scores if knobs != best), key=lambda knobs: scores[knobs], reverse=True)
+    rows = [Repeated(WINNER, best), *(Repeated(RUNNER_UP, knobs) for knobs in others[:1])]
+    if noise:
+        highest = max(scores.values(), default=0.0)
+        lowest = highest - MAX_ERROR_SHARE * abs(highest)
+        rows += [Repeated(THIRD, knobs) for knobs in others[1:2] if scores[knobs] >= lowest]
     if session is None or session in [row.knobs for row in rows]:
         return rows
     return [*rows, Repeated(ONE_SESSION, session)]

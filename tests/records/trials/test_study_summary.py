@@ -38,8 +38,6 @@ def test_turns_that_failed_do_not_count() -> None:
 def test_the_winner_is_given_by_its_index() -> None:
     rows = Repeated("winner", KNOBS), Repeated("runner-up", Knobs(1, 0.6, 4))
     assert Verification(rows, 3, 1, Verdict.TIE, None).winner is rows[1]
-    assert Verification(rows, 3, 0, Verdict.CLEAR, None).named("runner-up") is rows[1]
-    assert Verification(rows, 3, 0, Verdict.CLEAR, None).named("one session") is None
 
 
 def summary(*trials: Trial, objective: Objective = Objective.THROUGHPUT) -> StudySummary:
