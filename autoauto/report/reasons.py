@@ -127,13 +127,14 @@ def _reason_in_full(trial: Trial) -> str:
 
 def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
     """Why a configuration that was faster than the winner is not the winner."""
-    verification = summary.verification
-    if verification is not None and best.knobs not in [row.knobs for row in verification.repeated]:
-        return "below the best of the search, which were measured again"
-    runner_up_won = verification is not None and verification.winner_index > 0
-    if verification is not None and runner_up_won and verification.verdict is not Verdict.TIE:
-        return "slower than the winner when measured again"
-    when = " when measured again" if runner_up_won else ""
+    verification, when = summary.verification, ""
+    if verification is not None:
+        if best.knobs not in [row.knobs for row in verification.repeated]:
+            return "below the best of the search, which were measured again"
+        if verification.winner_index:
+            if verification.verdict is not Verdict.TIE:
+                return "slower than the winner when measured again"
+            when = " when measured again"
     return f"as good as the winner within the noise{when}; the winner is simpler"
 
 

@@ -65,6 +65,7 @@ class SearchResult:
         best: the best measured configuration of the space; None when none fits, and with several objectives.
         study_name: the study that holds the trials.
         trials: the finished trials of the space, of this search or another; they have no plans, `best` and `front` do.
+            After a verification those that have turns have the mean throughput of these.
         space: what was searched.
         front: the Pareto front: the measured configurations that no other dominates; with one objective only the best.
         others: the trials of the study that lie outside the space.

@@ -233,7 +233,8 @@ def search_flow(
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
-        return replace(result, best=summary.winner if result.best else None, summary=summary)
+        trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
+        return replace(result, best=summary.winner if result.best else None, trials=trials, summary=summary)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.trials.study_summary import AutoPipelineAnswer
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.comparisons import estimated_answer
-from autoauto.study.analysis.verification import repeated_of, verify, with_means
+from autoauto.study.analysis.verification import repeated_of, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
 from autoauto.study.methods.registry import predictor
@@ -55,7 +55,7 @@ def verify_winner(
     Returns:
         The result; its best is one of the next best or the baseline when the turns show that it is better, or as good
         and simpler, or has the better mean where they scatter too much to tell. A baseline that the search did not
-        try, because it is not in the space, cannot win. The throughput of what was measured is the mean of its turns.
+        try, because it is not in the space, cannot win.
     """
     if result.best is None or n_repeats == 0:
         return result
@@ -80,9 +80,8 @@ def verify_winner(
         n_candidates=sum(row.knobs in result.trials for row in rows),
         noise=flow.traits.noise,
     )
-    trials = {trial.knobs: trial for trial in with_means(result.trials.values(), verification)}
-    winner = best_of_study(study, trials) if verification.winner_index else None
-    return replace(result, best=with_plans(study, winner or trials[best]), trials=trials)
+    winner = best_of_study(study, result.trials) if verification.winner_index else None
+    return result if winner is None else replace(result, best=with_plans(study, winner))
 
 
 def _answer_of_auto_pipeline(

@@ -125,6 +125,29 @@ def test_the_best_is_verified(chain: Chain, storage: str) -> None:
     assert all(row.speed is not None for row in verification.repeated)
 
 
+def test_the_throughput_of_what_has_turns_is_their_mean(flow: Flow) -> None:
+    factors = iter((1.0, 0.5))  # in the search, then in the turns
+
+    def make_executor() -> InlineExecutor:
+        factor = next(factors)
+
+        def evaluate(knobs: Knobs) -> Trial:
+            trial = flow.evaluate(knobs)
+            return replace(trial, samples_per_s=factor * trial.samples_per_s)
+
+        return InlineExecutor(evaluate)
+
+    result = search_flow(flow, SMALL, make_executor=make_executor, n_repeats=2)
+    assert result.best is not None
+    assert result.best.measured is not None
+    assert result.summary is not None
+    assert result.summary.verification is not None
+    assert len(result.summary.verification.repeated) == 2
+    for row in result.summary.verification.repeated:
+        assert result.trials[row.knobs].samples_per_s == pytest.approx(0.5 * flow.evaluate(row.knobs).samples_per_s)
+    assert result.best.samples_per_s == result.trials[result.best.knobs].samples_per_s
+
+
 def test_a_search_without_turns_is_not_verified(chain: Chain, storage: str) -> None:
     search(chain("abcd"), "bow-2000", TINY, storage=storage, n_repeats=0)
     assert verifications(only_study(storage)) == []

@@ -52,13 +52,12 @@ class Measurer:
 
     flow: Flow
     factors: dict[Knobs, float] = field(default_factory=dict)
-    otherwise: float = 1.0
     calls: list[Knobs] = field(default_factory=list)
 
     def __call__(self, knobs: Knobs) -> Trial:
         self.calls.append(knobs)
         trial = self.flow.evaluate(knobs)
-        return replace(trial, samples_per_s=trial.samples_per_s * self.factors.get(knobs, self.otherwise))
+        return replace(trial, samples_per_s=trial.samples_per_s * self.factors.get(knobs, 1.0))
 
     def executor(self) -> InlineExecutor:
         return InlineExecutor(self)
@@ -88,16 +87,12 @@ def test_a_runner_up_that_is_better_in_the_turns_becomes_the_best(
     flow: Flow, study: optuna.Study, result: SearchResult
 ) -> None:
     assert result.best is not None
-    measurer = Measurer(flow, {result.best.knobs: 0.1}, otherwise=0.5)
+    measurer = Measurer(flow, {result.best.knobs: 0.1})
     after = verify_winner(flow, study, result, Objective.THROUGHPUT, 2, measurer.executor)
     [verification] = verifications(study)
     assert after.best is not None
     assert after.best.knobs == verification.repeated[1].knobs != result.best.knobs
-    assert after.best.measured is not None
-    for knobs, factor in ((result.best.knobs, 0.1), (after.best.knobs, 0.5)):
-        assert after.trials[knobs].samples_per_s == pytest.approx(factor * result.trials[knobs].samples_per_s)
-    assert after.best.samples_per_s == after.trials[after.best.knobs].samples_per_s
-    assert replace(after, best=result.best, trials=result.trials) == result
+    assert replace(after, best=result.best) == result
 
 
 def test_nothing_is_measured_without_turns_or_without_a_best(
@@ -130,4 +125,5 @@ def test_real_devices_measure_a_session_too_in_every_turn(
     [verification] = verifications(study)
     assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP, ONE_SESSION]
     assert measurer.calls == [row.knobs for row in verification.repeated]
-    assert n_verification_measurements(real, 1) == 4  # a third, where it is as good within a reading's error
+    assert len(measurer.calls) == 3
+    assert n_verification_measurements(real, 1) == 4  # a third has turns where it may be as good

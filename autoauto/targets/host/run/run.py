@@ -37,7 +37,7 @@ from autoauto.targets.host.runtimes.registry import installed
 from autoauto.targets.host.samples import InputSamples
 
 N_ATTEMPTS, MAX_REPEATED_S = 2, 10.0
-"""Attempts at an undisturbed run, and the longest that is repeated: over a longer one disturbances even out."""
+"""Attempts at an undisturbed run, and their time until the last begins: over a longer run disturbances even out."""
 
 MIN_S, MAX_S = 1.0, 2.0
 """Duration of a run: the minimum, and the time after which an unsteady run ends, too, with what is in flight."""
