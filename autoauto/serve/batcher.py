@@ -100,9 +100,10 @@ class MicroBatch:
                 stop = start + last - first
                 port.samples(array, start, stop)[...] = port.samples(job.inputs[port.name], first, last)
                 start = stop
-            if port.batch_axis is not None and start < port.batch_size:
-                last_sample = [port.samples(array, start - 1, start)] * (port.batch_size - start)
-                port.samples(array, start, port.batch_size)[...] = np.concatenate(last_sample, port.batch_axis)
+            if port.batch_axis is not None:
+                last_sample = port.samples(array, start - 1, start)
+                for number in range(start, port.batch_size):
+                    port.samples(array, number, number + 1)[...] = last_sample
 
     def take(self, arrays: Mapping[str, Array], ports: Sequence[ServedTensor]) -> None:
         """Copy the outputs to the jobs; what fills up is dropped."""

@@ -18,10 +18,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Protocol
 
-import numpy as np
-
 from autoauto.records.errors import AutoautoError, WorkerLost
-from autoauto.records.units import Array
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import MicroBatch
 from autoauto.targets.host.run.pipelines import Batch
@@ -128,8 +125,10 @@ class PipelineEngine:
             Exception: a process ended.
         """
         model = self._artifact.model
-        inputs = {port.name: np.zeros(port.shape, port.dtype) for port in model.inputs}
         in_flight: dict[int, MicroBatch] = {}
+
+        def write(batch: MicroBatch, inputs: Batch) -> None:
+            batch.fill(inputs, model.inputs)
 
         def take(_pipeline: int, number: int, outputs: Batch) -> None:
             batch = in_flight.pop(number)
@@ -145,19 +144,18 @@ class PipelineEngine:
             self._pids, self._has_started = pipelines.pids, True
             self._post(self._events.on_started)
             try:
-                pipelines.stream(self._batches(inputs, in_flight), take, refuse, self._arrivals_fd)
+                pipelines.stream(self._batches(in_flight), take, refuse, self._arrivals_fd, write)
             finally:
                 self._pids = []
 
-    def _batches(self, inputs: dict[str, Array], in_flight: dict[int, MicroBatch]) -> Iterator[Batch]:
-        """The inputs of the micro-batches that are handed over, numbered as `Pipelines.stream` numbers them."""
-        ports, number = self._artifact.model.inputs, 0
+    def _batches(self, in_flight: dict[int, MicroBatch]) -> Iterator[MicroBatch]:
+        """The micro-batches that are handed over, numbered as `Pipelines.stream` numbers them."""
+        number = 0
         while (batch := self._handed_over[0]) is not None:
             os.eventfd_read(self._arrivals_fd)
             self._handed_over.popleft()
             in_flight[number] = batch
-            batch.fill(inputs, ports)
-            yield inputs
+            yield batch
             number += 1
 
 

@@ -45,6 +45,7 @@ class ServerMetrics:
             "autoauto_in_flight_micro_batches", "Micro-batches in the pipelines", registry=registry
         )
         in_flight.set_function(lambda: len(batcher.in_flight))
+        library.ProcessCollector(registry=registry)  # of the process that reads requests, without those that compute
 
     def count(self, batch: MicroBatch) -> None:
         """Count a micro-batch that was computed; its samples over micro-batches say how full they are."""

@@ -346,7 +346,7 @@ class Bodies:
             async with asyncio.timeout(self._max_s) as limit:
                 self._arriving[limit] = None
                 try:
-                    while chunk := await request.content.readany():
+                    async for chunk, _ in request.content.iter_chunks():  # not joined first
                         self._add(body, chunk)
                 finally:
                     self._arriving.pop(limit, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
@@ -21,11 +21,11 @@ class Arriving:
         self.content_length, self.content = content_length, self
         self.parts: asyncio.Queue[bytes | Exception] = asyncio.Queue()
 
-    async def readany(self) -> bytes:
-        part = await self.parts.get()
-        if isinstance(part, Exception):
-            raise part
-        return part
+    async def iter_chunks(self) -> AsyncIterator[tuple[bytes, bool]]:
+        while part := await self.parts.get():
+            if isinstance(part, Exception):
+                raise part
+            yield part, False
 
     def send(self, *parts: bytes | Exception) -> Arriving:
         for part in parts:

@@ -63,9 +63,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"model": metadata.get("name"), "plan": properties, "loads": [_plain(result) for result in results]})
     elif "plan_samples_per_s" in properties:
-        plan = float(properties["plan_samples_per_s"])
-        origin, share = properties.get("plan_origin", ""), results[0].samples_per_s / plan
+        plan, closed = float(properties["plan_samples_per_s"]), results[0]
+        origin, share = properties.get("plan_origin", ""), closed.samples_per_s / plan
         print_line(f"the plan gives {plan:,.1f} samples/s ({origin}); the closed load had {share:.0%} of it (measured)")
+        print_line(f"beside the stages, {_beside(closed)} (measured), which the stages lack where the cores are theirs")
     return 2 if any(result.n_failed or result.n_wrong for result in results) else 0
 
 
@@ -79,6 +80,14 @@ def _row(result: Any) -> str:
     return f"{result.name:<24}{result.samples_per_s:>11,.1f}{times}{counts}"
 
 
+def _beside(result: Any) -> str:
+    """The cores that a load took beside those of the stages; of another server only those of the clients are known."""
+    clients = f"the clients took {result.client_cpu_s / result.seconds:.2f} cores"
+    if result.server_cpu_s is None:
+        return clients
+    return f"{clients} and the server {result.server_cpu_s / result.seconds:.2f}"
+
+
 def _plain(result: Any) -> dict[str, Any]:
     return {
         "load": result.name,
@@ -89,4 +98,6 @@ def _plain(result: Any) -> dict[str, Any]:
         "n_refused": result.n_refused,
         "n_failed": result.n_failed,
         "n_wrong": result.n_wrong,
+        "client_cpu_s": result.client_cpu_s,
+        "server_cpu_s": result.server_cpu_s,
     }

@@ -80,6 +80,12 @@ Batch = Mapping[str, Array]
 """Tensors of one micro-batch by name."""
 
 
+def copy_batch(batch: Batch, arrays: Batch) -> None:
+    """Copy the tensors of a micro-batch into arrays."""
+    for name, array in arrays.items():
+        array[...] = batch[name]
+
+
 class Pipelines(AbstractContextManager["Pipelines"]):
     """Equal pipelines side by side, loaded and warm within the context.
 
@@ -175,10 +181,11 @@ class Pipelines(AbstractContextManager["Pipelines"]):
 
     def stream(
         self,
-        batches: Iterator[Batch],
+        batches: Iterator[Any],
         take: Callable[[int, int, Batch], None],
         refuse: Callable[[int, str], None] | None = None,
         arrivals_fd: int | None = None,
+        write: Callable[[Any, Batch], None] = copy_batch,
     ) -> list[list[StageSpans]]:
         """Send micro-batches, each through the first pipeline that has room, until `batches` ends.
 
@@ -191,6 +198,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             refuse: of pipelines that serve, what is called with the number of a micro-batch that the model refuses, and
                 the reason, instead of `take`.
             arrivals_fd: readable while `batches` has a micro-batch or has ended; by default it always has.
+            write: writes a micro-batch into the arrays that the first stage reads; by default it is a `Batch`.
 
         Returns:
             The times of every process by the clock of this machine, in the order of `resources`; None of those that
@@ -209,19 +217,23 @@ class Pipelines(AbstractContextManager["Pipelines"]):
                 if draining and draining[0].filled_fd in descriptors:
                     self._drain(draining, partial(take, pipeline), refuse, in_flight[pipeline])
                 if feeding and feeding[0].free_fd in descriptors and (arrivals_fd is None or _is_readable(arrivals_fd)):
-                    self._feed(feeding, numbered, in_flight[pipeline])
+                    self._feed(feeding, numbered, in_flight[pipeline], write)
         streams = list(zip(self._started, self._receive_from_all(), strict=True))
         for ring in (ring for channels in self._channels for ring in channels[-1].received_by(0)):
             ring.restart()
         return [[_by_own_clock(spans, machine) for (machine, _), spans in zip(*pair, strict=True)] for pair in streams]
 
-    def _feed(self, rings: deque[Ring], batches: Iterator[tuple[int, Batch]], in_flight: deque[int]) -> None:
+    def _feed(
+        self,
+        rings: deque[Ring],
+        batches: Iterator[tuple[int, Any]],
+        in_flight: deque[int],
+        write: Callable[[Any, Batch], None],
+    ) -> None:
         """Send the next micro-batch into a pipeline; at the end of the stream end the ring for it, and drop that."""
         ports = self._messages[0]
         for number, batch in batches:
-            slot = arrays(rings[0].reserve(), ports)
-            for name, array in slot.items():
-                array[...] = batch[name]
+            write(batch, arrays(rings[0].reserve(), ports))
             in_flight.append(number)
             rings[0].commit(message_bytes(ports))
             rings.rotate(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,7 +102,10 @@ def test_the_winner_of_a_study_is_served_and_measured(
             "failed",
             "wrong",
         ]
-        assert lines[-1].startswith("the plan gives ")
+        assert lines[-2].startswith("the plan gives ")
+        assert re.fullmatch(
+            r"beside .* clients took \d\.\d\d cores and the server \d\.\d\d \(measured\), .*", lines[-1]
+        )
         assert server.stop() == (0, "")
 
 
