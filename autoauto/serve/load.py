@@ -137,8 +137,8 @@ class Endpoint:
                 text = await response.text()
         except (ClientError, TimeoutError, ValueError):
             return None
-        found = re.search(r"^process_cpu_seconds_total ([0-9.e+-]+)$", text, re.MULTILINE)
-        return float(found[1]) if found else None
+        match = re.search(r"^process_cpu_seconds_total ([0-9.e+-]+)$", text, re.MULTILINE)
+        return float(match[1]) if match else None
 
     def _agrees(self, number: int, answer: bytes, length: int) -> bool:
         outputs = list(_outputs(answer, length))
