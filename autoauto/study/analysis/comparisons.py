@@ -178,7 +178,7 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
     if not alternative.samples_per_s:
         return Comparison(name, alternative.knobs, None, None, alternative.reason, is_simple_use=True)
     if alternative.at_most:
-        note = f"at most {alternative.samples_per_s:,.4g} samples/s by the whole model, so not measured"
+        note = f"not measured; at most {alternative.samples_per_s:,.4g} samples/s, by the whole model"
         return Comparison(name, alternative.knobs, None, None, note, is_simple_use=True)
     speed = Interval(alternative.samples_per_s, None)
     gain_percent = _estimated_gain_percent(summary, winner, alternative)

@@ -80,9 +80,9 @@ Batch = Mapping[str, Array]
 """Tensors of one micro-batch by name."""
 
 
-def copy_batch(batch: Batch, arrays: Batch) -> None:
-    """Copy the tensors of a micro-batch into arrays."""
-    for name, array in arrays.items():
+def copy_batch(batch: Batch, slot: Batch) -> None:
+    """Copy the tensors of a micro-batch into the arrays of a slot."""
+    for name, array in slot.items():
         array[...] = batch[name]
 
 
