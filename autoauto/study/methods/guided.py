@@ -276,7 +276,7 @@ class _BranchAndBound:
             )
             best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
             if best is not None:
-                return best
+                return self._smallest_of_ties(best)
         return None
 
     def _survey_best_of(self, use: SimpleUse, worth: float) -> None:

@@ -163,6 +163,16 @@ def test_of_a_session_of_all_cores_one_batch_size_is_tried_although_others_say_t
     assert [k.batch_size for k in tried if k.cores_per_device == 2] == [8]
 
 
+def test_of_a_simple_use_that_is_tried_late_the_smallest_of_equal_batch_sizes_is_measured() -> None:
+    space = SearchSpace((1,), (1.0,), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2))
+
+    def score(knobs: Knobs) -> float:
+        return 10.0 if knobs.cores_per_device == 1 else {1: 8.0, 2: 8.5}.get(knobs.batch_size, 9.0)
+
+    tried = drive(space, score, noise=0.01)
+    assert [k.batch_size for k in tried if k.cores_per_device == 2] == [4]
+
+
 def test_a_lonely_peak_among_the_multiples_of_eight_is_found() -> None:
     space = SearchSpace((1,), (1.0,), tuple(range(1, 129)))
 
