@@ -178,6 +178,9 @@ class ForecastCurve:
 
 SIGMA_ALL, SIGMA_FAMILY, SIGMA_BATCH, SIGMA_CELL, SIGMA_OWN = 0.3, 0.03, 0.006, 0.015, 0.002
 """Prior standard deviations of the terms of log(measured / estimated)."""
+READING_SCATTER = 3.0
+"""Where measurements scatter, the estimate of a batch size rests on readings at two others, and leaves out what a small
+micro-batch costs beside computing. So `SIGMA_BATCH` is larger there, by so many times the noise."""
 BATCH_LENGTH_SCALE = 1.0  # in log(batch size): the shared part falls to 1/e at this distance
 PRIOR_STRENGTH = 8.0  # number of measurements that the prior deviations count for, when measurements scatter less
 N_SIGMAS = 2.0  # standard deviations between the expected ratio and its upper bound
@@ -227,7 +230,7 @@ class ErrorModel:
     """
 
     def __init__(self, noise: float) -> None:
-        self._noise = noise
+        self._noise, self._batch_variance = noise, SIGMA_BATCH**2 + (READING_SCATTER * noise) ** 2
         self._measured = GridPositions(np.zeros(0), np.zeros(0), np.zeros(0))
         self._log_ratios = np.zeros(0)
 
@@ -247,10 +250,10 @@ class ErrorModel:
 
     def ratios(self, positions: GridPositions) -> tuple[FloatArray, FloatArray]:
         """The expected value of measured / estimated at `positions`, and its upper bound."""
-        prior_variance = SIGMA_ALL**2 + SIGMA_FAMILY**2 + SIGMA_BATCH**2 + SIGMA_CELL**2 + SIGMA_OWN**2
+        prior_variance = SIGMA_ALL**2 + SIGMA_FAMILY**2 + self._batch_variance + SIGMA_CELL**2 + SIGMA_OWN**2
         n = len(self._log_ratios)
-        known = _covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
-        across = _covariance(positions, self._measured)
+        known = self._covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
+        across = self._covariance(positions, self._measured)
         weights = np.linalg.solve(known, across.T)
         mean = self._log_ratios @ weights
         variance = np.maximum(prior_variance - np.einsum("ij,ji->i", across, weights), 0.0)
@@ -258,10 +261,10 @@ class ErrorModel:
         scale = max(scatter / max(n, 1), (PRIOR_STRENGTH + scatter) / (PRIOR_STRENGTH + n))
         return np.exp(mean), np.exp(mean + N_SIGMAS * np.sqrt(scale * variance))
 
-
-def _covariance(first: GridPositions, second: GridPositions) -> FloatArray:
-    """Covariance of all pairs of configurations, without their own terms."""
-    cell, family, log_batch = (np.subtract.outer(a, b) for a, b in zip(first, second, strict=True))
-    shared = SIGMA_FAMILY**2 + SIGMA_BATCH**2 * np.exp(-np.abs(log_batch) / BATCH_LENGTH_SCALE)
-    covariance: FloatArray = SIGMA_ALL**2 + np.where(family == 0, shared, 0.0) + np.where(cell == 0, SIGMA_CELL**2, 0.0)
-    return covariance
+    def _covariance(self, first: GridPositions, second: GridPositions) -> FloatArray:
+        """Covariance of all pairs of configurations, without their own terms."""
+        cell, family, log_batch = (np.subtract.outer(a, b) for a, b in zip(first, second, strict=True))
+        shared = SIGMA_FAMILY**2 + self._batch_variance * np.exp(-np.abs(log_batch) / BATCH_LENGTH_SCALE)
+        of_cell = np.where(cell == 0, SIGMA_CELL**2, 0.0)
+        covariance: FloatArray = SIGMA_ALL**2 + np.where(family == 0, shared, 0.0) + of_cell
+        return covariance

@@ -10,6 +10,7 @@ import pytest
 from autoauto.study.methods.forecast_curve import (
     N_SIGMAS,
     PRIOR_STRENGTH,
+    READING_SCATTER,
     SIGMA_ALL,
     SIGMA_BATCH,
     SIGMA_CELL,
@@ -45,12 +46,23 @@ def test_a_measurement_narrows_the_bound_of_closer_configurations_more() -> None
 def test_the_posterior_of_one_measurement_by_hand() -> None:
     model = ErrorModel(0.1)
     model.add(at(0, 0, 8), exp(0.2))
-    shared, own = SIGMA_ALL**2, SIGMA_ALL**2 + SIGMA_FAMILY**2 + SIGMA_BATCH**2 + SIGMA_CELL**2 + SIGMA_OWN**2
+    batch = SIGMA_BATCH**2 + (READING_SCATTER * 0.1) ** 2
+    shared, own = SIGMA_ALL**2, SIGMA_ALL**2 + SIGMA_FAMILY**2 + batch + SIGMA_CELL**2 + SIGMA_OWN**2
     known = own + 0.1**2
     scale = (PRIOR_STRENGTH + 0.2**2 / known) / (PRIOR_STRENGTH + 1)
     expected, most = model.ratios(at(1, 1, 8))
     assert log(expected.item()) == pytest.approx(0.2 * shared / known)
     assert log(most.item() / expected.item()) == pytest.approx(N_SIGMAS * (scale * (own - shared**2 / known)) ** 0.5)
+
+
+def test_where_measurements_scatter_one_batch_size_tells_less_of_another() -> None:
+    exact, noisy = ErrorModel(0.0), ErrorModel(0.01)
+    for model in (exact, noisy):
+        model.add(at(0, 0, 1), 0.75)
+        model.add(at(1, 1, 16), 0.9)
+    (_, most_exact), (_, most_noisy) = exact.ratios(at(0, 0, 8)), noisy.ratios(at(0, 0, 8))
+    assert most_exact.item() < 0.82
+    assert most_noisy.item() > 0.88
 
 
 def test_ratios_that_scatter_more_than_the_prior_says_widen_the_bound() -> None:
