@@ -55,7 +55,7 @@ def test_the_posterior_of_one_measurement_by_hand() -> None:
     assert log(most.item() / expected.item()) == pytest.approx(N_SIGMAS * (scale * (own - shared**2 / known)) ** 0.5)
 
 
-def test_where_measurements_scatter_one_batch_size_tells_less_of_another() -> None:
+def test_where_measurements_scatter_one_batch_size_says_less_of_another() -> None:
     exact, noisy = ErrorModel(0.0), ErrorModel(0.01)
     for model in (exact, noisy):
         model.add(at(0, 0, 1), 0.75)
