@@ -300,7 +300,8 @@ class Weights:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._checked: set[str] = set()  # a check takes longer than the rest, and a model is cut many times
+        # Names and indices in the file: a check takes longer than the rest, and a model is cut many times.
+        self._checked: set[tuple[str, str]] = set()
 
     def serialised(self, tensor: onnx.TensorProto) -> bytes:
         """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside.
@@ -312,9 +313,9 @@ class Weights:
         is_external = stored.data_location == onnx.TensorProto.EXTERNAL
         try:
             stored = self._loaded(stored) if is_external else stored
-            if is_external or tensor.name not in self._checked:
+            if is_external or not is_weight(tensor) or (tensor.name, tensor.doc_string) not in self._checked:
                 onnx.checker.check_tensor(stored)
-                self._checked.add(tensor.name)
+                self._checked.add((tensor.name, tensor.doc_string))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             where = f"data file {_location(stored)!r} beside {self._path}" if is_external else str(self._path)
             raise UnreadableModel(

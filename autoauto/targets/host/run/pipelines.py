@@ -45,7 +45,14 @@ from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
-from autoauto.targets.host.transport.shared_memory import FailedMessage, Ring, arrays, message_bytes, message_of
+from autoauto.targets.host.transport.shared_memory import (
+    FailedMessage,
+    Ring,
+    arrays,
+    copy_batch,
+    message_bytes,
+    message_of,
+)
 
 
 def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_size: int, n_parts: int) -> SubModel:
@@ -78,12 +85,6 @@ N_SLOTS = 3
 
 Batch = Mapping[str, Array]
 """Tensors of one micro-batch by name."""
-
-
-def copy_batch(batch: Batch, slot: Batch) -> None:
-    """Copy the tensors of a micro-batch into the arrays of a slot."""
-    for name, array in slot.items():
-        array[...] = batch[name]
 
 
 class Pipelines(AbstractContextManager["Pipelines"]):

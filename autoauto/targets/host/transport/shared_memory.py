@@ -338,9 +338,14 @@ def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
 def message_of(batch: Mapping[str, Array], ports: Sequence[Port]) -> bytes:
     """A message with these tensors of a micro-batch."""
     message = bytearray(message_bytes(ports))
-    for name, array in arrays(memoryview(message), ports).items():
-        array[...] = batch[name]
+    copy_batch(batch, arrays(memoryview(message), ports))
     return bytes(message)
+
+
+def copy_batch(batch: Mapping[str, Array], message: Mapping[str, Array]) -> None:
+    """Copy the tensors of a micro-batch into those of a message."""
+    for name, array in message.items():
+        array[...] = batch[name]
 
 
 def arrays_in(file: SubModelFile, ports: Sequence[Port]) -> Mapping[str, Array]:
