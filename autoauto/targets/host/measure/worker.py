@@ -178,8 +178,7 @@ def _measurement(
     session = load()
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     if one_session:
-        run = partial(session.run, *session.example_arrays())
-        times = time_runs(run, probe, session.cpu_time_ns, is_warm=True)
+        times = time_runs(session.example_run(), probe, session.cpu_time_ns, is_warm=True)
     else:
         del session
         times = _time(load, probe)

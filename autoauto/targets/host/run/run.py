@@ -27,7 +27,7 @@ from autoauto.records.target import Origin
 from autoauto.records.trials.study_summary import interval
 from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.devices import ALIKE, HostDevices
-from autoauto.targets.host.machine import cores_of
+from autoauto.targets.host.machine import cores, cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.cluster import DaskMachines
@@ -316,10 +316,11 @@ def reference_outputs(
 ) -> Outputs:
     """The outputs of the inputs of a run, in fp32 by the first runtime that is installed.
 
-    It computes one stage after the other, all on the first core, so that memory suffices where `plan` does.
+    It computes one stage after the other, each on all cores, so that memory suffices where `plan` does on cores.
     """
-    session = SessionOptions(1, installed()[0], HostPrecision.FP32)
-    resources = [StageResources(cores_of(0, 1), session, machine_bytes()) for _ in plan.stages]
+    n_cores = len(cores())
+    session = SessionOptions(n_cores, installed()[0], HostPrecision.FP32)
+    resources = [StageResources(cores_of(0, n_cores), session, machine_bytes()) for _ in plan.stages]
     inputs, outputs = inputs_of(source, graph, batch_size, samples), dict[str, Array]()
     stages, given = [stage.layers for stage in plan.stages], inputs if samples else None
     with Pipelines(graph, source, stages, batch_size, [resources], given=given) as pipelines:
