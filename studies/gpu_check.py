@@ -2,7 +2,7 @@
 
 - conformance: the suite that every runtime passes (`tests/targets/host/runtimes/test_conformance.py`), for `cuda`.
 - prediction: the estimated period of one session against the measured one, in fp32, for every model and batch size.
-- search: what it finds in fp32 and tf32 is at least as fast as the best of these sessions.
+- search: what it finds in fp32, tf32 and fp16 is at least as fast as the best of these sessions.
 - boundary: the largest batch size that a device of `--memory-gib` holds, found by bisection. It is true where a plain
   session of ONNX Runtime, in a process of its own and without a limit, takes about as much memory by nvidia-smi.
 - unlike: a pipeline of all cores together and the GPU runs, each with layers of its own.
@@ -21,7 +21,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -107,9 +107,8 @@ def sessions(flow: Flow, batch_sizes: Sequence[int]) -> Iterator[Session]:
         yield Session(batch_size, flow.samples_per_s(knobs, plan), flow.measured_samples_per_s(knobs, run))
 
 
-def prediction(model: str, flow: Flow, batch_sizes: Sequence[int], measured: list[Session]) -> Check:
-    """The mean error of the estimates of sessions, which are added to `measured`."""
-    measured += sessions(flow, batch_sizes)
+def prediction(model: str, measured: Sequence[Session]) -> Check:
+    """The mean error of the estimates."""
     error = mean(abs(session.error) for session in measured)
     each = ", ".join(f"batch {s.batch_size}: {s.samples_per_s:.1f}/s, {100 * s.error:+.1f} %" for s in measured)
     return Check(f"prediction {model}", error <= MAX_ERROR, f"mean error {100 * error:.1f} % ({each})")
@@ -117,20 +116,19 @@ def prediction(model: str, flow: Flow, batch_sizes: Sequence[int], measured: lis
 
 def searched(model: str, flow: Flow, measured: Sequence[Session]) -> Check:
     """The result of a search against the best of the sessions that one would run without it."""
-    start_s = perf_counter()
-    known = ("fp32", "tf32") if runtime_of(flow) is HostRuntime.CUDA else ("fp32",)
     given = {
         "n_ipu": (1,),
         "batch_size": tuple(session.batch_size for session in measured),
-        "precision": tuple(map(HostPrecision, known)),
+        "precision": runtime_of(flow).precisions,
     }
     best = search_flow(flow, default_space(flow, given)).best
     simple = max(session.samples_per_s for session in measured)
     if best is None:
         return Check(f"search {model}", False, "nothing fits")
     ratio = best.samples_per_s / simple
-    knobs = f"{best.knobs.precision} batch {best.knobs.batch_size} x {best.knobs.replicas}"
-    figures = f"{best.samples_per_s:.1f}/s with {knobs}, {ratio:.2f} x the best, after {perf_counter() - start_s:.0f} s"
+    layout = ", channels last" * best.knobs.channels_last
+    knobs = f"{best.knobs.precision} batch {best.knobs.batch_size} x {best.knobs.replicas}{layout}"
+    figures = f"{best.samples_per_s:.1f}/s with {knobs}, {ratio:.2f} x the best"
     return Check(f"search {model}", ratio >= 1 - MAX_LOSS, figures)
 
 
@@ -252,18 +250,26 @@ def conformance() -> Check:
 
 def checks(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Check]]]:
     """The checks in their order, each with its kind and its model."""
-    batch_sizes = [int(size) for size in args.batch_sizes.split(",")]
     yield "conformance", "", conformance
     for model in args.models.split(","):
-        flow = open_flow(model, args.device)
-        measured: list[Session] = []
-        yield "prediction", model, partial(prediction, model, flow, batch_sizes, measured)
-        yield "search", model, partial(searched, model, flow, measured)
-        yield "boundary", model, partial(boundary, model, args.device, args.memory_gib)
-        yield "export", model, partial(exported, model, flow, 1)
-        mixed = open_flow(model, f"{CORES}:{usable_cores()},{args.device}")
-        yield "unlike", model, partial(unlike, model, mixed)
-        yield "export", f"{model}, unlike", partial(exported, model, mixed, 2)
+        yield from checks_of(model, args)
+
+
+def checks_of(model: str, args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Check]]]:
+    """Those of a model."""
+    flow = open_flow(model, args.device)
+
+    @cache
+    def measured() -> list[Session]:
+        return list(sessions(flow, [int(size) for size in args.batch_sizes.split(",")]))
+
+    yield "prediction", model, lambda: prediction(model, measured())
+    yield "search", model, lambda: searched(model, flow, measured())
+    yield "boundary", model, lambda: boundary(model, args.device, args.memory_gib)
+    yield "export", model, lambda: exported(model, flow, 1)
+    mixed = open_flow(model, f"{CORES}:{max(usable_cores() - 1, 1)},{args.device}")
+    yield "unlike", model, lambda: unlike(model, mixed)
+    yield "export", f"{model}, unlike", lambda: exported(model, mixed, 2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -285,12 +291,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for kind, model, run in checks(args):
         if kind not in args.checks.split(","):
             continue
+        start_s = perf_counter()
         try:
             check = run()
         except Exception as error:  # noqa: BLE001 (the other checks still count)
             traceback.print_exc()
             check = Check(f"{kind} {model}", False, f"{type(error).__name__}: {error}")
-        print(f"{'holds' if check.holds else 'FAILS'}  {check.name}: {check.figures}", flush=True)
+        took = f"{perf_counter() - start_s:.0f} s"
+        print(f"{'holds' if check.holds else 'FAILS'}  {check.name}: {check.figures} ({took})", flush=True)
         all_hold &= check.holds
     return 0 if all_hold else 1
 

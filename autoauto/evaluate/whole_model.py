@@ -35,7 +35,7 @@ from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import Progress, check_batch_size, interpolate
 from autoauto.records.costs.correction import Correction, Estimator, RangeFeature
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile, RuntimeOptions
+from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Strategy
@@ -254,7 +254,7 @@ class WholeModelEstimates(Estimates):
     def _scaled_whole(self, knobs: Knobs) -> LayerProfile | None:
         """The cost on several cores at best, by that on one; None where it is known, or not known on one core."""
         options, n = self.options(knobs), knobs.cores_per_device
-        on_one = replace(options, cores_per_device=1, runtime_options=_on_one_core(options.runtime_options))
+        on_one = replace(options, cores_per_device=1, runtime_options=options.runtime_options.on_one_thread)
         if n == 1 or self._is_known(options) or not self._is_known(on_one):
             return None
         whole = self._whole(on_one)
@@ -341,11 +341,6 @@ class WholeModelEstimates(Estimates):
 def _normal(options: CompileOptions) -> CompileOptions:
     """The options without the share of memory, on which what is measured does not depend."""
     return replace(options, memory_proportion=1.0)
-
-
-def _on_one_core(options: RuntimeOptions) -> RuntimeOptions:
-    """The options that one core can have: one stream, and no other thread that could spin."""
-    return replace(options, streams=1, spinning=True)
 
 
 def _working(knobs: Knobs) -> _Working:

@@ -1,5 +1,5 @@
 """Run the pipeline of this folder: python run_pipeline.py INPUTS.npz OUTPUTS.npz. It needs onnxruntime, or the
-runtimes that pipeline.json names, and nothing else.
+runtimes that pipeline.json names, for fp16 also onnx, and nothing else.
 
 INPUTS holds the model's inputs by name, with the samples of one or more micro-batches along their batch axes. Every
 device of every stage of every replica has a session and a thread of its own.
@@ -42,13 +42,41 @@ def cuda(stage: dict[str, Any], device: str) -> Session:
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         raise ValueError("stages for GPUs need onnxruntime-gpu[cuda,cudnn], with no onnxruntime installed over it")
     onnxruntime.preload_dlls()
-    options = settings(stage)
+    options, chosen, number = settings(stage), stage.get("options", {}), int(device.removeprefix("cuda:"))
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    provider = {"device_id": device.removeprefix("cuda:"), "use_tf32": str(int(stage["precision"] == "tf32"))}
-    provider["cudnn_conv_algo_search"] = "EXHAUSTIVE"
-    providers = [("CUDAExecutionProvider", provider)]
-    compute: Session = onnxruntime.InferenceSession(FOLDER / stage["file"], options, providers=providers).run
+    provider = {
+        "device_id": number,
+        "cudnn_conv_algo_search": "EXHAUSTIVE",
+        "use_tf32": int(stage["precision"] == "tf32"),
+        "enable_cuda_graph": int(chosen.get("cuda_graph", False)),
+        "prefer_nhwc": int(chosen.get("channels_last", False)),
+    }
+    model = in_fp16(FOLDER / stage["file"]) if stage["precision"] == "fp16" else FOLDER / stage["file"]
+    session = onnxruntime.InferenceSession(model, options, providers=[("CUDAExecutionProvider", provider)])
+    binding, values = session.io_binding(), {}  # a CUDA graph reads and writes the same memory in every run
+    for end in ("input", "output"):
+        for port in stage[f"{end}s"]:
+            kind = np.dtype(port["dtype"]).type
+            value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(port["shape"], kind, "cuda", number)
+            values[port["name"]] = value
+            getattr(binding, f"bind_ortvalue_{end}")(port["name"], value)
+
+    def compute(names: list[str], inputs: Tensors) -> list[Any]:
+        for name, array in inputs.items():
+            values[name].update_inplace(np.ascontiguousarray(array))
+        session.run_with_iobinding(binding)
+        return [values[name].numpy() for name in names]
+
     return compute
+
+
+def in_fp16(file: Path) -> bytes:
+    """A stage with weights and activations in fp16; its inputs and outputs keep their formats. It needs onnx, too."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    content: bytes = convert_float_to_float16(onnx.load(file), keep_io_types=True).SerializeToString()
+    return content
 
 
 def settings(stage: dict[str, Any]) -> Any:

@@ -12,7 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
-from autoauto.records.costs.profile import DeviceSession, HostRuntime, ModelProfile, RuntimeOptions, SessionOptions
+from autoauto.records.costs.profile import (
+    DeviceSession,
+    HostPrecision,
+    HostRuntime,
+    ModelProfile,
+    RuntimeOptions,
+    SessionOptions,
+)
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
@@ -79,10 +86,12 @@ class Deployment:
     @property
     def packages(self) -> str:
         """What pip installs for the runtimes of all stages."""
-        runtimes = {self.session(plan, stage).runtime for plan in self.plan.plans for stage in plan.stages}
+        sessions = [self.session(plan, stage) for plan in self.plan.plans for stage in plan.stages]
+        runtimes = {session.runtime for session in sessions}
         if HostRuntime.CUDA in runtimes:
             runtimes.discard(HostRuntime.ONNXRUNTIME)  # the package for GPUs has it, too
-        return " ".join(_PACKAGES.get(runtime, runtime) for runtime in sorted(runtimes))
+        converts = any(session.precision is HostPrecision.FP16 for session in sessions)
+        return " ".join([*(_PACKAGES.get(name, name) for name in sorted(runtimes)), *(["onnx"] if converts else [])])
 
     @property
     def layer_names(self) -> tuple[tuple[str, ...], ...]:

@@ -87,12 +87,22 @@ def _with_outlined(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_runtime_options(record: dict[str, Any]) -> dict[str, Any]:
-    """Before schema 7 sessions had the options that runtimes have by themselves."""
-    options, defaults = record.get("options"), to_plain(RuntimeOptions())
-    return record | {"options": {**options, "runtime_options": defaults}} if isinstance(options, dict) else record
+    """Before schema 7 sessions had the options that runtimes have by themselves, before 8 those of processors."""
+    options = record.get("options")
+    if not isinstance(options, dict):
+        return record
+    chosen = {**to_plain(RuntimeOptions()), **options.get("runtime_options", {})}
+    return record | {"options": {**options, "runtime_options": chosen}}
 
 
-_UPGRADES = {2: _with_cores, 3: _with_session, 4: _with_checkpoints, 5: _with_outlined, 6: _with_runtime_options}
+_UPGRADES = {
+    2: _with_cores,
+    3: _with_session,
+    4: _with_checkpoints,
+    5: _with_outlined,
+    6: _with_runtime_options,
+    7: _with_runtime_options,
+}
 
 
 def layer_to_json(layer: LayerProfile) -> str:

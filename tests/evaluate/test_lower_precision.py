@@ -22,7 +22,7 @@ from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import Precision
 from autoauto.targets.host.target import HostTarget
 
-FP32, BF16, _ = HostPrecision
+FP32, BF16, *_ = HostPrecision
 SPACE = SearchSpace((1, 2), (1.0,), (8,), runtime=(HostRuntime.ONNXRUNTIME,), precision=(FP32,))
 DEVICE = Device("core", 1e9, 1 << 30, 1, 1 << 30)
 CLUSTER = Cluster("host", "host", (DEVICE,) * 4, (Link(1e9, 1),) * 4, (Link(1e9, 1),) * 4)

@@ -195,7 +195,7 @@ def test_the_program_runs_every_stage_with_its_options(
     [result] = written(deployment, tmp_path / "artifact")
     assert result.passed
     stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
-    plain = {"streams": 1, "spinning": True, "graph_optimization": "all"}
+    plain = {"streams": 1, "spinning": True, "graph_optimization": "all", "cuda_graph": True, "channels_last": False}
     assert [stage["options"] for stage in stages] == [plain | options] * 2
     assert {tuple(port["shape"]) for stage in stages for port in (*stage["inputs"], *stage["outputs"])} == {(2, 4)}
     with pytest.raises(

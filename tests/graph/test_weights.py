@@ -114,12 +114,19 @@ def test_elements_of_a_stand_in_weight_differ_and_are_the_same_every_time() -> N
     node = helper.make_node("ConstantOfShape", ["s"], ["w"], value=helper.make_tensor("", 1, [1], [0.5]))
     weight, again, other = (numpy_helper.to_array(stand_in_weight(name, (40, 50), fill_value(node))) for name in "wwv")
     assert weight.dtype == np.float32
-    assert np.abs(weight).max() <= 0.5 * 3**0.5
-    assert np.sqrt(np.mean(weight**2)) == pytest.approx(0.5, rel=0.05)
+    assert np.abs(weight).max() <= (3 / 2000**0.5) ** 0.5
+    assert np.mean(weight**2) == pytest.approx(2000**-0.5, rel=0.05)
     assert abs(np.mean(weight)) < 0.05
     assert len(np.unique(weight)) > 1900
     assert np.array_equal(weight, again)
     assert not np.array_equal(weight, other)
+
+
+@pytest.mark.parametrize(("shape", "mean_square"), [((5000,), 0.25), ((16, 32, 3, 3), 1 / 288), ((64, 64), 1 / 64)])
+def test_stand_in_weights_keep_the_size_of_activations(shape: tuple[int, ...], mean_square: float) -> None:
+    weight = numpy_helper.to_array(stand_in_weight("w", shape, np.array(0.5, np.float32)))
+    assert np.mean(weight**2) == pytest.approx(mean_square, rel=0.05)
+    assert not numpy_helper.to_array(stand_in_weight("w", shape, np.array(0, np.float32))).any()
 
 
 def test_a_constant_of_shape_is_zero_unless_it_says_otherwise() -> None:

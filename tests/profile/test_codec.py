@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoauto.profile.codec import layer_to_json, load_profile, profile_record, save_profile
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.profile import CompileOptions, GraphOptimization, LayerProfile, ModelProfile, RuntimeOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import write_json
 from autoauto.records.units import Precision
@@ -74,9 +74,9 @@ def stored() -> dict[str, Any]:
     [
         (("model",), ..., "the top level must have the field model"),
         (("target",), 7, "target must be a text, got 7"),
-        (("schema",), ..., "schema must be 7, got none"),
-        (("schema",), 1, "schema must be 7, got 1"),
-        (("schema",), 99, "schema must be 7, got 99"),
+        (("schema",), ..., "schema must be 8, got none"),
+        (("schema",), 1, "schema must be 8, got 1"),
+        (("schema",), 99, "schema must be 8, got 99"),
         (("options",), 7, "options must be an object with the fields batch_size, .* got 7"),
         (("options", "batch_size"), 0, r"options.batch_size must be a whole number from 1 to 2\*\*53, got 0"),
         (("options", "memory_proportion"), "all", "options.memory_proportion must be a finite number .* got 'all'"),
@@ -154,6 +154,15 @@ def test_a_profile_of_the_first_release_is_read(tmp_path: Path) -> None:
     assert load_profile(tmp_path / "p.json") == ModelProfile(
         "m", "ipu bow", options, ("\u00e9",), ("k",), (None,), (LAYER,)
     )
+
+
+def test_a_profile_of_before_the_options_of_gpus_has_their_defaults(tmp_path: Path) -> None:
+    record = stored() | {"schema": 7}
+    record["options"]["runtime_options"] = {"streams": 2, "spinning": False, "graph_optimization": "basic"}
+    write_json(record, tmp_path / "p.json")
+    options = load_profile(tmp_path / "p.json").options
+    assert options is not None
+    assert options.runtime_options == RuntimeOptions(2, False, GraphOptimization.BASIC)
 
 
 def test_a_profile_of_before_the_runtimes_is_of_onnx_runtime(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 
 ORT, OPENVINO, CUDA = HostRuntime
-FP32, BF16, TF32 = HostPrecision
+FP32, BF16, TF32, FP16 = HostPrecision
 
 
 @pytest.mark.parametrize("runtime", [None, *HostRuntime])
@@ -30,8 +30,8 @@ def test_a_space_has_only_what_a_runtime_computes() -> None:
     assert Knobs(1, 1.0, 1, runtime=OPENVINO, precision=BF16) in space
     assert Knobs(1, 1.0, 1, runtime=ORT, precision=BF16) not in space
     assert space.n_configurations == 6
-    on_gpus = SearchSpace((1,), (1.0,), (1,), runtime=(CUDA,), precision=(FP32, BF16, TF32))
-    assert [cell[0].session for cell in on_gpus.cells] == [(CUDA, FP32), (CUDA, TF32)]
+    on_gpus = SearchSpace((1,), (1.0,), (1,), runtime=(CUDA,), precision=(FP32, BF16, TF32, FP16))
+    assert [cell[0].session for cell in on_gpus.cells] == [(CUDA, FP32), (CUDA, TF32), (CUDA, FP16)]
 
 
 def test_a_space_of_nothing_that_can_be_computed_is_refused() -> None:

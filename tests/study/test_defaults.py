@@ -159,7 +159,7 @@ def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes
 ) -> None:
     monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, runtimes=True))
     ort, openvino, _ = HostRuntime
-    fp32, bf16, _ = HostPrecision
+    fp32, bf16, *_ = HostPrecision
     for runtimes, formats, session in (
         ((ort, openvino), (fp32, bf16), (ort, fp32)),
         ((ort, openvino), (bf16, fp32), (openvino, bf16)),

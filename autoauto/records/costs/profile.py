@@ -13,7 +13,7 @@ from typing import NamedTuple
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 7
+PROFILE_SCHEMA = 8
 """Of stored profiles; raised whenever they, or the cached profiles of layers, mean something else than before."""
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
@@ -119,6 +119,8 @@ class HostPrecision(StrEnum):
     BF16 = "bf16"
     TF32 = "tf32"
     """On GPUs: products of fp32 round their factors to 10 bits, and add in fp32."""
+    FP16 = "fp16"
+    """On GPUs: weights and activations, but those between stages, are rounded to fp16."""
 
 
 class HostRuntime(StrEnum):
@@ -138,7 +140,7 @@ class HostRuntime(StrEnum):
 _PRECISIONS = {
     HostRuntime.ONNXRUNTIME: (HostPrecision.FP32,),
     HostRuntime.OPENVINO: (HostPrecision.FP32, HostPrecision.BF16),
-    HostRuntime.CUDA: (HostPrecision.FP32, HostPrecision.TF32),
+    HostRuntime.CUDA: (HostPrecision.FP32, HostPrecision.TF32, HostPrecision.FP16),
 }
 
 
@@ -172,11 +174,20 @@ class RuntimeOptions:
         streams: of OpenVINO: equal parts of a micro-batch that run at the same time, on a share of the threads each.
         spinning: of ONNX Runtime: whether idle threads of a session wait in a loop, ready at once, or sleep.
         graph_optimization: of ONNX Runtime, on processors and GPUs.
+        cuda_graph: of ONNX Runtime on a GPU: whether all kernels of a run are started at once, as they were recorded.
+        channels_last: of ONNX Runtime on a GPU: whether convolutions compute with the channels as the last axis.
     """
 
     streams: int = 1
     spinning: bool = True
     graph_optimization: GraphOptimization = GraphOptimization.ALL
+    cuda_graph: bool = True
+    channels_last: bool = False
+
+    @property
+    def on_one_thread(self) -> RuntimeOptions:
+        """Those that a session of one thread can have: one stream, and no other thread that could spin."""
+        return replace(self, streams=1, spinning=True)
 
 
 class SessionOptions(NamedTuple):

@@ -68,8 +68,8 @@ class Knobs:
         shard_optimizer: whether every replica holds a part of the optimizer's state only.
         runtime, precision: what runs the model on the host, and in which format it computes. Elsewhere
             None: there the format is that of the flow.
-        streams, spinning, graph_optimization: as in `RuntimeOptions`; each has its default with a runtime that does not
-            have it, and streams share the cores of a device.
+        streams, spinning, graph_optimization, cuda_graph, channels_last: as in `RuntimeOptions`; each has its default
+            with a runtime that does not have it, and streams share the cores of a device.
     """
 
     n_ipu: int
@@ -90,6 +90,8 @@ class Knobs:
     streams: int = 1
     spinning: bool = True
     graph_optimization: GraphOptimization = GraphOptimization.ALL
+    cuda_graph: bool = True
+    channels_last: bool = False
     stages_per_device: int = 1
 
     def __post_init__(self) -> None:
@@ -177,7 +179,7 @@ class Knobs:
     @property
     def runtime_options(self) -> RuntimeOptions:
         """The options of the runtime."""
-        return RuntimeOptions(self.streams, self.spinning, self.graph_optimization)
+        return RuntimeOptions(**{name: getattr(self, name) for name in RuntimeOptions.__dataclass_fields__})
 
     def has_effect(self, knob: Knob) -> bool:
         """Whether the runtime of the host has a knob; a session with one thread has none that could spin."""

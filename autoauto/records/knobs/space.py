@@ -89,6 +89,8 @@ class SearchSpace:
     streams: tuple[int, ...] = (1,)
     spinning: tuple[bool, ...] = (True,)
     graph_optimization: tuple[GraphOptimization, ...] = (GraphOptimization.ALL,)
+    cuda_graph: tuple[bool, ...] = (True,)
+    channels_last: tuple[bool, ...] = (False,)
     constraints: tuple[Constraint, ...] = ()
     stages_per_device: tuple[int, ...] = (1,)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.targets.host.detect import device_links, device_memory_bytes, total_bytes, usable_cores
@@ -95,8 +95,7 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
     """
     gpus = [device.gpu for device in named if device.gpu]
     n_cores = sum(device.n_cores for device in named)
-    if n_cores > usable_cores():
-        raise BadInput(f"--device names {n_cores} cores, this process may use {usable_cores()}; name fewer")
+    _check_cores("--device names", n_cores, bool(gpus))
     part_bytes, times = device_memory_bytes(total_bytes(), n_cores + len(gpus)), device_links(usable_cores())
     kinds = [
         _kind(
@@ -130,8 +129,14 @@ def check_named(given: Cluster, named: Sequence[NamedDevice]) -> None:
             "file that fits"
         )
     n_cores = sum(device.n_cores for device in named) if named else sum(n * each for n, each, _ in described)
-    if n_cores > usable_cores():
-        raise BadInput(f"{given.name} needs {n_cores} cores, this process may use {usable_cores()}")
+    _check_cores(f"{given.name} has", n_cores, any(device.gpu for device in named))
+
+
+def _check_cores(has: str, n_cores: int, has_gpu: bool) -> None:
+    """Refuse more cores than there are; what starts the kernels of a GPU would wait for threads on the same core."""
+    if n_cores and n_cores + has_gpu > usable_cores():
+        gpu = " and a GPU, which needs another core" if has_gpu else ""
+        raise BadInput(f"{has} {n_cores} cores{gpu}, this process may use {usable_cores()}; try fewer")
 
 
 def _kind(device: Device, n_devices: int, receive: Link, send: Link) -> DeviceKind:
@@ -195,7 +200,7 @@ class HostDevices:
     def session(self, number: int, options: CompileOptions) -> SessionOptions:
         """How a session on a device computes; beside cores a GPU has the options of its own runtime only."""
         if self.gpu(number) and self.has_cores:
-            own = RuntimeOptions(graph_optimization=options.runtime_options.graph_optimization)
+            own = options.runtime_options.on_one_thread
             return SessionOptions(1, HostRuntime.CUDA, options.computes_in, self.gpu(number), own)
         n_threads = self._n_cores(number) * options.cores_per_device
         return SessionOptions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from math import gcd
 
 from autoauto.records.costs.profile import (
@@ -49,7 +50,8 @@ from autoauto.targets.host.runtimes.registry import (
 )
 from autoauto.targets.host.samples import InputSamples
 
-VERSION = "host-10"
+VERSION = "host-11"
+SPACE_OF_GPUS = {"channels_last": (False, True), "batch_size": tuple(1 << i for i in range(9))}
 SESSION = f"{RUNTIME}_session"
 """The name of the memory that the first session of a process takes for any model: counted once a device."""
 
@@ -103,6 +105,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
                 **RUNS_PLANS.space,
                 "runtime": own,
                 "precision": (HostPrecision.FP32,),
+                **({} if has_cores else SPACE_OF_GPUS),
             },
         )
 
@@ -209,10 +212,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
         def attempt() -> Run:
-            if self._machines is None and not self._devices.has_gpus:
-                return measured(self._open.get(key, lambda: OpenPlan(*arguments, None, self._devices, self.samples)))
-            # Between machines a plan has one stream, and the memory of a GPU holds one plan.
-            with OpenPlan(*arguments, self._machines, self._devices, self.samples) as opened:
+            make = partial(OpenPlan, *arguments, self._machines, self._devices, self.samples)
+            if self._machines is None:
+                return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus))
+            with make() as opened:  # between machines a plan has one stream
                 return measured(opened)
 
         def measured(opened: OpenPlan) -> Run:
@@ -265,6 +268,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def _new_meter(self, number: int, session: SessionOptions) -> Meter:
         """On the first machine."""
+        if self._devices.has_gpus:
+            self._open.close()  # it would lack their memory
         if self._machines is None:
             return Meter(self._devices.cores(number, session.n_threads), session)
         cores = self._devices.cores(number, session.n_threads, self._machines.machines[0].facts.cores)

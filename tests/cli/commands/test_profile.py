@@ -45,7 +45,13 @@ def test_json_has_a_record_for_every_layer(run_cli: RunCli) -> None:
         "cores_per_device": 1,
         "runtime": "onnxruntime",
         "computes_in": "fp32",
-        "runtime_options": {"streams": 1, "spinning": True, "graph_optimization": "all"},
+        "runtime_options": {
+            "streams": 1,
+            "spinning": True,
+            "graph_optimization": "all",
+            "cuda_graph": True,
+            "channels_last": False,
+        },
     }
     assert len(profile["layers"]) == len(profile["names"]) == len(profile["kinds"])
     assert all(layer["forward_cycles"] > 0 for layer in profile["layers"])

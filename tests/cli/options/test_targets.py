@@ -21,7 +21,7 @@ from tests.cli.conftest import RunCli
         ("ipu", ("--device-memory-mib", "64"), "has no --device-memory-mib"),
         ("ipu", ("--device-memory-gib", "1"), "--device-memory-gib is for --target host or --profile; leave it out"),
         ("host", ("--device-memory-gib", "1", "--device-memory-mib", "64"), "in other units, got both"),
-        ("host", ("--precision", "fp16"), "the formats of its file, got --precision fp16"),
+        ("host", ("--precision", "fp8"), "the formats of its file, got --precision fp8"),
         ("host", ("--precision", "fp32,bf16"), "one configuration has one precision, got several; try search"),
         ("host", ("--runtime", "onnxruntime", "--precision", "bf16"), "onnxruntime does not compute in bf16"),
         ("ipu", ("--precision", "fp16,fp32"), "--target ipu has one --precision, got fp16, fp32"),
@@ -69,7 +69,7 @@ idle_cycles = 1000
 @pytest.mark.parametrize(
     ("n_devices", "clock_hz", "options", "message"),
     [
-        (4096, "1e9", (), "needs 4096 cores"),
+        (4096, "1e9", (), "has 4096 cores, this process may use"),
         (1, "2e9", (), "clock_hz must be 1e9"),
         (1, "1e9", ("--device-memory-gib", "0.0625"), "write memory_bytes into the cluster file"),
         (1, "1e9", ("--cores-per-device", "0"), "cores"),
@@ -101,7 +101,7 @@ def test_the_kinds_of_a_host_have_no_more_cores_than_there_are(run_cli: RunCli, 
     )
     code, _, err = run_cli("predict", "resnet50", "--target", "host", "--cluster", str(path))
     assert code == 2
-    assert err == f"autoauto: four-cores needs 9999 cores, this process may use {usable_cores()}\n"
+    assert err == f"autoauto: four-cores has 9999 cores, this process may use {usable_cores()}; try fewer\n"
 
 
 @pytest.mark.parametrize(

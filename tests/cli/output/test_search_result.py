@@ -51,6 +51,8 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
                 "streams": 1,
                 "spinning": True,
                 "graph_optimization": "all",
+                "cuda_graph": True,
+                "channels_last": False,
                 "optimizer": "sgd",
                 "master_weights": False,
                 "shard_optimizer": False,

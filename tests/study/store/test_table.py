@@ -62,6 +62,8 @@ KNOBS_AND_RESULTS = {
     "streams": "Int64",
     "spinning": "boolean",
     "graph_optimization": "string",
+    "cuda_graph": "boolean",
+    "channels_last": "boolean",
     "memory_proportion": "float64",
     "batch_size": "Int64",
     "schedule": "string",

@@ -86,9 +86,11 @@ def test_unlike_devices_are_a_cluster_of_kinds_and_the_same_as_a_file(machine: N
 def test_more_cores_than_there_are_cannot_be_named(machine: None) -> None:
     with pytest.raises(BadInput, match="--device names 9 cores, this process may use 8"):
         unlike_cluster((NamedDevice(8), NamedDevice(1)))
+    with pytest.raises(BadInput, match="names 8 cores and a GPU, which needs another core, this process may use 8"):
+        unlike_cluster((NamedDevice(8), NAMED[-1]))
     large = unlike_cluster((NamedDevice(7), NamedDevice(1)))
     nine = replace(large.kinds[1], n_devices=2)
-    with pytest.raises(BadInput, match="many needs 9 cores, this process may use 8"):
+    with pytest.raises(BadInput, match="many has 9 cores, this process may use 8; try fewer"):
         check_named(Cluster.of_kinds("many", "host", (large.kinds[0], nine)), ())
 
 

@@ -70,7 +70,7 @@ class CudaDriver:
         self._enter()
         source = ctypes.c_void_p(array.ctypes.data)
         self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), source, ctypes.c_size_t(array.nbytes))
-        # The call returns when pages that are not pinned have been staged, and other streams do not wait for the rest.
+        # Pages that are not pinned have then been staged only, and the runtime's stream does not wait for the rest.
         self._call("cuStreamSynchronize", ctypes.c_void_p(None))
 
     def from_gpu(self, array: Array, address: int) -> None:

@@ -46,6 +46,11 @@ class Gpu(NamedTuple):
         """Whether it multiplies in tf32: from the Ampere generation on, which has compute capability 8.0 [tf32]."""
         return self.compute_capability >= (8, 0)
 
+    @property
+    def has_fp16(self) -> bool:
+        """Whether it multiplies matrices in fp16: from the Volta generation on, with compute capability 7.0 [tf32]."""
+        return self.compute_capability >= (7, 0)
+
 
 def nvidia_smi(arguments: Sequence[str]) -> str | None:
     """What nvidia-smi prints; None where it is not installed.

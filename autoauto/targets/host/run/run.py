@@ -18,6 +18,7 @@ from weakref import finalize
 import numpy as np
 
 from autoauto.records.costs.profile import CompileOptions, HostPrecision, SessionOptions
+from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plans.plan import Plan, Stage
@@ -274,8 +275,13 @@ class OpenPlans:
         self._plans: dict[object, tuple[OpenPlan, ExitStack]] = {}
         finalize(self, _close, self._plans)  # also at the end of this process
 
-    def get(self, key: object, make: Callable[[], OpenPlan]) -> OpenPlan:
+    def get(self, key: object, make: Callable[[], OpenPlan], *, may_lack_memory: bool = False) -> OpenPlan:
         """The plan of a key, loaded now unless it is open; the one that was used longest ago is closed for it.
+
+        Args:
+            key, make: see above.
+            may_lack_memory: whether the open ones can be why a stage exceeds its budget, as on a GPU, whose memory is
+                the budget; then it is loaded once more, without them.
 
         Raises:
             OutOfMemory: a stage exceeds its budget.
@@ -289,7 +295,13 @@ class OpenPlans:
         while len(self._plans) >= MAX_OPEN:
             self.drop(next(iter(self._plans)))
         stack = ExitStack()
-        plan = stack.enter_context(make())
+        try:
+            plan = stack.enter_context(make())
+        except OutOfMemory:
+            if not (may_lack_memory and self._plans):
+                raise
+            self.close()
+            plan = stack.enter_context(make())
         self._plans[key] = plan, stack
         return plan
 

@@ -29,6 +29,8 @@ from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
+_GRAPH, _CHANNELS_LAST = "enable_cuda_graph", "prefer_nhwc"
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _OUT_OF_MEMORY = re.compile(
     r"Failed to allocate memory for requested buffer"  # the device has no more (onnxruntime#9939, #20038)
     r"|Available memory of \d+ is smaller than requested bytes"  # the arena has reached its limit (onnxruntime#23121)
@@ -56,12 +58,13 @@ class DeviceMemory(Protocol):
 
 
 class CudaRuntime(Runtime):
-    """ONNX Runtime with its provider for CUDA, which computes in the formats of the file, or in tf32.
+    """ONNX Runtime with its provider for CUDA, which computes in the formats of the file, in tf32 or in fp16.
 
     Every process sees one GPU only. Nothing falls back to the processor: a node that the provider has no kernel for
     makes loading fail (`session.disable_cpu_ep_fallback`), and the provider and its options are read back. tf32, which
-    the provider uses by itself, is off in fp32. Weights, tensors and workspaces come from one arena, whose limit is the
-    budget; it grows by what is requested, and keeps what it has, so what is held after a run is the peak of the run.
+    the provider uses by itself, is off in fp32. For fp16 the graph is converted before it is loaded. Weights, tensors
+    and workspaces come from one arena, whose limit is the budget; it grows by what is requested, and keeps what it has,
+    so what is held after a run is the peak of the run.
     """
 
     title = "ONNX Runtime with CUDA"
@@ -73,12 +76,14 @@ class CudaRuntime(Runtime):
     def precisions(self) -> tuple[HostPrecision, ...]:
         """See `Runtime`."""
         here = gpus()
-        has_tf32 = bool(here) and all(gpu.has_tf32 for gpu in here)
-        return (HostPrecision.FP32, *([HostPrecision.TF32] if has_tf32 else [])) if here else ()
+        has_tf32, has_fp16 = all(gpu.has_tf32 for gpu in here), all(gpu.has_fp16 for gpu in here)
+        known = {HostPrecision.FP32: True, HostPrecision.TF32: has_tf32, HostPrecision.FP16: has_fp16}
+        return tuple(precision for precision, has_it in known.items() if here and has_it)
 
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
-        words = in_words(LEVELS[options.options.graph_optimization])
+        chosen = options.options
+        words = _in_words(LEVELS[chosen.graph_optimization], _provider_options(options, None))
         return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
 
     def load(
@@ -99,8 +104,10 @@ class CudaRuntime(Runtime):
         with redirect_stdout(StringIO()):  # it prints which libraries it does not find
             onnxruntime.preload_dlls()  # CUDA and cuDNN from their packages
         providers = [(_PROVIDER, _provider_options(options, wanted.limit_bytes))]
-        session = onnxruntime.InferenceSession(path, _settings(options), providers=providers)
-        return CudaModel(session, inputs, outputs, driver, _KIND)
+        is_fp16 = options.precision is HostPrecision.FP16
+        model, of_weights = converted_to_fp16(path) if is_fp16 else (path, HostPrecision.FP32)
+        session = onnxruntime.InferenceSession(model, _settings(options), providers=providers)
+        return CudaModel(session, inputs, outputs, driver, _KIND, of_weights)
 
     def is_memory_error(self, error: Exception) -> bool:
         """See `Runtime`."""
@@ -165,6 +172,20 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None
 
 
+def converted_to_fp16(path: str) -> tuple[bytes, HostPrecision]:
+    """A model whose inputs and outputs alone keep their formats, and the format of the weights of its products then.
+
+    ONNX Runtime's own converter [onnxruntime-float16] leaves operators in fp32 that have no other format.
+    """
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    converted = convert_float_to_float16(onnx.load(path), keep_io_types=True)
+    weights = {weight.name for weight in converted.graph.initializer if weight.data_type == onnx.TensorProto.FLOAT}
+    is_left = any(weights.intersection(node.input) for node in converted.graph.node if node.op_type in _PRODUCTS)
+    return converted.SerializeToString(), HostPrecision.FP32 if is_left else HostPrecision.FP16
+
+
 def _settings(options: SessionOptions) -> Any:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.n_threads
@@ -181,9 +202,17 @@ def _provider_options(options: SessionOptions, limit_bytes: int | None) -> dict[
         "arena_extend_strategy": "kSameAsRequested",
         "cudnn_conv_algo_search": "EXHAUSTIVE",
         "do_copy_in_default_stream": "1",
-        "use_tf32": "1" if options.precision is HostPrecision.TF32 else "0",
+        "use_tf32": str(int(options.precision is HostPrecision.TF32)),
+        _GRAPH: str(int(options.options.cuda_graph)),
+        _CHANNELS_LAST: str(int(options.options.channels_last)),
     }
     return chosen if limit_bytes is None else {**chosen, "gpu_mem_limit": str(max(limit_bytes, 1))}
+
+
+def _in_words(level: Any, provider_options: Mapping[str, str]) -> str:
+    """The options that a session has, as its settings and its provider have them."""
+    chosen = {name: provider_options.get(name) for name in (_GRAPH, _CHANNELS_LAST)}
+    return ", ".join([in_words(level), *(f"{name} {value}" for name, value in chosen.items())])
 
 
 class CudaModel(LoadedModel):
@@ -196,12 +225,19 @@ class CudaModel(LoadedModel):
         inputs, outputs: of the sub-model.
         memory: of the device.
         kind: of the device, in ONNX Runtime's word.
+        of_weights: the format of the weights of its products, or fp32 where it is that of the file.
     """
 
     def __init__(
-        self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port], memory: DeviceMemory, kind: str
+        self,
+        session: Any,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        memory: DeviceMemory,
+        kind: str,
+        of_weights: HostPrecision = HostPrecision.FP32,
     ) -> None:
-        self._session, self._memory, self._kind = session, memory, kind
+        self._session, self._memory, self._kind, self._of_weights = session, memory, kind, of_weights
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self._addresses: dict[str, int] = {}
         self._binding = session.io_binding()
@@ -237,9 +273,9 @@ class CudaModel(LoadedModel):
         """See `LoadedModel`."""
         provider, *_ = self._session.get_providers()
         options = self._session.get_provider_options().get(provider, {})
-        precision = HostPrecision.TF32 if options.get("use_tf32") == "1" else HostPrecision.FP32
+        precision = HostPrecision.TF32 if options.get("use_tf32") == "1" else self._of_weights
         settings = self._session.get_session_options()
-        words = in_words(settings.graph_optimization_level)
+        words = _in_words(settings.graph_optimization_level, options)
         return InForce(provider, str(precision), settings.intra_op_num_threads, words)
 
     def _allocate(self) -> None:

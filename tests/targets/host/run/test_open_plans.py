@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from autoauto.records.errors import OutOfMemory
 from autoauto.targets.host.run import run
 from autoauto.targets.host.run.run import MAX_OPEN, OpenPlans
 
@@ -53,6 +54,22 @@ def test_all_are_closed_where_the_machine_has_less_memory_than_they_hold(monkeyp
     monkeypatch.setattr(run, "machine_bytes", lambda: 199)
     (third,) = opened(plans, [3])
     assert [plan.is_open for plan in (*first, third)] == [False, False, True]
+
+
+def test_a_plan_that_lacks_what_others_hold_is_loaded_without_them() -> None:
+    class Large(Plan):
+        def __enter__(self) -> Plan:
+            if any(plan.is_open for plan in first):
+                raise OutOfMemory("no memory is left", 1)
+            return super().__enter__()
+
+    plans = OpenPlans()
+    first = opened(plans, [1, 2])
+    with pytest.raises(OutOfMemory):
+        plans.get(3, Large)  # type: ignore[arg-type]
+    assert all(plan.is_open for plan in first)
+    large: Any = plans.get(3, Large, may_lack_memory=True)  # type: ignore[arg-type]
+    assert [plan.is_open for plan in (*first, large)] == [False, False, True]
 
 
 def test_plans_end_with_their_owner() -> None:

@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.profile import PARAMETER, TEMPORARY, HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.profile import (
+    PARAMETER,
+    TEMPORARY,
+    HostPrecision,
+    HostRuntime,
+    RuntimeOptions,
+    SessionOptions,
+)
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.units import MIB
+from autoauto.records.units import GIB, MIB, relative_error
 from autoauto.targets.host.gpu.driver import CudaDriver
+from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.measure import session as session_module
 from autoauto.targets.host.measure.session import Session, check_memory, idle_model, load_in_budget
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings
@@ -23,8 +31,15 @@ from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the runtime for GPUs is ONNX Runtime")
 
+from onnxruntime.transformers import float16  # noqa: E402 (likewise)
+
 from autoauto.targets.host.runtimes import cuda  # noqa: E402 (imports onnxruntime)
-from autoauto.targets.host.runtimes.cuda import CudaModel, CudaRuntime, is_out_of_memory  # noqa: E402
+from autoauto.targets.host.runtimes.cuda import (  # noqa: E402
+    CudaModel,
+    CudaRuntime,
+    converted_to_fp16,
+    is_out_of_memory,
+)
 
 Models = Callable[[int, int], Any]
 OPTIONS = SessionOptions(1, HostRuntime.CUDA, HostPrecision.FP32, "GPU-1")
@@ -58,7 +73,8 @@ class CudaOnProcessor(CudaRuntime):
         self._driver = CudaDriver(DriverOnProcessor(total_bytes))
 
     def expected(self, options: SessionOptions) -> InForce:
-        return InForce("CPUExecutionProvider", "fp32", 1, "ORT_ENABLE_ALL")
+        words = "ORT_ENABLE_ALL, enable_cuda_graph None, prefer_nhwc None"  # of a provider that has neither
+        return InForce("CPUExecutionProvider", "fp32", 1, words)
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
@@ -228,6 +244,38 @@ def test_tf32_is_off_unless_it_is_asked_for_and_the_arena_has_its_limit() -> Non
     assert "gpu_mem_limit" not in in_fp32
     in_tf32 = cuda._provider_options(OPTIONS._replace(precision=HostPrecision.TF32), 5 * MIB)
     assert in_tf32 == {**in_fp32, "use_tf32": "1", "gpu_mem_limit": str(5 * MIB)}
+    assert (in_fp32["enable_cuda_graph"], in_fp32["prefer_nhwc"]) == ("1", "0")
+    chosen = OPTIONS._replace(options=RuntimeOptions(cuda_graph=False, channels_last=True))
+    assert cuda._provider_options(chosen, None) == {**in_fp32, "enable_cuda_graph": "0", "prefer_nhwc": "1"}
+
+
+def test_in_fp16_all_is_rounded_but_what_stages_exchange(
+    residual_model: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = residual_model(2, 256)
+    sub_model = model.source.cut(model.graph, LayerRange(0, 5), 8)
+    content, of_weights = converted_to_fp16(SubModelFile(sub_model.content).path)
+    assert of_weights is HostPrecision.FP16
+    assert len(content) < 0.55 * len(sub_model.content)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(1).standard_normal((8, 256)).astype(np.float32)
+    outputs = dict(zip((port.name for port in sub_model.outputs), session.run(None, {"x": x}), strict=True))
+    assert outputs["y"].dtype == np.float32
+    assert 1e-5 < relative_error(outputs["y"], model.outputs({"x": x}, 8)[0]) < 1e-2
+    monkeypatch.setattr(float16, "convert_float_to_float16", lambda model, **_: model)
+    assert converted_to_fp16(SubModelFile(sub_model.content).path)[1] is HostPrecision.FP32
+
+
+def test_gpus_compute_in_what_all_of_them_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    def has(*capabilities: tuple[int, int]) -> tuple[str, ...]:
+        here = tuple(Gpu(0, "GPU-1", "any", GIB, 0.0, capability, "580") for capability in capabilities)
+        monkeypatch.setattr(cuda, "gpus", lambda: here)
+        return CudaRuntime().precisions()
+
+    assert has((9, 0), (8, 0)) == ("fp32", "tf32", "fp16")
+    assert has((9, 0), (7, 5)) == ("fp32", "fp16")
+    assert has((6, 1)) == ("fp32",)
+    assert has() == ()
 
 
 def test_a_node_that_the_provider_does_not_run_fails_instead_of_moving_to_the_processor() -> None:
