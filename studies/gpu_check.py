@@ -5,11 +5,11 @@
 - search: what it finds in fp32, tf32 and fp16 is at least as fast as the best of these sessions.
 - boundary: the largest batch size that a device of `--memory-gib` holds, found by bisection. It is true where a plain
   session of ONNX Runtime, in a process of its own and without a limit, takes about as much memory by nvidia-smi.
-- unlike: a pipeline of all cores together and the GPU runs, each with layers of its own.
+- unlike: a pipeline of all cores but one, as one device, and the GPU runs, each with layers of its own.
 - export: of both plans, the program of the artifact and the processes that serve it compute what the model computes.
 
 It exits with 0 where all of them hold, with 1 where one does not, and with 77, which test drivers take for "skipped",
-where there is no GPU or no runtime for it. Not run on a GPU yet.
+where there is no GPU or no runtime for it. What it printed on one GPU is in docs/validation.md.
 """
 
 from __future__ import annotations

@@ -38,6 +38,12 @@ from typing import IO, NamedTuple
 from autoauto.processes.channel import Channel
 
 PR_SET_PDEATHSIG = 1
+UNGUARDED = 101
+"""Exit code of a process whose main module would start processes while it is imported."""
+UNGUARDED_HINT = (
+    "processes that a script starts import it again, so it must search and measure below "
+    '`if __name__ == "__main__":`, got a script that does so at its top; move that there'
+)
 _POLL_S = 0.005
 
 
@@ -63,6 +69,12 @@ def sigint_blocked() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
         if deferred:
             signal.raise_signal(signal.SIGINT)
+
+
+def end_if_unguarded() -> None:
+    """End this process if it imports its main module: what that starts would start the same again, without end."""
+    if getattr(current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)
 
 
 def leave_resource_tracker() -> None:
@@ -192,7 +204,8 @@ class GuardedProcess:
 
     def __init__(self, main: Callable[..., None], args: tuple[object, ...], log: IO[bytes], memory_bytes: int | None):
         call = pickle.dumps((main, args))
-        preparation = spawn.get_preparation_data("autoauto measurement")  # raises while the main module is imported
+        end_if_unguarded()
+        preparation = spawn.get_preparation_data("autoauto measurement")
         del preparation["authkey"]
         self.channel, theirs = Channel.pair()
         self._control, guards_control = socket.socketpair()
@@ -273,7 +286,7 @@ def _run_child(channel_fd: int, task_fd: int, guard: int, memory_bytes: int | No
     with open(task_fd, "rb") as task:
         task.seek(0)
         key, preparation = pickle.load(task)
-        vars(current_process())["_inheriting"] = True  # a main module that starts processes when imported is refused
+        vars(current_process())["_inheriting"] = True  # for `end_if_unguarded`
         spawn.prepare(preparation)
         vars(current_process())["_inheriting"] = False
         main, args = pickle.load(task)

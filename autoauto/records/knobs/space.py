@@ -14,13 +14,13 @@ from typing import Any
 from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.domain import Domain
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import (
     KNOBS,
     MAX_VALUES,
     OF_RUNTIMES,
     STAGES_PER_DEVICE,
-    Domain,
     Knob,
     Recompute,
     Strategy,

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import IO, NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.start import Ending, GuardedProcess
+from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, Ending, GuardedProcess
 from autoauto.records.errors import WorkerLost
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.trials.trial import Status, Trial
@@ -194,6 +194,8 @@ def _death(ending: Ending, bounds: Bounds) -> tuple[Status, str]:
     if code == -signal.SIGKILL:
         reason = "the measuring process was killed, as the kernel does when memory runs out"
         return Status.PROCESS_OUT_OF_MEMORY, reason
+    if code == UNGUARDED:
+        return Status.CRASH, UNGUARDED_HINT
     if code < 0:
         return Status.CRASH, f"the measuring process died of {signal.Signals(-code).name}"
     return Status.CRASH, f"the measuring process ended with exit code {code}"

@@ -38,10 +38,11 @@ from sqlalchemy import DateTime, Row, text
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_plain
 from autoauto.records.hardware import Period
+from autoauto.records.knobs.domain import Domain
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objectives
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS, KNOBS, Domain, Use
+from autoauto.records.knobs.table import COLUMNS, KNOBS, Use
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin

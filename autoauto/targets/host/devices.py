@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime, SessionOptions
@@ -66,6 +68,14 @@ def _each_named(words: Sequence[str]) -> list[NamedDevice]:
         check_cuda_installed(f"--device {','.join(words)}")
     gpus = iter(gpus_named(",".join(on_gpus)) if on_gpus else ())
     return [NamedDevice(0, next(gpus)) if word in on_gpus else NamedDevice(_n_cores(word)) for word in words]
+
+
+@cache
+def unused_gpus() -> str:
+    """What --device calls the GPUs of this machine; nothing if there are none."""
+    with suppress(BadInput):  # processors work without the driver
+        return ",".join(f"{GPU_PREFIX}{gpu.number}" for gpu in gpus_here())
+    return ""
 
 
 def gpus_of(named: Sequence[NamedDevice]) -> tuple[str, ...]:

@@ -17,8 +17,16 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.start import die_with_parent, killed_first, leave_resource_tracker, sigint_blocked
-from autoauto.records.errors import WorkerLost
+from autoauto.processes.start import (
+    UNGUARDED,
+    UNGUARDED_HINT,
+    die_with_parent,
+    end_if_unguarded,
+    killed_first,
+    leave_resource_tracker,
+    sigint_blocked,
+)
+from autoauto.records.errors import BadInput, WorkerLost
 
 MAX_TRACEBACK_CHARS = 20_000
 """The message of a failing worker must fit into the pipe, because the parent may not be reading."""
@@ -57,7 +65,12 @@ class Workers(AbstractContextManager["Workers"]):
         self._ended: set[int] = set()
 
     def start(self, name: str, function: Callable[..., None], *args: object) -> int:
-        """Start one more worker, and return its number, from 0. The function and its arguments are pickled."""
+        """Start one more worker, and return its number, from 0. The function and its arguments are pickled.
+
+        The worker imports the main module, in which the function may be. It is lost, and `receive` raises BadInput,
+        where that module starts workers when it is imported.
+        """
+        end_if_unguarded()
         parent_end, worker_end = Channel.pair()
         process = get_context("spawn").Process(
             target=_main, args=(worker_end, os.getpid(), function, args), name=name, daemon=True
@@ -153,13 +166,19 @@ class Workers(AbstractContextManager["Workers"]):
         return WorkerLost(f"{worker.name} wrote into the channel of its results: {error}")
 
     def _raise(self, worker: _Worker) -> NoReturn:
-        """Raise the exception in the last message of a worker that has ended, or `WorkerLost`."""
+        """Raise the exception in the last message of a worker that has ended, or `WorkerLost`.
+
+        Raises:
+            BadInput: its main module starts workers when it is imported.
+        """
         last_message = None
         with suppress(EOFError, BadMessage):
             while worker.connection.poll():
                 last_message = worker.connection.recv()
         checked(last_message)
         worker.process.join()
+        if worker.process.exitcode == UNGUARDED:
+            raise BadInput(UNGUARDED_HINT) from None
         raise WorkerLost(f"{worker.name} ended without a message, exit code {worker.process.exitcode}")
 
     def __exit__(self, *_: object) -> None:

@@ -26,7 +26,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.units import Array
-from autoauto.targets.host.devices import ALIKE, HostDevices
+from autoauto.targets.host.devices import ALIKE, HostDevices, unused_gpus
 from autoauto.targets.host.machine import CLOCK_HZ, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
@@ -122,8 +122,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which Dask workers serve the machines of the cluster, and which inputs are measured."""
-        return tuple(part.note for part in (self._machines, self.samples) if part is not None)
+        """Which Dask workers serve the machines of the cluster, which inputs are measured, and which GPUs are idle."""
+        unused = unused_gpus() if self._devices == ALIKE and self._machines is None else ""
+        hint = [f"this machine has GPUs, which are not used; try --device {unused}"] if unused else []
+        return (*(part.note for part in (self._machines, self.samples) if part is not None), *hint)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""

@@ -21,6 +21,7 @@ from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import GIB, MIB, Precision
 from autoauto.targets.clusters import cluster_toml, load_cluster
 from autoauto.targets.host import devices as host_devices
+from autoauto.targets.host import target as target_module
 from autoauto.targets.host.detect import LinkTimes, usable_cores
 from autoauto.targets.host.devices import HostDevices, NamedDevice, check_named, devices_named, unlike_cluster
 from autoauto.targets.host.gpu.cluster import GpuLinkTimes, gpu_cluster
@@ -81,6 +82,20 @@ def test_unlike_devices_are_a_cluster_of_kinds_and_the_same_as_a_file(machine: N
     for others in (NAMED[1:], (NamedDevice(3), *NAMED[1:])):
         with pytest.raises(BadInput, match="host-unlike has 1 x 2 cores, 2 x core, 1 x H100, --device names "):
             check_named(cluster, others)
+
+
+def test_gpus_that_are_not_named_are_pointed_out(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_devices, "gpus_here", lambda: (NAMED[-1].gpu, NAMED[-1].gpu._replace(number=1)))  # type: ignore[union-attr]
+    monkeypatch.setattr(target_module, "unused_gpus", host_devices.unused_gpus.__wrapped__)
+    source = onnx_source("resnet50")
+    assert HostTarget(source).notes == ("this machine has GPUs, which are not used; try --device cuda:0,cuda:1",)
+    assert HostTarget(source, devices=HostDevices(("GPU-a",))).notes == ()
+
+    def fails() -> tuple[Gpu, ...]:
+        raise BadInput("nvidia-smi must list the GPUs, it says: no driver")
+
+    monkeypatch.setattr(host_devices, "gpus_here", fails)
+    assert HostTarget(source).notes == ()
 
 
 def test_more_cores_than_there_are_cannot_be_named(machine: None) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.processes.channel import Channel
+from autoauto.processes.start import UNGUARDED_HINT
 from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.processes import Workers, WorkerTraceback
 from tests.running import is_running, wait_until
@@ -146,14 +147,28 @@ if __name__ == "__main__":
 """
 
 
-def test_a_worker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
+def started_script(text: str, folder: Path) -> "subprocess.Popen[str]":
+    """A script, in a process that finds autoauto and these tests."""
+    script = folder / "parent.py"
+    script.write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, str(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_a_worker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    with started_script(PARENT, tmp_path) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert is_running(pid)
         parent.kill()
     wait_until(lambda: not is_running(pid), "the worker has ended")
+
+
+def test_a_script_that_starts_workers_whenever_it_is_imported_is_refused_in_one_line(tmp_path: Path) -> None:
+    unguarded = PARENT.replace('if __name__ == "__main__":', "if True:")
+    with started_script(unguarded, tmp_path) as parent:
+        _, errors = parent.communicate()
+    assert parent.returncode == 1
+    assert errors.splitlines()[-1] == f"autoauto.records.errors.BadInput: {UNGUARDED_HINT}"
+    assert errors.count("Traceback") == 1

@@ -1,6 +1,6 @@
 """GPUs of this machine as a cluster of devices, one process each: `gpu_cluster`.
 
-What moving tensors to and from a GPU costs is measured once and cached: `gpu_link_times`. Not run on a GPU yet.
+What moving tensors to and from a GPU costs is measured once and cached: `gpu_link_times`.
 """
 
 from __future__ import annotations

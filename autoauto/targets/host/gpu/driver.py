@@ -1,4 +1,4 @@
-"""The driver of NVIDIA in this process, by its C interface [cuda-driver]: `CudaDriver`. Not run on a GPU yet."""
+"""The driver of NVIDIA in this process, by its C interface [cuda-driver]: `CudaDriver`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime on a GPU of NVIDIA: `CudaRuntime` [onnxruntime-cuda]. Not run on a GPU yet."""
+"""ONNX Runtime on a GPU of NVIDIA: `CudaRuntime` [onnxruntime-cuda]."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ _OUT_OF_MEMORY = re.compile(
     r"|out of memory \(2\)"  # CUDA_ERROR_OUT_OF_MEMORY, of the driver
 )
 """What the runtime and the libraries under it say where an allocation fails; they have no class for that."""
+_NOT_RECORDABLE = re.compile(
+    r"cannot use the graph capture feature"  # of loops and conditions (onnxruntime#15005)
+    r"|CUDA failure 90\d: "  # cudaErrorStreamCapture...: a kernel waits for the processor
+)
+"""What the runtime says of a model that no CUDA graph holds."""
 
 
 class DeviceMemory(Protocol):
@@ -106,7 +111,8 @@ class CudaRuntime(Runtime):
         providers = [(_PROVIDER, _provider_options(options, wanted.limit_bytes))]
         is_fp16 = options.precision is HostPrecision.FP16
         model, of_weights = converted_to_fp16(path) if is_fp16 else (path, HostPrecision.FP32)
-        session = onnxruntime.InferenceSession(model, _settings(options), providers=providers)
+        with recordable():
+            session = onnxruntime.InferenceSession(model, _settings(options), providers=providers)
         return CudaModel(session, inputs, outputs, driver, _KIND, of_weights)
 
     def is_memory_error(self, error: Exception) -> bool:
@@ -170,6 +176,23 @@ class CudaRuntime(Runtime):
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an exception says that an allocation on a GPU failed."""
     return isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None
+
+
+@contextmanager
+def recordable() -> Iterator[None]:
+    """Say what to try where the runtime cannot record a model as a CUDA graph.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _NOT_RECORDABLE.search(str(error)):
+            raise
+        raise BadInput(
+            "the model has operators that a CUDA graph does not hold, such as loops; try --cuda-graph off"
+        ) from error
 
 
 def converted_to_fp16(path: str) -> tuple[bytes, HostPrecision]:
@@ -294,5 +317,6 @@ class CudaModel(LoadedModel):
 
     def _compute(self) -> None:
         start = perf_counter_ns()
-        self._session.run_with_iobinding(self._binding)
+        with recordable():
+            self._session.run_with_iobinding(self._binding)
         self._compute_ns += perf_counter_ns() - start

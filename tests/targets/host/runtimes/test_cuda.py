@@ -39,6 +39,7 @@ from autoauto.targets.host.runtimes.cuda import (  # noqa: E402
     CudaRuntime,
     converted_to_fp16,
     is_out_of_memory,
+    recordable,
 )
 
 Models = Callable[[int, int], Any]
@@ -247,6 +248,21 @@ def test_tf32_is_off_unless_it_is_asked_for_and_the_arena_has_its_limit() -> Non
     assert (in_fp32["enable_cuda_graph"], in_fp32["prefer_nhwc"]) == ("1", "0")
     chosen = OPTIONS._replace(options=RuntimeOptions(cuda_graph=False, channels_last=True))
     assert cuda._provider_options(chosen, None) == {**in_fp32, "enable_cuda_graph": "0", "prefer_nhwc": "1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "This session cannot use the graph capture feature as requested by the user as the model has control flow "
+        "nodes which can't be supported by CUDAExecutionProvider",
+        f"{CALL}900: operation not permitted when stream is capturing ; GPU=0 ; expr=cudaStreamSynchronize(stream);",
+    ],
+)
+def test_a_model_that_no_cuda_graph_holds_is_refused_with_what_to_try(text: str) -> None:
+    with pytest.raises(BadInput, match="a CUDA graph does not hold, such as loops; try --cuda-graph off"), recordable():
+        raise RuntimeError(text)
+    with pytest.raises(RuntimeError, match="failure 700"), recordable():
+        raise RuntimeError(f"{CALL}700: an illegal memory access was encountered")
 
 
 def test_in_fp16_all_is_rounded_but_what_stages_exchange(
