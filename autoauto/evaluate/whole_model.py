@@ -4,7 +4,7 @@ A layer takes a real device as long to measure as the whole model does, and a mo
 the model is measured whole, once or twice for each kind of session, and that prices all ways to use the machine:
 
     use                          time of a micro-batch                         layers timed
-    one device, batch size b     T(b), linear between two sizes                none
+    one device, batch size b     T(b), linear between two or three sizes       none
     n replicas of it             T(b) each                                     none
     a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
     a device of c cores          T(b) / c at best, until it is measured        none
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -36,6 +37,7 @@ from autoauto.profile.profiler import Progress, check_batch_size, interpolate
 from autoauto.records.costs.correction import Correction, Estimator, RangeFeature
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Strategy
@@ -44,6 +46,9 @@ from autoauto.records.plans.plan import Plan, Stage
 
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
+BUSY_SHARE = 0.5
+"""A device on which a sample of that batch takes a smaller share of the time of one alone has more units than the batch
+keeps busy, as GPUs have. Beyond it costs are then linear between that batch and one `LARGE_BATCH` times as large."""
 MAX_LARGE_S = 0.5
 """A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
 MAX_WHOLE_S, MAX_DOUBT = 1.0, 0.1
@@ -79,6 +84,10 @@ class WholeModelEstimates(Estimates):
     _wholes: dict[CompileOptions, LayerProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
     # By options: the cycles of layers in their model; None where they are measured alone.
     _in_model: dict[CompileOptions, tuple[float, ...] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    # By options: the two sizes between which larger batches are on a line.
+    _larger_sizes: dict[CompileOptions, tuple[int, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     # Of replicas of one device that ran: the period relative to the estimate.
@@ -273,17 +282,16 @@ class WholeModelEstimates(Estimates):
         """
         size, clock_hz = options.batch_size, self.device(options).clock_hz
         check_batch_size(self.graph, size)
-        smallest, *larger = self._measured_sizes(options)
-        if not larger:
+        first, last = (sizes := self._measured_sizes(options))[0], sizes[-1]
+        if first == last:
             return self._measured_whole(options)
-        large = larger[0]
-        low, high = (self._measured_whole(replace(options, batch_size=n)) for n in (smallest, large))
+        low, high = (self._measured_whole(replace(options, batch_size=n)) for n in sizes)
 
         def on_line(n_samples: int) -> LayerProfile:
-            return interpolate(low, high, Fraction(n_samples - smallest, large - smallest))
+            return interpolate(low, high, Fraction(n_samples - first, last - first))
 
         whole, shorter = on_line(size), size
-        while shorter >= 2 * large and on_line(shorter).forward_cycles > MAX_WHOLE_S * clock_hz:
+        while shorter >= 2 * last and on_line(shorter).forward_cycles > MAX_WHOLE_S * clock_hz:
             shorter //= 2
         cycles = on_line(shorter).forward_cycles * size // shorter
         if whole.forward_cycles < cycles <= whole.forward_cycles * (1.0 + MAX_DOUBT):
@@ -292,12 +300,29 @@ class WholeModelEstimates(Estimates):
         return replace(whole, input_bytes=input_bytes, output_bytes=output_bytes)
 
     def _measured_sizes(self, options: CompileOptions) -> tuple[int, ...]:
-        """The batch sizes at which the whole model is measured for one: itself, or the smallest and a large one."""
+        """The batch sizes at which the whole model is measured for one: itself, or two with a line through them."""
         size, smallest = options.batch_size, options.runtime_options.streams  # a sample for every stream
         fewest = replace(options, batch_size=smallest)
         if size == smallest or (size == LARGE_BATCH and _normal(fewest) not in self._wholes):
             return (size,)
-        return smallest, self._large_batch(self._measured_whole(fewest), smallest, self.device(options).clock_hz)
+        large = self._large_batch(self._measured_whole(fewest), smallest, self.device(options).clock_hz)
+        if size <= large:
+            return smallest, large
+        key = _normal(fewest)
+        if key not in self._larger_sizes:
+            self._larger_sizes[key] = self._sizes_beyond(options, smallest, large)
+        return self._larger_sizes[key]
+
+    def _sizes_beyond(self, options: CompileOptions, smallest: int, large: int) -> tuple[int, int]:
+        """The two batch sizes between which those beyond `large` are on a line: see `BUSY_SHARE`."""
+        low, high = (self._measured_whole(replace(options, batch_size=n)) for n in (smallest, large))
+        is_busy = high.forward_cycles * smallest >= BUSY_SHARE * low.forward_cycles * large
+        if is_busy or LARGE_BATCH * high.forward_cycles > MAX_LARGE_S * self.device(options).clock_hz:
+            return smallest, large
+        with suppress(DoesNotFit):
+            self._measured_whole(replace(options, batch_size=LARGE_BATCH * large))
+            return large, LARGE_BATCH * large
+        return smallest, large
 
     def _large_batch(self, low: LayerProfile, smallest: int, clock_hz: float) -> int:
         """A batch size to measure beside `smallest`, a multiple of it, whose cost is `low`."""

@@ -293,7 +293,7 @@ class BatchedModel:
     def _constant(self, name: str) -> onnx.TensorProto:
         """A copy of a stored constant, of a stand-in for a weight, or of the values of a shape."""
         if self._is_stand_in(name):
-            return stand_in_weight(name, self._values[name].shape, fill_value(self._writer(name)))
+            return stand_in_weight(name, self._values[name].shape, fill_value(self._writer(name)).dtype)
         data = self._values[name].data
         if name not in self._constants:
             assert data is not None

@@ -352,21 +352,19 @@ def fill_value(node: onnx.NodeProto) -> Array:
     return numpy_helper.to_array(filled).reshape(()) if filled is not None else np.zeros((), np.float32)
 
 
-def stand_in_weight(name: str, shape: tuple[int, ...], value: Array) -> onnx.TensorProto:
-    """A weight that stands in for one that repeats `value`: uniform noise around 0.
+def stand_in_weight(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> onnx.TensorProto:
+    """A weight of two axes or more that stands in for one that repeats a value: uniform noise around 0.
 
     A runtime would store equal weights once, and read them from its caches. Weights of one sign would add up to outputs
-    that are all alike, of which rounding leaves nothing to compare. The root mean square of a vector is `value`, that
-    of factors n^-1/2 for sums of n products, so that layers keep the size of activations [glorot]: formats of 16 bits
-    hold no others. A matrix does not tell which axis is summed over, so n is the geometric mean of both.
+    that are all alike, of which rounding leaves nothing to compare. The mean square is 1 / n for sums of n products, so
+    that layers keep the size of activations [glorot]: formats of 16 bits hold no others. A matrix does not tell which
+    of its axes is summed over, so n is the geometric mean of both.
     """
+    n = prod(shape[1:]) if len(shape) > 2 else prod(shape) ** 0.5
     noise = np.random.default_rng(crc32(name.encode())).random(shape, np.float32)
     noise -= np.float32(0.5)
-    if len(shape) > 1 and value:
-        n = prod(shape[1:]) if len(shape) > 2 else prod(shape) ** 0.5
-        value = np.asarray(n**-0.5, value.dtype)
-    noise *= np.float32(2.0 * 3.0**0.5) * value.astype(np.float32)
-    return numpy_helper.from_array(noise.astype(value.dtype, copy=False), name)
+    noise *= np.float32(2.0 * (3.0 / n) ** 0.5)
+    return numpy_helper.from_array(noise.astype(dtype, copy=False), name)
 
 
 def _location(stored: onnx.TensorProto) -> str:

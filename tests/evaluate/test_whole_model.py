@@ -12,7 +12,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import RangeFeature, WholeRange
 from autoauto.records.costs.profile import CompiledRange, CompileOptions, NodeTime, ProgramStep
-from autoauto.records.errors import Infeasible
+from autoauto.records.errors import Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
@@ -94,6 +94,43 @@ def test_a_long_micro_batch_gains_nothing_that_two_measurements_may_err_by(
     own = Flow(flow.graph, cluster, target, cache=flow.cache)
     assert own.expect(Knobs(1, 1.0, 1)).compute_cycles == fixed_cycles + 8000  # what is measured first is on the line
     assert own.expect(Knobs(1, 1.0, 8)).compute_cycles == cycles
+
+
+class ManyUnits(WholeFirst):
+    """Up to 12 samples take as long as one; more than `most_samples` do not fit."""
+
+    most_samples = 1024
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        if options.batch_size > self.most_samples:
+            raise OutOfMemory("too large", 1)
+        compiled = super().compile(graph, layers, device, options)
+        cycles = 1000 * N_LAYERS * max(options.batch_size, 12)
+        return replace(compiled, steps=(ProgramStep("all", cycles, 0),), exclusive={})
+
+
+def with_many_units(flow: Flow, target: ManyUnits) -> Flow:
+    """The model on devices that are fast enough for large batches."""
+    cluster = replace(flow.cluster, devices=(replace(DEVICE, clock_hz=1e9),) * 4)
+    return Flow(flow.graph, cluster, target, cache=flow.cache)
+
+
+def test_a_larger_batch_is_measured_where_a_large_one_does_not_keep_a_device_busy(flow: Flow) -> None:
+    own = with_many_units(flow, target := ManyUnits())
+    assert own.expect(Knobs(1, 1.0, 8)).compute_cycles == 96_000
+    assert [size for _, size, _ in target.asked] == [8]
+    assert own.expect(Knobs(1, 1.0, 64)).compute_cycles == 512_000
+    for batch_size, most in ((32, 0.09), (128, 0.05), (256, 0.06)):
+        exact = 1000 * N_LAYERS * batch_size
+        assert own.expect(Knobs(1, 1.0, batch_size)).compute_cycles == pytest.approx(exact, rel=most)
+    assert [size for _, size, _ in target.asked] == [8, 1, 64]
+
+
+def test_a_batch_may_fit_where_the_larger_one_does_not(flow: Flow) -> None:
+    own = with_many_units(flow, target := ManyUnits())
+    target.most_samples = 16
+    assert [own.expect(Knobs(1, 1.0, size)).compute_cycles for size in (1, 16, 12)] == [96_000] * 3
+    assert [size for _, size, _ in target.asked] == [1, 8]
 
 
 def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:
