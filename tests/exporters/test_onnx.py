@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.exporters.onnx_stages import RUNNER, check, examples, whole_model
+from autoauto.exporters.onnx_stages import RUNNER, TOLERANCES, check, examples, whole_model
+from autoauto.exporters.pipeline_runner import in_fp16
 from autoauto.exporters.registry import Check, Deployment, exporter_named, write_artifact
 from autoauto.graph import cut
 from autoauto.records.costs.profile import (
@@ -165,6 +166,19 @@ def test_a_stage_is_written_with_the_session_of_its_device(deploy: Deploy, tmp_p
     assert "pip install 'onnxruntime-gpu[cuda,cudnn]'\n" in (tmp_path / "artifact" / "README.md").read_text()
     with pytest.raises(BadInput, match=r"got a plan for onnxruntime in fp32 on cpu:3, cuda:0; try --to onnx"):
         written(deployment, tmp_path / "other", "triton")
+
+
+def test_a_stage_in_fp16_keeps_its_file_and_is_converted_by_the_program(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 4)))
+    session = SessionOptions(1, HostRuntime.CUDA, HostPrecision.FP16, gpu="GPU-a")
+    write_artifact(replace(deployment, devices=(DeviceSession("cuda:0", session),)), "onnx", tmp_path / "artifact")
+    assert "pip install 'onnxruntime-gpu[cuda,cudnn]' onnx\n" in (tmp_path / "artifact" / "README.md").read_text()
+    file = tmp_path / "artifact" / "stage0.onnx"
+    sessions = (onnxruntime.InferenceSession(each) for each in (file, in_fp16(file)))
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+    exact, rounded = (session.run(["y"], {"x": x})[0] for session in sessions)
+    assert rounded.dtype == np.float32
+    assert 0 < relative_error(rounded, exact) < TOLERANCES[HostPrecision.FP16]
 
 
 @pytest.mark.skipif(
