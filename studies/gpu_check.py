@@ -256,20 +256,26 @@ def checks(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Ch
 
 
 def checks_of(model: str, args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Check]]]:
-    """Those of a model."""
-    flow = open_flow(model, args.device)
+    """Those of a model, which is opened by the first of them."""
+
+    @cache
+    def flow() -> Flow:
+        return open_flow(model, args.device)
+
+    @cache
+    def mixed() -> Flow:
+        return open_flow(model, f"{CORES}:{usable_cores() - 1},{args.device}")
 
     @cache
     def measured() -> list[Session]:
-        return list(sessions(flow, [int(size) for size in args.batch_sizes.split(",")]))
+        return list(sessions(flow(), [int(size) for size in args.batch_sizes.split(",")]))
 
     yield "prediction", model, lambda: prediction(model, measured())
-    yield "search", model, lambda: searched(model, flow, measured())
+    yield "search", model, lambda: searched(model, flow(), measured())
     yield "boundary", model, lambda: boundary(model, args.device, args.memory_gib)
-    yield "export", model, lambda: exported(model, flow, 1)
-    mixed = open_flow(model, f"{CORES}:{max(usable_cores() - 1, 1)},{args.device}")
-    yield "unlike", model, lambda: unlike(model, mixed)
-    yield "export", f"{model}, unlike", lambda: exported(model, mixed, 2)
+    yield "export", model, lambda: exported(model, flow(), 1)
+    yield "unlike", model, lambda: unlike(model, mixed())
+    yield "export", f"{model}, unlike", lambda: exported(model, mixed(), 2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -279,7 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", default=",".join(MODELS), help="with commas; default %(default)s")
     parser.add_argument("--batch-sizes", default=",".join(map(str, BATCH_SIZES)), help="default %(default)s")
     parser.add_argument("--memory-gib", type=float, default=4.0, help="of the boundary; default %(default)g")
-    parser.add_argument("--checks", default=",".join(KINDS), help="which, with commas; default %(default)s")
+    parser.add_argument("--checks", nargs="+", choices=KINDS, default=KINDS, help="which; default all")
     args = parser.parse_args(argv)
     try:
         check_cuda_installed(f"--device {args.device}")
@@ -289,7 +295,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return SKIPPED
     all_hold = True
     for kind, model, run in checks(args):
-        if kind not in args.checks.split(","):
+        if kind not in args.checks:
             continue
         start_s = perf_counter()
         try:

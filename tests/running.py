@@ -1,7 +1,9 @@
-"""Helpers for tests of processes: `is_running`, `wait_until`, `n_descriptors`."""
+"""Helpers for tests of processes: `is_running`, `wait_until`, `n_descriptors`, `started_script`."""
 
 import gc
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,3 +41,12 @@ def n_descriptors() -> int:
     gc.collect()
     gc.freeze()
     return len(os.listdir("/proc/self/fd"))
+
+
+def started_script(text: str, folder: Path) -> "subprocess.Popen[str]":
+    """A script in a process that finds autoauto and these tests."""
+    script = folder / "script.py"
+    script.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)

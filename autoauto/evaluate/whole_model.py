@@ -1,7 +1,7 @@
 """Estimates of real devices, which begin with the whole model on one of them: `WholeModelEstimates`.
 
 A layer takes a real device as long to measure as the whole model does, and a model has dozens of kinds of layers. So
-the model is measured whole, once or twice for each kind of session, and that prices all ways to use the machine:
+the model is measured whole, up to three times for each kind of session, and that prices all ways to use the machine:
 
     use                          time of a micro-batch                         layers timed
     one device, batch size b     T(b), linear between two or three sizes       none
@@ -9,7 +9,7 @@ the model is measured whole, once or twice for each kind of session, and that pr
     a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
     a device of c cores          T(b) / c at best, until it is measured        none
 
-Layers are timed in the model, by the runtime itself, in one more session at each of the two sizes. Each alone they are
+Layers are timed in the model, by the runtime itself, in one more session at each of two sizes. Each alone they are
 where the runtime does not time them, or where memory matters: that of a layer is known only where it is alone.
 """
 
@@ -37,7 +37,7 @@ from autoauto.profile.profiler import Progress, check_batch_size, interpolate
 from autoauto.records.costs.correction import Correction, Estimator, RangeFeature
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
-from autoauto.records.errors import DoesNotFit
+from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Strategy
@@ -45,10 +45,10 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 
 LARGE_BATCH = 8
-"""The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
+"""The batch size, beside 1, at which the whole model is measured; between them, and mostly beyond, costs are linear."""
 BUSY_SHARE = 0.5
 """A device on which a sample of that batch takes a smaller share of the time of one alone has more units than the batch
-keeps busy, as GPUs have. Beyond it costs are then linear between that batch and one `LARGE_BATCH` times as large."""
+keeps busy, as GPUs have. Costs beyond are then on the line through that batch and one `LARGE_BATCH` times as large."""
 MAX_LARGE_S = 0.5
 """A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
 MAX_WHOLE_S, MAX_DOUBT = 1.0, 0.1
@@ -214,7 +214,8 @@ class WholeModelEstimates(Estimates):
 
     def _may_hold_whole(self, knobs: Knobs) -> bool:
         """Whether a device could hold the weights, so that the whole model can be measured on one."""
-        return self.graph.n_weight_bytes(self.precision) <= int(self.devices(knobs).devices[0].memory_bytes)
+        precision = self.options(knobs).weight_precision
+        return self.graph.n_weight_bytes(precision) <= int(self.devices(knobs).devices[0].memory_bytes)
 
     def _check_cuts(self, knobs: Knobs) -> None:
         """Refuse more stages than may be parted.
@@ -319,7 +320,7 @@ class WholeModelEstimates(Estimates):
         is_busy = high.forward_cycles * smallest >= BUSY_SHARE * low.forward_cycles * large
         if is_busy or LARGE_BATCH * high.forward_cycles > MAX_LARGE_S * self.device(options).clock_hz:
             return smallest, large
-        with suppress(DoesNotFit):
+        with suppress(DoesNotFit, WorkerLost, BadInput):  # nobody asked for so many samples
             self._measured_whole(replace(options, batch_size=LARGE_BATCH * large))
             return large, LARGE_BATCH * large
         return smallest, large

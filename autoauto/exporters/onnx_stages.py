@@ -33,7 +33,7 @@ INPUTS = "inputs.npz"
 """A micro-batch of the inputs that were given, if any were: on these, processes that serve the folder warm up."""
 TOLERANCES = {HostPrecision.FP32: 1e-3, HostPrecision.TF32: 2e-2, HostPrecision.FP16: 2e-2, HostPrecision.BF16: 0.1}
 """The largest difference that counts as equal, relative to the largest output: a runtime fuses other operators in a
-part of a model than in the whole, so that it rounds at other places, to 11 bits in tf32 and to 8 in bf16."""
+part of a model than in the whole, so that it rounds at other places, to 11 bits in tf32 and fp16, and to 8 in bf16."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,9 @@ class BatchedModel:
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._nodes: list[onnx.NodeProto] = list(model.graph.node)
         self._writers = {name: index for index, node in enumerate(self._nodes) for name in node.output}
+        self._convolved = {
+            name for node in self._nodes if node.op_type in ("Conv", "ConvTranspose") for name in node.input
+        }
         named = Counter([*(node.name for node in self._nodes), *self._writers, ""])
         for node in self._nodes:  # a runtime says by its name what a node took, see `layer_seconds`
             if named[node.name] > 1:
@@ -293,7 +296,8 @@ class BatchedModel:
     def _constant(self, name: str) -> onnx.TensorProto:
         """A copy of a stored constant, of a stand-in for a weight, or of the values of a shape."""
         if self._is_stand_in(name):
-            return stand_in_weight(name, self._values[name].shape, fill_value(self._writer(name)).dtype)
+            shape, dtype = self._values[name].shape, fill_value(self._writer(name)).dtype
+            return stand_in_weight(name, shape, dtype, convolves=name in self._convolved)
         data = self._values[name].data
         if name not in self._constants:
             assert data is not None

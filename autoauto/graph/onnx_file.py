@@ -352,15 +352,15 @@ def fill_value(node: onnx.NodeProto) -> Array:
     return numpy_helper.to_array(filled).reshape(()) if filled is not None else np.zeros((), np.float32)
 
 
-def stand_in_weight(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> onnx.TensorProto:
+def stand_in_weight(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, convolves: bool) -> onnx.TensorProto:
     """A weight of two axes or more that stands in for one that repeats a value: uniform noise around 0.
 
     A runtime would store equal weights once, and read them from its caches. Weights of one sign would add up to outputs
     that are all alike, of which rounding leaves nothing to compare. The mean square is 1 / n for sums of n products, so
-    that layers keep the size of activations [glorot]: formats of 16 bits hold no others. A matrix does not tell which
-    of its axes is summed over, so n is the geometric mean of both.
+    that layers keep the size of activations [glorot]: formats of 16 bits hold no others. A convolution sums over all
+    axes but the first; a matrix does not tell over which of its two, so n is their geometric mean.
     """
-    n = prod(shape[1:]) if len(shape) > 2 else prod(shape) ** 0.5
+    n = prod(shape[1:]) if convolves else prod(shape[-2:]) ** 0.5
     noise = np.random.default_rng(crc32(name.encode())).random(shape, np.float32)
     noise -= np.float32(0.5)
     noise *= np.float32(2.0 * (3.0 / n) ** 0.5)

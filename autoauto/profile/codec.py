@@ -89,10 +89,9 @@ def _with_outlined(record: dict[str, Any]) -> dict[str, Any]:
 def _with_runtime_options(record: dict[str, Any]) -> dict[str, Any]:
     """Before schema 7 sessions had the options that runtimes have by themselves, before 8 those of processors."""
     options = record.get("options")
-    if not isinstance(options, dict):
+    if not isinstance(options, dict) or not isinstance(chosen := options.get("runtime_options", {}), dict):
         return record
-    chosen = {**to_plain(RuntimeOptions()), **options.get("runtime_options", {})}
-    return record | {"options": {**options, "runtime_options": chosen}}
+    return record | {"options": {**options, "runtime_options": {**to_plain(RuntimeOptions()), **chosen}}}
 
 
 _UPGRADES = {

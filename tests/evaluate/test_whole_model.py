@@ -12,7 +12,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import RangeFeature, WholeRange
 from autoauto.records.costs.profile import CompiledRange, CompileOptions, NodeTime, ProgramStep
-from autoauto.records.errors import Infeasible, OutOfMemory
+from autoauto.records.errors import AutoautoError, BadInput, Infeasible, OutOfMemory, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
@@ -97,13 +97,14 @@ def test_a_long_micro_batch_gains_nothing_that_two_measurements_may_err_by(
 
 
 class ManyUnits(WholeFirst):
-    """Up to 12 samples take as long as one; more than `most_samples` do not fit."""
+    """Up to 12 samples take as long as one; more than `most_samples` fail."""
 
     most_samples = 1024
+    failure: AutoautoError = OutOfMemory("too large", 1)
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         if options.batch_size > self.most_samples:
-            raise OutOfMemory("too large", 1)
+            raise self.failure
         compiled = super().compile(graph, layers, device, options)
         cycles = 1000 * N_LAYERS * max(options.batch_size, 12)
         return replace(compiled, steps=(ProgramStep("all", cycles, 0),), exclusive={})
@@ -126,9 +127,10 @@ def test_a_larger_batch_is_measured_where_a_large_one_does_not_keep_a_device_bus
     assert [size for _, size, _ in target.asked] == [8, 1, 64]
 
 
-def test_a_batch_may_fit_where_the_larger_one_does_not(flow: Flow) -> None:
+@pytest.mark.parametrize("failure", [OutOfMemory("too large", 1), WorkerLost("killed"), BadInput("does not run")])
+def test_a_batch_may_run_where_the_larger_one_does_not(flow: Flow, failure: AutoautoError) -> None:
     own = with_many_units(flow, target := ManyUnits())
-    target.most_samples = 16
+    target.most_samples, target.failure = 16, failure
     assert [own.expect(Knobs(1, 1.0, size)).compute_cycles for size in (1, 16, 12)] == [96_000] * 3
     assert [size for _, size, _ in target.asked] == [1, 8]
 

@@ -112,7 +112,9 @@ def test_a_file_that_has_changed_is_one_clear_line(model: onnx.ModelProto, make:
 
 
 def test_elements_of_a_stand_in_weight_differ_and_are_the_same_every_time() -> None:
-    weight, again, other = (numpy_helper.to_array(stand_in_weight(name, (40, 50), FLOAT)) for name in "wwv")
+    weight, again, other = (
+        numpy_helper.to_array(stand_in_weight(name, (40, 50), FLOAT, convolves=False)) for name in "wwv"
+    )
     assert weight.dtype == np.float32
     assert np.abs(weight).max() <= (3 / 2000**0.5) ** 0.5
     assert abs(np.mean(weight)) < 0.05
@@ -121,9 +123,18 @@ def test_elements_of_a_stand_in_weight_differ_and_are_the_same_every_time() -> N
     assert not np.array_equal(weight, other)
 
 
-@pytest.mark.parametrize(("shape", "n"), [((16, 32, 3, 3), 288), ((64, 64), 64), ((40, 90), 60), ((64, 1, 5), 5)])
-def test_stand_in_weights_keep_the_size_of_activations(shape: tuple[int, ...], n: int) -> None:
-    weight = numpy_helper.to_array(stand_in_weight("w", shape, FLOAT))
+@pytest.mark.parametrize(
+    ("shape", "convolves", "n"),
+    [
+        ((16, 32, 3, 3), True, 288),
+        ((64, 1, 5), True, 5),
+        ((64, 64), False, 64),
+        ((40, 90), False, 60),
+        ((1, 1024, 256), False, 512),
+    ],
+)
+def test_stand_in_weights_keep_the_size_of_activations(shape: tuple[int, ...], convolves: bool, n: int) -> None:
+    weight = numpy_helper.to_array(stand_in_weight("w", shape, FLOAT, convolves=convolves))
     assert np.mean(weight**2) == pytest.approx(1 / n, rel=0.1)
 
 

@@ -165,6 +165,15 @@ def test_a_profile_of_before_the_options_of_gpus_has_their_defaults(tmp_path: Pa
     assert options.runtime_options == RuntimeOptions(2, False, GraphOptimization.BASIC)
 
 
+@pytest.mark.parametrize("chosen", [7, None, "x", []])
+def test_wrong_options_of_an_old_profile_are_named(chosen: object, tmp_path: Path) -> None:
+    record = stored() | {"schema": 7}
+    record["options"]["runtime_options"] = chosen
+    write_json(record, tmp_path / "p.json")
+    with pytest.raises(BadInput, match=r"options.runtime_options must be an object, got "):
+        load_profile(tmp_path / "p.json")
+
+
 def test_a_profile_of_before_the_runtimes_is_of_onnx_runtime(tmp_path: Path) -> None:
     record = stored() | {"schema": 3}
     for name in ("runtime", "computes_in"):

@@ -171,6 +171,16 @@ def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes
         assert (baseline.runtime, baseline.precision) == session
 
 
+def test_the_layout_of_convolutions_varies_where_there_are_some(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_gpus = {**RUNS_PLANS.space, "runtime": (HostRuntime.CUDA,), "channels_last": (False, True)}
+    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, runtimes=True, space=of_gpus))
+    assert default_space(flow).channels_last == (False,)
+    assert default_space(flow, {"channels_last": (True,)}).channels_last == (True,)
+    layers = tuple(replace(layer, op="Conv") for layer in flow.graph.layers)
+    convolves = replace(flow, graph=replace(flow.graph, layers=layers))
+    assert default_space(convolves).channels_last == (False, True)
+
+
 def test_one_device_is_searched_without_stage_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, stage_replicas=True, period=Period.SERIAL))
     assert default_space(flow).stage_replicas == (False,)

@@ -241,6 +241,11 @@ class CompileOptions:
     computes_in: HostPrecision = HostPrecision.FP32
     runtime_options: RuntimeOptions = RuntimeOptions()
 
+    @property
+    def weight_precision(self) -> Precision:
+        """The format in which a device holds weights, at the shortest."""
+        return Precision.FP16 if self.computes_in is HostPrecision.FP16 else self.precision
+
 
 class ProgramStep(NamedTuple):
     """One step of a compiled program.

@@ -16,8 +16,8 @@ from time import monotonic
 from typing import IO, NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, Ending, GuardedProcess
-from autoauto.records.errors import WorkerLost
+from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, Ending, GuardedProcess, end_if_unguarded
+from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import format_bytes
@@ -62,6 +62,7 @@ class MeasuringProcess:
     """
 
     def __init__(self, evaluate: Evaluate, bounds: Bounds) -> None:
+        end_if_unguarded()  # before it waits for what its parent measures
         self._evaluate, self._bounds = evaluate, bounds
         self._process: GuardedProcess | None = None
         self._log: IO[bytes] | None = None
@@ -182,7 +183,11 @@ class MeasuringProcess:
 
 
 def _death(ending: Ending, bounds: Bounds) -> tuple[Status, str]:
-    """Why the process died, as far as its ending shows it."""
+    """Why the process died, as far as its ending shows it.
+
+    Raises:
+        BadInput: its main module searches when it is imported.
+    """
     code = ending.exit_code
     if ending.held_bytes:
         assert bounds.memory_bytes is not None
@@ -195,7 +200,7 @@ def _death(ending: Ending, bounds: Bounds) -> tuple[Status, str]:
         reason = "the measuring process was killed, as the kernel does when memory runs out"
         return Status.PROCESS_OUT_OF_MEMORY, reason
     if code == UNGUARDED:
-        return Status.CRASH, UNGUARDED_HINT
+        raise BadInput(UNGUARDED_HINT)
     if code < 0:
         return Status.CRASH, f"the measuring process died of {signal.Signals(-code).name}"
     return Status.CRASH, f"the measuring process ended with exit code {code}"

@@ -71,10 +71,11 @@ def _each_named(words: Sequence[str]) -> list[NamedDevice]:
 
 
 @cache
-def unused_gpus() -> str:
-    """What --device calls the GPUs of this machine; nothing if there are none."""
+def like_gpus() -> str:
+    """What --device calls the GPUs of this machine that are like the first; nothing if there are none."""
     with suppress(BadInput):  # processors work without the driver
-        return ",".join(f"{GPU_PREFIX}{gpu.number}" for gpu in gpus_here())
+        here = gpus_here()
+        return ",".join(f"{GPU_PREFIX}{gpu.number}" for gpu in here if gpu.name == here[0].name)
     return ""
 
 
@@ -105,7 +106,7 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
     """
     gpus = [device.gpu for device in named if device.gpu]
     n_cores = sum(device.n_cores for device in named)
-    _check_cores("--device names", n_cores, bool(gpus))
+    _check_cores("--device names", n_cores, len(gpus))
     part_bytes, times = device_memory_bytes(total_bytes(), n_cores + len(gpus)), device_links(usable_cores())
     kinds = [
         _kind(
@@ -139,14 +140,14 @@ def check_named(given: Cluster, named: Sequence[NamedDevice]) -> None:
             "file that fits"
         )
     n_cores = sum(device.n_cores for device in named) if named else sum(n * each for n, each, _ in described)
-    _check_cores(f"{given.name} has", n_cores, any(device.gpu for device in named))
+    _check_cores(f"{given.name} has", n_cores, sum(device.gpu is not None for device in named))
 
 
-def _check_cores(has: str, n_cores: int, has_gpu: bool) -> None:
+def _check_cores(has: str, n_cores: int, n_gpus: int) -> None:
     """Refuse more cores than there are; what starts the kernels of a GPU would wait for threads on the same core."""
-    if n_cores and n_cores + has_gpu > usable_cores():
-        gpu = " and a GPU, which needs another core" if has_gpu else ""
-        raise BadInput(f"{has} {n_cores} cores{gpu}, this process may use {usable_cores()}; try fewer")
+    if n_cores and n_cores + n_gpus > usable_cores():
+        gpus = f", and one more for each GPU of {n_gpus}" if n_gpus else ""
+        raise BadInput(f"{has} {n_cores} cores{gpus}, this process may use {usable_cores()}; try fewer")
 
 
 def _kind(device: Device, n_devices: int, receive: Link, send: Link) -> DeviceKind:

@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from autoauto.processes.start import die_with_parent, end_if_unguarded, sigint_blocked
+from autoauto.processes.start import die_with_parent, sigint_blocked
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import Port
 from autoauto.records.units import Array, format_bytes
@@ -80,7 +80,6 @@ def run_alone(function: Callable[..., Result], *args: object, budget_bytes: int 
     """
     if budget_bytes is not None and budget_bytes < 1:
         raise BadInput(f"a memory budget needs at least 1 byte, got {budget_bytes}")
-    end_if_unguarded()
     with ProcessPoolExecutor(1, get_context("spawn"), die_with_parent, (os.getpid(),)) as pool:
         with environment(ENVIRONMENT), sigint_blocked():
             future = pool.submit(_run_limited, function, args, budget_bytes)

@@ -26,7 +26,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.units import Array
-from autoauto.targets.host.devices import ALIKE, HostDevices, unused_gpus
+from autoauto.targets.host.devices import ALIKE, HostDevices, like_gpus
 from autoauto.targets.host.machine import CLOCK_HZ, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
@@ -123,8 +123,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     @property
     def notes(self) -> tuple[str, ...]:
         """Which Dask workers serve the machines of the cluster, which inputs are measured, and which GPUs are idle."""
-        unused = unused_gpus() if self._devices == ALIKE and self._machines is None else ""
-        hint = [f"this machine has GPUs, which are not used; try --device {unused}"] if unused else []
+        gpus = like_gpus() if self._devices == ALIKE and self._machines is None else ""
+        hint = [f"this machine has GPUs, which are not used; try --device {gpus}"] if gpus else []
         return (*(part.note for part in (self._machines, self.samples) if part is not None), *hint)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
@@ -298,4 +298,4 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 def _weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> int:
     """Size of the weights as stored, a lower bound: small ones fit into pages that the process already has."""
     weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
-    return sum(graph.tensors[index].n_bytes(1, options.precision) for index in weights)
+    return sum(graph.tensors[index].n_bytes(1, options.weight_precision) for index in weights)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.processes.start import descendants
+from autoauto.processes.start import UNGUARDED_HINT, descendants
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, failed_trial, finished_trial
-from tests.running import is_running, wait_until
+from tests.running import is_running, started_script, wait_until
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -362,6 +362,21 @@ def test_the_log_has_no_name_that_a_kill_could_leave(
     while process.poll() is None:
         wait(process.descriptors, 0.5)
         assert list((tmp_path / "temporary").iterdir()) == []
+
+
+UNGUARDED_SEARCH = """
+import autoauto
+space = autoauto.SearchSpace(n_ipu=(1,), memory_proportion=(0.6,), batch_size=(1, 2))
+autoauto.search("resnet50", "bow-2000", space, n_workers=1, storage="sqlite:///{folder}/trials.db")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_searches_whenever_it_is_imported_is_refused_in_one_line(tmp_path: Path) -> None:
+    with started_script(UNGUARDED_SEARCH.format(folder=tmp_path), tmp_path) as parent:
+        _, errors = parent.communicate()
+    assert parent.returncode == 1
+    assert errors.splitlines()[-1] == f"autoauto.records.errors.BadInput: {UNGUARDED_HINT}"
 
 
 def test_a_process_that_was_never_started_can_be_closed() -> None:

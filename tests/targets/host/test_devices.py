@@ -85,10 +85,12 @@ def test_unlike_devices_are_a_cluster_of_kinds_and_the_same_as_a_file(machine: N
 
 
 def test_gpus_that_are_not_named_are_pointed_out(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_devices, "gpus_here", lambda: (NAMED[-1].gpu, NAMED[-1].gpu._replace(number=1)))  # type: ignore[union-attr]
-    monkeypatch.setattr(target_module, "unused_gpus", host_devices.unused_gpus.__wrapped__)
+    (gpu,) = (device.gpu for device in NAMED if device.gpu)
+    others = gpu._replace(number=1, name="A100"), gpu._replace(number=2)
+    monkeypatch.setattr(host_devices, "gpus_here", lambda: (gpu, *others))
+    monkeypatch.setattr(target_module, "like_gpus", host_devices.like_gpus.__wrapped__)
     source = onnx_source("resnet50")
-    assert HostTarget(source).notes == ("this machine has GPUs, which are not used; try --device cuda:0,cuda:1",)
+    assert HostTarget(source).notes == ("this machine has GPUs, which are not used; try --device cuda:0,cuda:2",)
     assert HostTarget(source, devices=HostDevices(("GPU-a",))).notes == ()
 
     def fails() -> tuple[Gpu, ...]:
@@ -101,8 +103,10 @@ def test_gpus_that_are_not_named_are_pointed_out(machine: None, monkeypatch: pyt
 def test_more_cores_than_there_are_cannot_be_named(machine: None) -> None:
     with pytest.raises(BadInput, match="--device names 9 cores, this process may use 8"):
         unlike_cluster((NamedDevice(8), NamedDevice(1)))
-    with pytest.raises(BadInput, match="names 8 cores and a GPU, which needs another core, this process may use 8"):
-        unlike_cluster((NamedDevice(8), NAMED[-1]))
+    with pytest.raises(
+        BadInput, match="names 7 cores, and one more for each GPU of 2, this process may use 8; try fewer"
+    ):
+        unlike_cluster((NamedDevice(7), NAMED[-1], NAMED[-1]))
     large = unlike_cluster((NamedDevice(7), NamedDevice(1)))
     nine = replace(large.kinds[1], n_devices=2)
     with pytest.raises(BadInput, match="many has 9 cores, this process may use 8; try fewer"):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +12,7 @@ from autoauto.processes.channel import Channel
 from autoauto.processes.start import UNGUARDED_HINT
 from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.processes import Workers, WorkerTraceback
-from tests.running import is_running, wait_until
+from tests.running import is_running, started_script, wait_until
 
 
 def double(connection: Channel, factor: int) -> None:
@@ -145,15 +143,6 @@ if __name__ == "__main__":
         print(workers.pids[0], flush=True)
         time.sleep(600)
 """
-
-
-def started_script(text: str, folder: Path) -> "subprocess.Popen[str]":
-    """A script, in a process that finds autoauto and these tests."""
-    script = folder / "parent.py"
-    script.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    command = [sys.executable, str(script)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def test_a_worker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:

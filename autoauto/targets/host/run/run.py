@@ -124,8 +124,12 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
 
     @property
     def private_bytes(self) -> int:
-        """The memory of all processes."""
-        return sum(sum(p.memory_bytes.values()) + p.overhead_bytes for ready in self._pipelines.ready for p in ready)
+        """Memory of this machine that all processes hold; what lies on a GPU is none of it."""
+        pairs = zip(chain(*self._pipelines.ready), chain(*self._resources), strict=True)
+        return sum(
+            process.overhead_bytes + (0 if resources.session.gpu else sum(process.memory_bytes.values()))
+            for process, resources in pairs
+        )
 
     def measure(self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None) -> Run:
         """Run the plan with the same inputs again and again until its pace is steady.

@@ -115,7 +115,7 @@ def serve(connection: Channel, task: StageTask) -> None:
     runtime = runtime_named(options.runtime)
     overhead_bytes = data_bytes()
     with runtime.exclusively(options):
-        runtime_bytes = Session(task.idle, (), (), options, arena=True).parameter_bytes
+        runtime_bytes = load_in_budget(task.idle, (), (), options, budget_bytes, 0, task.layers).parameter_bytes
         given = arrays_in(task.given, task.given_ports) if task.given else {}
         session = load_in_budget(
             task.file, task.inputs, task.outputs, options, budget_bytes, runtime_bytes, task.layers, given

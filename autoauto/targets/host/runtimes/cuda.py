@@ -191,7 +191,7 @@ def recordable() -> Iterator[None]:
         if not _NOT_RECORDABLE.search(str(error)):
             raise
         raise BadInput(
-            "the model has operators that a CUDA graph does not hold, such as loops; try --cuda-graph off"
+            "no CUDA graph holds some operators of the model, such as loops; try GPUs alone, with --cuda-graph off"
         ) from error
 
 
@@ -204,7 +204,8 @@ def converted_to_fp16(path: str) -> tuple[bytes, HostPrecision]:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     converted = convert_float_to_float16(onnx.load(path), keep_io_types=True)
-    weights = {weight.name for weight in converted.graph.initializer if weight.data_type == onnx.TensorProto.FLOAT}
+    others = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+    weights = {weight.name for weight in converted.graph.initializer if weight.data_type in others}
     is_left = any(weights.intersection(node.input) for node in converted.graph.node if node.op_type in _PRODUCTS)
     return converted.SerializeToString(), HostPrecision.FP32 if is_left else HostPrecision.FP16
 
