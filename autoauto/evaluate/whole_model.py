@@ -283,9 +283,10 @@ class WholeModelEstimates(Estimates):
         """
         size, clock_hz = options.batch_size, self.device(options).clock_hz
         check_batch_size(self.graph, size)
-        first, last = (sizes := self._measured_sizes(options))[0], sizes[-1]
-        if first == last:
+        sizes = self._measured_sizes(options)
+        if len(sizes) == 1:
             return self._measured_whole(options)
+        first, last = sizes
         low, high = (self._measured_whole(replace(options, batch_size=n)) for n in sizes)
 
         def on_line(n_samples: int) -> LayerProfile:
@@ -300,7 +301,7 @@ class WholeModelEstimates(Estimates):
         input_bytes, output_bytes = self._ends(size)
         return replace(whole, input_bytes=input_bytes, output_bytes=output_bytes)
 
-    def _measured_sizes(self, options: CompileOptions) -> tuple[int, ...]:
+    def _measured_sizes(self, options: CompileOptions) -> tuple[int] | tuple[int, int]:
         """The batch sizes at which the whole model is measured for one: itself, or two with a line through them."""
         size, smallest = options.batch_size, options.runtime_options.streams  # a sample for every stream
         fewest = replace(options, batch_size=smallest)
