@@ -6,6 +6,7 @@ import pytest
 
 from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 
@@ -36,7 +37,9 @@ def test_a_space_has_only_what_a_runtime_computes() -> None:
 
 def test_a_space_of_nothing_that_can_be_computed_is_refused() -> None:
     with pytest.raises(BadInput, match="onnxruntime does not compute in bf16; try another --runtime"):
-        SearchSpace((1,), (1.0,), (1,), runtime=(ORT,), precision=(BF16,))
+        SearchSpace((1,), (1.0,), (1,), runtime=(ORT,), precision=(BF16,), constraints=(Constraint("n_devices <= 2"),))
+    with pytest.raises(BadInput, match="onnxruntime does not compute in fp16; try --device cuda:0"):
+        SearchSpace((1,), (1.0,), (1,), runtime=(ORT, OPENVINO), precision=(FP16, TF32))
 
 
 def test_words_of_no_runtime_are_refused() -> None:

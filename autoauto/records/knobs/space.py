@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
+from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer, runtime_for
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.domain import Domain
@@ -122,11 +122,18 @@ class SearchSpace:
         for batch_size in (self.batch_size[0], self.batch_size[-1]) if self._global_batch is None else ():
             list(self.grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
         self._check_runtimes()
-        if self.constraints and not _cells(self):
+        self._check_precisions()
+        if not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
-        if not _cells(self):
-            raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try another --runtime")
+
+    def _check_precisions(self) -> None:
+        """Refuse formats in which no runtime of the space computes."""
+        pairs = product(self.runtime, self.precision)
+        if not any(Knobs(1, 1.0, 1, runtime=runtime, precision=precision).can_compute for runtime, precision in pairs):
+            on_gpus = runtime_for(None, self.precision[0]) is HostRuntime.CUDA
+            hint = "--device cuda:0" if on_gpus else "another --runtime"
+            raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try {hint}")
 
     def _check_runtimes(self) -> None:
         """Refuse a knob that no runtime of the space has, and streams that no device and no batch has room for."""
@@ -136,9 +143,9 @@ class SearchSpace:
                 for n, runtime, precision in product(self.cores_per_device, self.runtime, self.precision)
             ):
                 several = " on several cores a device" if knob.name == "spinning" else ""
-                names = " or ".join(knob.runtimes)
+                names, got = " or ".join(knob.runtimes), ", ".join(each or "none" for each in self.runtime)
                 raise BadInput(
-                    f"{knob.option} is for --runtime {names}{several}, got {', '.join(map(str, self.runtime))} on "
+                    f"{knob.option} is for --runtime {names}{several}, got {got} on "
                     f"{_few(self.cores_per_device)}; leave it out, or try those"
                 )
         if min(self.streams) > max(self.cores_per_device) or not any(
