@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.costs.profile import HostPrecision, runtime_for
+from autoauto.records.costs.profile import HostPrecision
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner, Run
-from autoauto.records.trials.trial import Trial
+from autoauto.records.trials.trial import USABLE, Trial
 
 
 class LowerPrecision(NamedTuple):
@@ -35,7 +35,7 @@ class LowerPrecision(NamedTuple):
 def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[LowerPrecision]:
     """Measure one session in fp32, and one in every other format of the machine, unless the space has one.
 
-    Formats that do not run are left out.
+    Formats that do not run, or whose outputs are not `USABLE`, are left out.
     """
     if not isinstance(flow.target, FileRunner) or space.precision != (HostPrecision.FP32,):
         return
@@ -45,10 +45,15 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
     knobs = replace(winner.knobs, n_ipu=1, replicas=1, cores_per_device=n_cores, stage_replicas=False)
     in_fp32 = _one_session(flow.target, flow, knobs, plan) if others else None
     for precision in others if in_fp32 else ():
-        lower = replace(knobs, runtime=runtime_for(None, precision), precision=precision)
+        runtime = next(runtime for runtime in flow.traits.space["runtime"] if precision in runtime.precisions)
+        lower = replace(knobs, runtime=runtime, precision=precision)
         run = _one_session(flow.target, flow, lower, plan)
-        if in_fp32 and run and run.output_error is not None:
+        if in_fp32 and run and run.output_error is not None and _is_usable(run.output_error):
             yield LowerPrecision(precision, in_fp32.period_cycles / run.period_cycles, run.output_error)
+
+
+def _is_usable(output_error: float) -> bool:
+    return USABLE.violation({"output_error": output_error}) <= 0
 
 
 def _one_session(target: FileRunner, flow: Flow, knobs: Knobs, plan: Plan) -> Run | None:

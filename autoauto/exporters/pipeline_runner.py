@@ -1,5 +1,5 @@
 """Run the pipeline of this folder: python run_pipeline.py INPUTS.npz OUTPUTS.npz. It needs onnxruntime, or the
-runtimes that pipeline.json names, for fp16 also onnx, and nothing else.
+runtimes that pipeline.json names, for fp16 on a GPU also onnx, and nothing else.
 
 INPUTS holds the model's inputs by name, with the samples of one or more micro-batches along their batch axes. Every
 device of every stage of every replica has a session and a thread of its own.
@@ -98,7 +98,7 @@ def openvino(stage: dict[str, Any], device: str) -> Session:
     """The same with OpenVINO, which computes in the format that was measured, or not at all."""
     import openvino
 
-    hint = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16}[stage["precision"]]
+    hint = getattr(openvino.Type, stage["precision"].replace("fp", "f"))
     n = stage.get("options", {}).get("streams", 1)  # the file takes one of so many parts of a micro-batch
     options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": n, "INFERENCE_NUM_THREADS": stage["intra_op_threads"]}
     model = openvino.Core().compile_model(FOLDER / stage["file"], "CPU", options)

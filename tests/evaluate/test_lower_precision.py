@@ -18,22 +18,24 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.target import TargetTraits
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import Precision
 from autoauto.targets.host.target import HostTarget
 
-FP32, BF16, *_ = HostPrecision
+FP32, BF16, _, FP16 = HostPrecision
 SPACE = SearchSpace((1, 2), (1.0,), (8,), runtime=(HostRuntime.ONNXRUNTIME,), precision=(FP32,))
 DEVICE = Device("core", 1e9, 1 << 30, 1, 1 << 30)
 CLUSTER = Cluster("host", "host", (DEVICE,) * 4, (Link(1e9, 1),) * 4, (Link(1e9, 1),) * 4)
 
 
 class Scripted(HostTarget):
-    """Runs that take three times as long in fp32, or end with an error."""
+    """Runs that take three times as long in fp32, or end with an error; others have the `output_error`."""
 
-    def __init__(self, formats: tuple[HostPrecision, ...], *, fails: bool = False) -> None:
+    def __init__(self, formats: tuple[HostPrecision, ...], *, fails: bool = False, output_error: float = 0.006) -> None:
         super().__init__(SimpleNamespace())
         self.formats, self.fails, self.asked = formats, fails, list[tuple[Plan, CompileOptions]]()
+        self.output_error = output_error
 
     def precisions(self) -> tuple[HostPrecision, ...]:
         return self.formats
@@ -42,8 +44,10 @@ class Scripted(HostTarget):
         self.asked.append((plan, options))
         if self.fails and options.computes_in is BF16:
             raise WorkerLost("killed")
-        is_short = options.computes_in is BF16
-        return SimpleNamespace(period_cycles=100.0 if is_short else 300.0, output_error=0.006 if is_short else None)
+        is_short = options.computes_in is not FP32
+        return SimpleNamespace(
+            period_cycles=100.0 if is_short else 300.0, output_error=self.output_error if is_short else None
+        )
 
 
 def winner(graph: LayerGraph) -> Trial:
@@ -75,6 +79,20 @@ def test_one_session_in_each_format_is_measured_with_the_cores_and_the_batch_of_
     assert {plan.partition for plan, _ in target.asked} == {(0, 4)}
 
 
+@pytest.mark.parametrize("runtimes", [(HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO), (HostRuntime.CUDA,)])
+def test_a_format_is_measured_by_a_runtime_of_the_devices(
+    runtimes: tuple[HostRuntime, ...],
+    said: Callable[..., list[LowerPrecision]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traits = TargetTraits(runtimes=True, groups_cores=True, space={"runtime": runtimes})
+    monkeypatch.setattr(Scripted, "traits", traits, raising=False)
+    target = Scripted((FP32, FP16))
+    [lower] = said(target)
+    assert lower.precision is FP16
+    assert (target.asked[-1][1].runtime, target.asked[-1][1].computes_in) == (runtimes[-1], FP16)
+
+
 def test_nothing_is_measured_where_nothing_can_be_said(said: Callable[..., list[LowerPrecision]]) -> None:
     without, asked = Scripted((FP32,)), Scripted((FP32, BF16))
     assert said(without) == said(asked, replace(SPACE, runtime=tuple(HostRuntime), precision=(FP32, BF16))) == []
@@ -83,3 +101,10 @@ def test_nothing_is_measured_where_nothing_can_be_said(said: Callable[..., list[
 
 def test_a_format_that_does_not_run_is_left_out(said: Callable[..., list[LowerPrecision]]) -> None:
     assert said(Scripted((FP32, BF16), fails=True)) == []
+
+
+@pytest.mark.parametrize("output_error", [1.5, float("inf")])
+def test_a_format_with_wrong_outputs_is_left_out(
+    output_error: float, said: Callable[..., list[LowerPrecision]]
+) -> None:
+    assert said(Scripted((FP32, FP16), output_error=output_error)) == []

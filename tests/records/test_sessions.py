@@ -38,8 +38,8 @@ def test_a_space_has_only_what_a_runtime_computes() -> None:
 def test_a_space_of_nothing_that_can_be_computed_is_refused() -> None:
     with pytest.raises(BadInput, match="onnxruntime does not compute in bf16; try another --runtime"):
         SearchSpace((1,), (1.0,), (1,), runtime=(ORT,), precision=(BF16,), constraints=(Constraint("n_devices <= 2"),))
-    with pytest.raises(BadInput, match="onnxruntime does not compute in fp16; try --device cuda:0"):
-        SearchSpace((1,), (1.0,), (1,), runtime=(ORT, OPENVINO), precision=(FP16, TF32))
+    with pytest.raises(BadInput, match="onnxruntime does not compute in tf32; try --device cuda:0"):
+        SearchSpace((1,), (1.0,), (1,), runtime=(ORT, OPENVINO), precision=(TF32,))
 
 
 def test_words_of_no_runtime_are_refused() -> None:

@@ -120,7 +120,7 @@ class HostPrecision(StrEnum):
     TF32 = "tf32"
     """On GPUs: products of fp32 round their factors to 10 bits, and add in fp32."""
     FP16 = "fp16"
-    """On GPUs: weights and activations, but those between stages, are rounded to fp16."""
+    """Weights and activations, but those between stages, are rounded to fp16."""
 
 
 class HostRuntime(StrEnum):
@@ -139,7 +139,7 @@ class HostRuntime(StrEnum):
 
 _PRECISIONS = {
     HostRuntime.ONNXRUNTIME: (HostPrecision.FP32,),
-    HostRuntime.OPENVINO: (HostPrecision.FP32, HostPrecision.BF16),
+    HostRuntime.OPENVINO: (HostPrecision.FP32, HostPrecision.BF16, HostPrecision.FP16),
     HostRuntime.CUDA: (HostPrecision.FP32, HostPrecision.TF32, HostPrecision.FP16),
 }
 

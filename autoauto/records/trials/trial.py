@@ -23,6 +23,9 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
 
+USABLE = Constraint("output_error <= 1")
+"""Must hold of every trial in another format than fp32: where fp16 overflows, outputs are no numbers."""
+
 
 class Status(StrEnum):
     """How a trial ended."""
@@ -173,7 +176,7 @@ def measured_trial(
         knobs, estimate, measured, samples_per_s, estimated_samples_per_s, latency_s, timeline: as in `Trial`.
         origin, output_error: as in `Trial`.
         device_bytes: the memory of a device.
-        constraints: on knobs and results.
+        constraints: on knobs and results; with an `output_error` also `USABLE`.
     """
     step = timeline if knobs.training else None
     trial = Trial(
@@ -194,7 +197,7 @@ def measured_trial(
         output_error=output_error,
         origin=origin,
     )
-    return apply_constraints(trial, constraints)
+    return apply_constraints(trial, constraints if output_error is None else (*constraints, USABLE))
 
 
 def _largest(plan: Plan | PhasedPlan, name: str) -> int:

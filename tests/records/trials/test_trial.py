@@ -6,6 +6,7 @@ import json
 import pickle
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from math import inf
 
 import pytest
 
@@ -66,6 +67,19 @@ def test_a_trial_that_runs_but_violates_a_constraint_is_constrained() -> None:
     assert apply_constraints(FITS, (Constraint("latency_s <= 1"),)).status is Status.OK
     constrained = apply_constraints(FITS, (Constraint("latency_s <= 0.1"),))
     assert (constrained.status, constrained.runs, constrained.was_measured) == (Status.CONSTRAINED, True, True)
+
+
+@pytest.mark.parametrize(("error", "status"), [(0.5, Status.OK), (1.5, Status.CONSTRAINED), (inf, Status.CONSTRAINED)])
+@pytest.mark.parametrize("constraints", [(), (Constraint("latency_s <= 1"),)])
+def test_wrong_outputs_are_no_answer_though_nobody_bounds_them(
+    error: float, status: Status, constraints: tuple[Constraint, ...]
+) -> None:
+    trial = measured_trial(
+        KNOBS, PLAN, PLAN, samples_per_s=2e1, latency_s=0.1, device_bytes=100, output_error=error,
+        constraints=constraints,
+    )  # fmt: skip
+    assert trial.status is status
+    assert trial.reason == ("" if trial.fits else f"output_error <= 1 does not hold: output_error is {error}")
 
 
 def test_every_status_is_of_what_fits_runs_was_measured_or_failed() -> None:

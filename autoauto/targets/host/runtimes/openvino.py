@@ -23,9 +23,13 @@ from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSe
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
 """Of the runtime's threads, most of which are idle."""
-_HINTS = {HostPrecision.FP32: openvino.Type.f32, HostPrecision.BF16: openvino.Type.bf16}
+_HINTS = {
+    HostPrecision.FP32: openvino.Type.f32,
+    HostPrecision.BF16: openvino.Type.bf16,
+    HostPrecision.FP16: openvino.Type.f16,
+}
 _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
-"""Kinds of nodes in the runtime's graph that compute in bf16 where that is in force."""
+"""Kinds of nodes in the runtime's graph that compute in the format that is in force."""
 N_WARMING_UP = 3
 """The first runs, in which memory is taken: the times of nodes are without them."""
 _ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_executed"
@@ -36,8 +40,8 @@ _ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_ex
 class OpenVino(Runtime):
     """OpenVINO's plugin for processors.
 
-    By itself it computes in bf16 on a processor with instructions for that, whatever the file says. So the format is
-    always set, and read back from the compiled model and from the graph that it runs [openvino-precision].
+    By itself it computes in bf16 or fp16 on a processor with instructions for that, whatever the file says. So the
+    format is always set, and read back from the compiled model and from the graph that it runs [openvino-precision].
     """
 
     title = "OpenVINO"
@@ -48,7 +52,7 @@ class OpenVino(Runtime):
     def precisions(self) -> tuple[HostPrecision, ...]:
         """See `Runtime`."""
         capabilities = {str(word).lower() for word in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")}
-        return tuple(precision for precision in HostPrecision if str(precision) in capabilities)
+        return tuple(precision for precision in _HINTS if str(precision) in capabilities)
 
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
@@ -126,20 +130,19 @@ class _OpenVinoModel(LoadedModel):
             (str(info["layerType"].astype(str)), str(info["runtimePrecision"].astype(str)))
             for info in (node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops())
         }
-        hint = self._compiled.get_property("INFERENCE_PRECISION_HINT")
+        hint = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         products = {precision for kind, precision in formats if kind in _PRODUCTS}
-        if hint == openvino.Type.bf16:
-            is_wrong = bool(products) and "bf16" not in products
+        if hint == "f32":  # beside products, what the file has in f16 stays so
+            is_wrong = "f16" in products or "bf16" in {precision for _, precision in formats}
         else:
-            is_wrong = "bf16" in {precision for _, precision in formats}
+            is_wrong = bool(products) and hint not in products
         if is_wrong:
             raise BadInput(
-                f"OpenVINO says that it computes in {hint.get_type_name()}, its graph has {sorted(formats)}; "
-                "try another precision"
+                f"OpenVINO says that it computes in {hint}, its graph has {sorted(formats)}; try another precision"
             )
         devices = ",".join(self._compiled.get_property("EXECUTION_DEVICES"))
         n_threads, n_streams = map(self._compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
-        return InForce(devices, hint.get_type_name(), n_threads, _streams(n_streams))
+        return InForce(devices, hint, n_threads, _streams(n_streams))
 
 
 def _streams(n: int) -> str:
