@@ -34,6 +34,8 @@ from autoauto.study.store.database import reads
 
 GRID_BISECT = str(Method.GRID_BISECT)
 IS_WINNER = "is the winner"
+UNTRIED_GAIN = 0.02
+"""How much more the estimate of a configuration must promise than that of the best measured one of its use."""
 _BY_ESTIMATE = "compared with the winner's estimate"
 _NOTES = {
     Verdict.CLEAR: "the next best configuration",
@@ -162,7 +164,7 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
 
 
 def _against_alternative(summary: StudySummary, alternative: Alternative) -> Comparison:
-    """The best of a simple use: measured, unless a configuration that was not measured is better by the estimate."""
+    """The best of a simple use: measured, unless one that was not measured is better by the estimates of both."""
     name, winner, use = alternative.name, summary.winner, use_of(alternative.knobs)
     assert winner is not None
     best = next((trial for trial in summary.ranked if use.has(trial.knobs)), None)
@@ -171,8 +173,8 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
         return Comparison(name, winner.knobs, speed, None, IS_WINNER, is_simple_use=True)
     if best is not None and (
         summary.objective is Objective.LATENCY  # of which no estimate is stored
-        or best.knobs == alternative.knobs
-        or best.samples_per_s >= alternative.samples_per_s
+        or any(trial.knobs == alternative.knobs for trial in summary.trials)
+        or max(best.samples_per_s, (1 + UNTRIED_GAIN) * best.estimated_samples_per_s) >= alternative.samples_per_s
     ):
         return _against_trial(summary, name, best, "")._replace(is_simple_use=True)
     if not alternative.samples_per_s:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.trials.study_summary import (
@@ -123,6 +125,21 @@ def test_a_simple_use_that_is_better_by_the_estimate_than_its_trials_is_estimate
     assert of_one.gain_percent == 100.0  # 220 / 110, both estimated
     per_ipu, *_ = study_comparisons(replace(summary, objective=Objective.PER_IPU))
     assert per_ipu.gain_percent == 0.0  # 110 a device, and 110
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "estimated", "is_measured"),
+    [(3, 108.0, True), (3, 107.0, False), (2, 50.0, True)],  # its own estimate is about as high, or it was tried
+)
+def test_a_simple_use_that_fell_short_of_its_estimate_is_shown_as_it_was_measured(
+    batch_size: int, estimated: float, is_measured: bool
+) -> None:
+    summary = summary_of({(1, 2): 80.0, (2, 3): 200.0})
+    winner, of_one = summary.ranked
+    summary = replace(summary, trials=(replace(of_one, estimated_samples_per_s=estimated), winner))
+    alternative = Alternative("one device", Knobs(1, 0.6, batch_size), 110.0)
+    shown, *_ = study_comparisons(replace(summary, alternatives=(alternative,)))
+    assert (shown.speed, shown.estimated) == (Interval(80.0 if is_measured else 110.0, None), not is_measured)
 
 
 def test_the_third_is_compared_by_its_turns_unless_it_won() -> None:
