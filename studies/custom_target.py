@@ -17,7 +17,8 @@ from onnx.reference import ReferenceEvaluator
 
 import autoauto
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import PARAMETER, CompiledRange, ProgramStep
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 

@@ -37,7 +37,7 @@ from autoauto.exporters.onnx_stages import compared, examples, whole_model
 from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut import onnx_source
 from autoauto.processes.channel import Channel
-from autoauto.records.costs.profile import HostPrecision, HostRuntime
+from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import AutoautoError, OutOfMemory
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel

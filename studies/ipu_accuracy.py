@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir

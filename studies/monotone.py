@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from autoauto.graph.kinds import quantise
 from autoauto.graph.load import builtin_models, load_graph
-from autoauto.records.costs.profile import CompiledRange, CompileOptions
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange

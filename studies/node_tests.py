@@ -19,7 +19,7 @@ import onnx
 from onnx import numpy_helper
 
 from autoauto.graph.load import load_graph
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange

@@ -17,7 +17,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from autoauto.graph.load import load_graph
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph

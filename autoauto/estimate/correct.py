@@ -16,7 +16,8 @@ from autoauto.records.costs.correction import (
     WholeRange,
 )
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.profile import TEMPORARY, CompileOptions, LayerProfile, ModelProfile, category
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import TEMPORARY, LayerProfile, ModelProfile, category
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
 

@@ -22,7 +22,8 @@ from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_bat
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator, WholeRange
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.exchange import TensorUse
-from autoauto.records.costs.profile import CompileOptions, ModelProfile, WeightUpdate
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import ModelProfile, WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs

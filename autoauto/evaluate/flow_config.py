@@ -11,7 +11,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.profile import HostPrecision
+from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json

@@ -23,7 +23,8 @@ from autoauto.evaluate.plans import Plans
 from autoauto.evaluate.steps import no_simulated_step_below, plan_samples_per_s, plan_step_cycles, plan_timeline
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.replicas import placements
-from autoauto.records.costs.profile import TEMPORARY, CompileOptions, WeightUpdate
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import TEMPORARY, WeightUpdate
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Period, Topology
 from autoauto.records.knobs.constraint import Constraint

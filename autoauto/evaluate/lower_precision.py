@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.costs.profile import HostPrecision
+from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace

@@ -36,7 +36,8 @@ from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import Progress, check_batch_size, interpolate
 from autoauto.records.costs.correction import Correction, Estimator, RangeFeature
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs

@@ -18,7 +18,7 @@ import numpy as np
 from autoauto.exporters.pipeline_runner import save
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
-from autoauto.records.costs.profile import HostPrecision, HostRuntime, RuntimeOptions
+from autoauto.records.costs.options import HostPrecision, HostRuntime, RuntimeOptions
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import MachineDevice

@@ -12,14 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
-from autoauto.records.costs.profile import (
-    DeviceSession,
-    HostPrecision,
-    HostRuntime,
-    ModelProfile,
-    RuntimeOptions,
-    SessionOptions,
-)
+from autoauto.records.costs.options import DeviceSession, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs

@@ -46,7 +46,8 @@ from autoauto.database import (
 )
 from autoauto.profile.codec import example_from_json, example_to_json, layer_from_json, layer_to_json
 from autoauto.records.costs.correction import RangeExample
-from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.installation import cache_dir

@@ -8,15 +8,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from autoauto.records.costs.correction import RangeExample
-from autoauto.records.costs.profile import (
-    PROFILE_SCHEMA,
-    CompileOptions,
-    HostPrecision,
-    HostRuntime,
-    LayerProfile,
-    ModelProfile,
-    RuntimeOptions,
-)
+from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime, RuntimeOptions
+from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import Positive, PositiveWhole, stored_form
 from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json

@@ -26,13 +26,8 @@ from statistics import median
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.importers.onnxruntime_join import bases, has_product
 from autoauto.profile.liveness import carried, first_read_bytes
-from autoauto.records.costs.profile import (
-    PROFILE_SCHEMA,
-    CompileOptions,
-    LayerProfile,
-    ModelProfile,
-    NodeTime,
-)
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile, NodeTime
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target, TimesNodes

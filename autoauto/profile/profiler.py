@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import (
     GRADIENT,
     PARAMETER,
     PROFILE_SCHEMA,
     CompiledRange,
-    CompileOptions,
     LayerProfile,
     ModelProfile,
     category,

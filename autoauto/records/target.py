@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, ModelProfile, NodeTime, WeightUpdate
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange, ModelProfile, NodeTime, WeightUpdate
 from autoauto.records.hardware import Device, Period
 from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange

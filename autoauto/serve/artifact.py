@@ -10,7 +10,7 @@ from typing import Any
 from weakref import finalize
 
 from autoauto.exporters.onnx_stages import INPUTS, SCHEMA, ModelPort, PipelineFile, StageFile
-from autoauto.records.costs.profile import SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_json, from_plain
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel

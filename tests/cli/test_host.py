@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.profile import HostPrecision
+from autoauto.records.costs.options import HostPrecision
 from autoauto.targets.host.machine import cores
 from autoauto.targets.host.run import run as steady
 from autoauto.targets.host.target import HostTarget

@@ -10,7 +10,8 @@ import numpy as np
 from autoauto.estimate.table import calibrated, cost_table, monotone_entry_cycles, with_entry_overhead
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.correction import Correction, RangeFeature
-from autoauto.records.costs.profile import CompileOptions, LayerProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile
 from autoauto.records.units import Precision
 
 if TYPE_CHECKING:

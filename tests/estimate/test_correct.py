@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, RangeFeature
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from autoauto.estimate.correct import layer_classes, range_examples
 from autoauto.records.costs.correction import RangeFeature, WholeRange
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision

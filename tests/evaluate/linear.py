@@ -1,6 +1,7 @@
 """A target with costs that can be computed by hand: `LinearTarget`."""
 
-from autoauto.records.costs.profile import GRADIENT, CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import GRADIENT, CompiledRange, ProgramStep
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 

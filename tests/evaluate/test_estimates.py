@@ -12,7 +12,8 @@ from autoauto.evaluate.flow import Flow
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import PLAIN_SUM, Estimator
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device, Link, Topology
 from autoauto.records.knobs.knobs import Knobs

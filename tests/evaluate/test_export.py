@@ -6,7 +6,7 @@ import onnx
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
-from autoauto.records.costs.profile import DeviceSession, SessionOptions
+from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.units import MIB
 from autoauto.targets.clusters import cluster_toml

@@ -13,7 +13,8 @@ from autoauto.profile.profiler import Progress
 from autoauto.profile.sample import sample_batch_sizes
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.profile import STASH, CompiledRange, CompileOptions, Optimizer, WeightUpdate
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import STASH, CompiledRange, Optimizer, WeightUpdate
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
 from autoauto.records.knobs.constraint import Constraint

@@ -17,7 +17,8 @@ from autoauto.evaluate.load import load_flow
 from autoauto.plan.pipeline import range_problem
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period, Topology
 from autoauto.records.knobs.knobs import Knobs

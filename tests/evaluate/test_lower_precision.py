@@ -11,7 +11,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.lower_precision import LowerPrecision, lower_precisions
-from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime
+from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.knobs.knobs import Knobs

@@ -11,7 +11,8 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import RangeFeature, WholeRange
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, NodeTime, ProgramStep
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange, NodeTime, ProgramStep
 from autoauto.records.errors import AutoautoError, BadInput, Infeasible, OutOfMemory, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.knobs.constraint import Constraint

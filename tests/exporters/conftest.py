@@ -14,7 +14,7 @@ import pytest
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.profile import HostPrecision, HostRuntime
+from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.hardware import Cluster, MachineDevice
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange

@@ -18,13 +18,7 @@ from autoauto.exporters.onnx_stages import RUNNER, TOLERANCES, check, examples, 
 from autoauto.exporters.pipeline_runner import in_fp16
 from autoauto.exporters.registry import Check, Deployment, exporter_named, write_artifact
 from autoauto.graph import cut
-from autoauto.records.costs.profile import (
-    DeviceSession,
-    GraphOptimization,
-    HostPrecision,
-    HostRuntime,
-    SessionOptions,
-)
+from autoauto.records.costs.options import DeviceSession, GraphOptimization, HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Port

@@ -12,7 +12,8 @@ import pytest
 
 from autoauto.plan.phased import phased
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan

@@ -4,7 +4,8 @@ import pytest
 
 from autoauto.estimate.table import cost_table
 from autoauto.plan.phased import NO_ROWS, number_graphs, phased, share_buffers
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import BufferLayout, IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.units import Precision

@@ -6,7 +6,8 @@ import pytest
 
 from autoauto.plan.phased_costs import PassCosts, PhaseCosts, phase_candidates, prepare_phases, single_candidate
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhaseKind

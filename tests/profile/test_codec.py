@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from autoauto.profile.codec import layer_to_json, load_profile, profile_record, save_profile
-from autoauto.records.costs.profile import CompileOptions, GraphOptimization, LayerProfile, ModelProfile, RuntimeOptions
+from autoauto.records.costs.options import CompileOptions, GraphOptimization, RuntimeOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import write_json
 from autoauto.records.units import Precision

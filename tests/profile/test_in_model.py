@@ -10,7 +10,8 @@ import pytest
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.in_model import cycles_in_model, layer_seconds, profile_in_model
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, NodeTime
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, NodeTime
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from autoauto.records.units import Precision

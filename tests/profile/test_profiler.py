@@ -10,7 +10,8 @@ import pytest
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import isolate, profile_model
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative

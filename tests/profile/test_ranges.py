@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from autoauto.database import driver_url
 from autoauto.profile.cache import ProfileCache, RangeStore, subject_of
 from autoauto.records.costs.correction import RangeExample, RangeFeature, WholeRange
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from autoauto.profile.sample import MAX_RANGES, choose, is_sampled, sample, sample_batch_sizes
 from autoauto.records.costs.correction import WholeRange
-from autoauto.records.costs.profile import CompiledRange, CompileOptions, LayerProfile, ModelProfile, ProgramStep
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange, LayerProfile, ModelProfile, ProgramStep
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
+from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs

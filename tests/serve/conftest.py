@@ -21,7 +21,7 @@ import pytest
 from autoauto.exporters import onnx_stages
 from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.profile import HostPrecision, HostRuntime
+from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange

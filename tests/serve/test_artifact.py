@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.profile import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.options import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.target import Origin
 from autoauto.records.units import GIB

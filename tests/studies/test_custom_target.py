@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import autoauto
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.timeline import Runner
 from autoauto.records.target import Target

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.records.costs.profile import HostPrecision
+from autoauto.records.costs.options import HostPrecision
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage

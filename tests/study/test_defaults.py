@@ -10,7 +10,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
-from autoauto.records.costs.profile import HostPrecision, HostRuntime
+from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION

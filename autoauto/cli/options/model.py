@@ -23,7 +23,8 @@ from autoauto.cli.options.values import (
 )
 from autoauto.cli.output.lines import add_json, warn
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.profile import HostPrecision, RecordedFormat, runtime_for
+from autoauto.records.costs.options import HostPrecision, runtime_for
+from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MAX_DEVICES, Period
 from autoauto.records.installation import DEFAULT_MODEL

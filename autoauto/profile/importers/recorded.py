@@ -13,14 +13,8 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.records.costs.profile import (
-    PARAMETER,
-    CompiledRange,
-    CompileOptions,
-    LayerProfile,
-    ModelProfile,
-    ProgramStep,
-)
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import PARAMETER, CompiledRange, LayerProfile, ModelProfile, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER
 from autoauto.records.hardware import Device, Period

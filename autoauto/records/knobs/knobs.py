@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autoauto.records.costs.profile import (
-    GraphOptimization,
-    HostPrecision,
-    HostRuntime,
-    Optimizer,
-    RuntimeOptions,
-    WeightUpdate,
-    runtime_for,
-)
+from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
+from autoauto.records.costs.profile import Optimizer, WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.table import (
     KNOB_NAMES,

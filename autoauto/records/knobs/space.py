@@ -11,7 +11,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer, runtime_for
+from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, runtime_for
+from autoauto.records.costs.profile import Optimizer
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.domain import Domain

@@ -11,7 +11,8 @@ from enum import StrEnum
 from operator import index
 from typing import Any, Protocol
 
-from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
+from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime
+from autoauto.records.costs.profile import Optimizer
 from autoauto.records.knobs.domain import FRACTION, SWITCH, Domain, whole, words, words_of_host
 from autoauto.records.schedule import MAX_STAGES, Order
 

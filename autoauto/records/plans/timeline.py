@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autoauto.records.costs.profile import CompileOptions, DeviceSession, HostPrecision
+from autoauto.records.costs.options import CompileOptions, DeviceSession, HostPrecision
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Port

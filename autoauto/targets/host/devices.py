@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.targets.host.detect import device_links, device_memory_bytes, total_bytes, usable_cores

@@ -8,18 +8,15 @@ from dataclasses import replace
 from functools import partial
 from math import gcd
 
-from autoauto.records.costs.profile import (
-    PARAMETER,
-    CompiledRange,
+from autoauto.records.costs.options import (
     CompileOptions,
     DeviceSession,
     HostPrecision,
     HostRuntime,
-    NodeTime,
-    ProgramStep,
     RuntimeOptions,
     SessionOptions,
 )
+from autoauto.records.costs.profile import PARAMETER, CompiledRange, NodeTime, ProgramStep
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan

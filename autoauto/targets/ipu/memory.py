@@ -22,7 +22,8 @@ from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
-from autoauto.records.costs.profile import PARAMETER, CompileOptions
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor

@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import prod
 from typing import NamedTuple
 
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.units import Precision

@@ -15,7 +15,8 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from autoauto.records.costs.checkpoints import checkpoints, first_checkpoint
-from autoauto.records.costs.profile import GRADIENT, CompileOptions
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import GRADIENT
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
 from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes, working_bytes

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.records.costs.profile import HostRuntime
+from autoauto.records.costs.options import HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB
 from autoauto.targets.host import devices, entry

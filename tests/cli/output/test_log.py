@@ -15,7 +15,7 @@ import pytest
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.output.log import waits_for, write_event
-from autoauto.records.costs.profile import HostPrecision, HostRuntime
+from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.trial import SearchActivity

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from autoauto.profile.importers.recorded import ProfileTarget, RecordedProfile, line_graph
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.units import Precision

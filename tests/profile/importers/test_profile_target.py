@@ -18,7 +18,7 @@ from autoauto.profile.importers.recorded import (
 )
 from autoauto.profile.profiler import interpolate
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.knobs.knobs import Knobs

@@ -7,7 +7,8 @@ from typing import Any
 
 from autoauto.estimate.table import cost_table
 from autoauto.plan.phased import phased
-from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.units import Precision

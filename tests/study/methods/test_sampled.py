@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.records.costs.profile import HostPrecision, HostRuntime
+from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
@@ -45,9 +45,9 @@ def test_the_requested_number_of_different_configurations_is_measured() -> None:
 
 def test_a_runtime_is_drawn_with_the_formats_that_it_computes_in_only() -> None:
     space = SearchSpace((1,), (1.0,), (1, 2, 4), runtime=tuple(HostRuntime), precision=tuple(HostPrecision))
-    drawn = drive(space, RandomSampler(seed=0), 18, speed)
+    drawn = drive(space, RandomSampler(seed=0), 21, speed)
     assert set(drawn) == {knobs for cell in space.cells for knobs in cell}
-    assert len(set(drawn)) == 18
+    assert len(set(drawn)) == 21
 
 
 def test_a_configuration_without_a_plan_does_not_count() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from optuna.trial import create_trial
 
-from autoauto.records.costs.profile import HostPrecision, HostRuntime
+from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective, Objectives

@@ -12,7 +12,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.costs.profile import CompileOptions, GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions
+from autoauto.records.costs.options import CompileOptions, GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.knobs.knobs import Knobs

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from autoauto.graph.cut import OnnxSource, onnx_source
-from autoauto.records.costs.profile import CompileOptions, SessionOptions
+from autoauto.records.costs.options import CompileOptions, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange, Port

@@ -11,7 +11,7 @@ import pytest
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
-from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime
+from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput, MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel

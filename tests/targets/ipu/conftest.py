@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph, Tensor
 from autoauto.records.units import Precision

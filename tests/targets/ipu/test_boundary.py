@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from autoauto.graph.kinds import quantise
 from autoauto.graph.load import load_graph
-from autoauto.records.costs.profile import OUTLINED, CompiledRange, CompileOptions
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import OUTLINED, CompiledRange
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange
 from autoauto.records.units import Precision

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange, derivative
 from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes

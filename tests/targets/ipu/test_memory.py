@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange

@@ -12,7 +12,8 @@ from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
 from autoauto.records.costs.checkpoints import checkpoints
-from autoauto.records.costs.profile import CompiledRange, CompileOptions
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.targets.ipu.target import IpuTarget

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoauto.graph.load import load_graph
-from autoauto.records.costs.profile import CompiledRange, CompileOptions
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange

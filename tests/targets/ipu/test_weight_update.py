@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.records.costs.profile import CompileOptions, Optimizer, WeightUpdate
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import Optimizer, WeightUpdate
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision

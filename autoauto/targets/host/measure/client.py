@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from weakref import finalize
 
-from autoauto.records.costs.profile import NodeTime, SessionOptions
+from autoauto.records.costs.options import SessionOptions
+from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.units import Array

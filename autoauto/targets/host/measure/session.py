@@ -16,7 +16,8 @@ from functools import partial
 
 import numpy as np
 
-from autoauto.records.costs.profile import PARAMETER, TEMPORARY, NodeTime, SessionOptions
+from autoauto.records.costs.options import SessionOptions
+from autoauto.records.costs.profile import PARAMETER, TEMPORARY, NodeTime
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import Array, format_bytes

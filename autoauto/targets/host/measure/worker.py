@@ -16,7 +16,8 @@ from time import perf_counter_ns, sleep
 from typing import NamedTuple
 
 from autoauto.processes.channel import Channel
-from autoauto.records.costs.profile import NodeTime, SessionOptions
+from autoauto.records.costs.options import SessionOptions
+from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port, SubModel
 from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure.session import NONE_GIVEN, Session

@@ -17,7 +17,7 @@ from weakref import finalize
 
 import numpy as np
 
-from autoauto.records.costs.profile import CompileOptions, HostPrecision, SessionOptions
+from autoauto.records.costs.options import CompileOptions, HostPrecision, SessionOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Source

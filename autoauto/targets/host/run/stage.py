@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.processes.channel import Channel
-from autoauto.records.costs.profile import SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.layers import LayerRange, Port
 from autoauto.records.units import Array
 from autoauto.targets.host.machine import SpeedProbe

@@ -18,7 +18,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and wri
 
 import onnxruntime
 
-from autoauto.records.costs.profile import HostPrecision, SessionOptions
+from autoauto.records.costs.options import HostPrecision, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import Port

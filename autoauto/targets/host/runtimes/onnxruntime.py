@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from time import thread_time_ns
 from typing import Any, BinaryIO
 
-from autoauto.records.costs.profile import GraphOptimization, HostPrecision, NodeTime, SessionOptions
+from autoauto.records.costs.options import GraphOptimization, HostPrecision, SessionOptions
+from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime

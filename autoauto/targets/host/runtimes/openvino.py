@@ -13,7 +13,8 @@ from typing import Any
 
 import openvino
 
-from autoauto.records.costs.profile import HostPrecision, NodeTime, SessionOptions
+from autoauto.records.costs.options import HostPrecision, SessionOptions
+from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.units import Array

@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from autoauto.records.costs.profile import HostPrecision, HostRuntime, NodeTime, SessionOptions
+from autoauto.records.costs.options import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import missing_extra
 from autoauto.records.layers import Port
 from autoauto.records.units import Array

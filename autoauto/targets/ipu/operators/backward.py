@@ -44,7 +44,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from autoauto.records.costs.profile import CompileOptions, Optimizer, WeightUpdate
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import Optimizer, WeightUpdate
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, derivative
 from autoauto.records.units import Precision

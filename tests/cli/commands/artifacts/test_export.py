@@ -12,7 +12,7 @@ import pytest
 
 import autoauto
 from autoauto.exporters import onnx_stages
-from autoauto.records.costs.profile import HostPrecision
+from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.trials.trial import unfit_trial
 from tests.cli.conftest import RunCli

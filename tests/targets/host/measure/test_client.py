@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.records.costs.profile import SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import MIB
@@ -138,7 +138,7 @@ def test_a_meter_that_nobody_holds_leaves_no_process_and_no_descriptor(residual_
 
 PARENT = """
 import sys
-from autoauto.records.costs.profile import SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.layers import LayerRange
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.profile import HostRuntime, SessionOptions
+from autoauto.records.costs.options import HostRuntime, SessionOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import MIB

@@ -17,7 +17,7 @@ import pytest
 
 from autoauto.processes.channel import Channel
 from autoauto.processes.start import GuardedProcess, descendants
-from autoauto.records.costs.profile import SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import MIB

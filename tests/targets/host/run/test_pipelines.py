@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.profile import SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.units import MIB

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange

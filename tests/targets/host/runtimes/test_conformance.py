@@ -19,7 +19,7 @@ from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.processes.channel import Channel
 from autoauto.profile.in_model import layer_seconds
-from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
 from autoauto.records.knobs.table import OF_RUNTIMES
 from autoauto.records.layers import LayerRange, Port, SubModel

@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.profile import (
-    PARAMETER,
-    TEMPORARY,
-    HostPrecision,
-    HostRuntime,
-    RuntimeOptions,
-    SessionOptions,
-)
+from autoauto.records.costs.options import HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.costs.profile import PARAMETER, TEMPORARY
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import GIB, MIB, relative_error
