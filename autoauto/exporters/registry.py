@@ -84,7 +84,7 @@ class Deployment:
         runtimes = {session.runtime for session in sessions}
         if HostRuntime.CUDA in runtimes:
             runtimes.discard(HostRuntime.ONNXRUNTIME)  # the package for GPUs has it, too
-        converts = any(session[1:3] == (HostRuntime.CUDA, HostPrecision.FP16) for session in sessions)
+        converts = any((each.runtime, each.precision) == (HostRuntime.CUDA, HostPrecision.FP16) for each in sessions)
         return " ".join([*(_PACKAGES.get(name, name) for name in sorted(runtimes)), *(["onnx"] if converts else [])])
 
     @property

@@ -41,8 +41,8 @@ _ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_ex
 class OpenVino(Runtime):
     """OpenVINO's plugin for processors.
 
-    By itself it computes in bf16 or fp16 on a processor with instructions for that, whatever the file says. So the
-    format is always set, and read back from the compiled model and from the graph that it runs [openvino-precision].
+    By itself it computes in bf16 on a processor with instructions for that, whatever the file says. So the format is
+    always set, and read back from the compiled model and from the graph that it runs [openvino-precision].
     """
 
     title = "OpenVINO"
