@@ -33,14 +33,17 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[..., str]:
-    """Save four layers of 256 x 256 weights, each followed by a Relu; the batch is open, a sample has rows."""
+    """Save four layers of 256 x 256 weights, each followed by a Relu; the batch is open, a sample has rows.
+
+    Of every layer the outputs are about `gain` times as large as the inputs.
+    """
     pytest.importorskip("onnxruntime")
 
-    def make(*rows: int) -> str:
+    def make(*rows: int, gain: float = 1.0) -> str:
         rng = np.random.default_rng(3)
         nodes, weights = [], []
         for i in range(N_LAYERS):
-            weight = rng.standard_normal((WIDTH, WIDTH), np.float32) / np.float32(WIDTH**0.5)  # no activation grows
+            weight = rng.standard_normal((WIDTH, WIDTH), np.float32) * np.float32(gain / WIDTH**0.5)
             weights.append(numpy_helper.from_array(weight, f"w{i}"))
             nodes.append(helper.make_node("MatMul", [f"h{i}", f"w{i}"], [f"z{i}"], f"matmul{i}"))
             nodes.append(helper.make_node("Relu", [f"z{i}"], [f"h{i + 1}"], f"relu{i}"))
@@ -118,6 +121,15 @@ def test_every_runtime_and_format_is_searched_and_outputs_are_compared(run_cli: 
     line = r"^(\w+): [\d.]+x, outputs differ by [\d.]+ % \(--precision fp32,\1\)$"
     said = re.findall(line, printed.out, re.MULTILINE)
     assert said == list(formats[1:])  # fp32 first
+
+
+def test_a_format_that_overflows_is_no_answer(run_cli: RunCli, save: Callable[..., str]) -> None:
+    model = save(gain=32.0)
+    if HostPrecision.FP16 not in HostTarget(onnx_source(model)).precisions():
+        pytest.skip("no runtime computes in fp16 here")
+    search = ("search", model, "--target", "host", *QUICK, *ONE_CORE[len(ONE_RUNTIME) :], "--batch-size", "4")
+    code, _, error = run_cli(*search, "--precision", "fp16")
+    assert (code, "output_error <= 0.5 does not hold" in error) == (3, True)
 
 
 def test_a_study_is_of_the_inputs_that_were_given(run_cli: RunCli, model: str) -> None:

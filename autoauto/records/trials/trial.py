@@ -23,8 +23,9 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
 
-USABLE = Constraint("output_error <= 1")
-"""Must hold of every trial in another format than fp32: where fp16 overflows, outputs are no numbers."""
+USABLE = Constraint("output_error <= 0.5")
+"""Must hold of every trial in another format than fp32: where fp16 overflows, outputs are no numbers, or those that are
+too large are its largest number."""
 
 
 class Status(StrEnum):
