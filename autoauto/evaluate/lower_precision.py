@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.costs.options import HostPrecision
+from autoauto.records.costs.options import HostPrecision, runtime_for
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
@@ -45,7 +45,7 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
     knobs = replace(winner.knobs, n_ipu=1, replicas=1, cores_per_device=n_cores, stage_replicas=False)
     in_fp32 = _one_session(flow.target, flow, knobs, plan) if others else None
     for precision in others if in_fp32 else ():
-        runtime = next(runtime for runtime in flow.traits.space["runtime"] if precision in runtime.precisions)
+        runtime = runtime_for(None, precision, flow.traits.space["runtime"])
         lower = replace(knobs, runtime=runtime, precision=precision)
         run = _one_session(flow.target, flow, lower, plan)
         if in_fp32 and run and run.output_error is not None and _is_usable(run.output_error):

@@ -98,7 +98,7 @@ def openvino(stage: dict[str, Any], device: str) -> Session:
     """The same with OpenVINO, which computes in the format that was measured, or not at all."""
     import openvino
 
-    hint = getattr(openvino.Type, stage["precision"].replace("fp", "f"))
+    hint = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16, "fp16": openvino.Type.f16}[stage["precision"]]
     n = stage.get("options", {}).get("streams", 1)  # the file takes one of so many parts of a micro-batch
     options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": n, "INFERENCE_NUM_THREADS": stage["intra_op_threads"]}
     model = openvino.Core().compile_model(FOLDER / stage["file"], "CPU", options)

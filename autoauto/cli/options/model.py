@@ -23,7 +23,7 @@ from autoauto.cli.options.values import (
 )
 from autoauto.cli.output.lines import add_json, warn
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.options import HostPrecision, runtime_for
+from autoauto.records.costs.options import HostPrecision, HostRuntime, runtime_for
 from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MAX_DEVICES, Period
@@ -262,8 +262,8 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     if flow.traits.runtimes:
         precision = given.get("precision", (HostPrecision.FP32,))
         wanted = HostPrecision(precision[0])
-        able = [runtime for runtime in flow.traits.space["runtime"] if wanted in runtime.precisions]
-        defaults |= {"precision": precision, "runtime": (able[0] if able else runtime_for(None, wanted),)}
+        runtimes = (*flow.traits.space["runtime"], *HostRuntime)  # those that are installed first
+        defaults |= {"precision": precision, "runtime": (runtime_for(None, wanted, runtimes),)}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
     values = defaults | given

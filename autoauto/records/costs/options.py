@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -42,14 +43,16 @@ _PRECISIONS = {
 }
 
 
-def runtime_for(runtime: HostRuntime | None, precision: HostPrecision | None) -> HostRuntime:
-    """The runtime, by default the first one that computes in a format.
+def runtime_for(
+    runtime: HostRuntime | None, precision: HostPrecision | None, among: Iterable[HostRuntime] = HostRuntime
+) -> HostRuntime:
+    """The runtime, by default the first one of some that computes in a format.
 
     >>> runtime_for(None, None), runtime_for(None, HostPrecision.BF16)
     (<HostRuntime.ONNXRUNTIME: 'onnxruntime'>, <HostRuntime.OPENVINO: 'openvino'>)
     """
     wanted = precision or HostPrecision.FP32
-    return runtime or next(runtime for runtime in HostRuntime if wanted in runtime.precisions)
+    return runtime or next(runtime for runtime in among if wanted in runtime.precisions)
 
 
 class GraphOptimization(StrEnum):
