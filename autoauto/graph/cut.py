@@ -16,10 +16,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from autoauto.graph.batch.rebatch import PlainModel, TracedModel, resolve_batch
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.onnx_file import Weights, assemble, fill_value, read_model, stand_in_weight
-from autoauto.graph.rebatch import PlainModel, TracedModel, resolve_batch
-from autoauto.graph.trace import READS_SHAPE, Value, is_float
+from autoauto.graph.shapes.trace import READS_SHAPE
+from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
-from autoauto.graph.rebatch import resolve_batch
-from autoauto.graph.trace import Value, is_float
+from autoauto.graph.batch.rebatch import resolve_batch
+from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.units import Array
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from autoauto.graph.facts import TensorFact
-from autoauto.graph.trace import schema
+from autoauto.graph.shapes.trace import schema
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph
 from autoauto.records.units import Precision
 
@@ -35,7 +35,8 @@ _MARK = ("precision", str(Precision.FP8))
 def attributes(node: onnx.NodeProto, version: int, facts: Mapping[str, TensorFact]) -> Attributes:
     """The attributes of a node that change its code, by name: given, by default, or as a known operand like `axes`."""
     definition = schema(node.op_type, version, node.domain)
-    entries = [entry.default_value for entry in definition.attributes.values() if entry.default_value.name]
+    defaults = definition.attributes.values() if definition else ()
+    entries = [entry.default_value for entry in defaults if entry.default_value.name]
     values = {entry.name: _value(entry) for entry in (*entries, *node.attribute) if entry.type in _READABLE}
     for index, name in code_operands(node, version, facts):
         data = facts[node.input[index]].data
@@ -46,7 +47,8 @@ def attributes(node: onnx.NodeProto, version: int, facts: Mapping[str, TensorFac
 
 def code_operands(node: onnx.NodeProto, version: int, facts: Mapping[str, TensorFact]) -> Iterator[tuple[int, str]]:
     """Operands whose values are compiled into the code, as (index, attribute name)."""
-    formal = schema(node.op_type, version, node.domain).inputs
+    definition = schema(node.op_type, version, node.domain)
+    formal = definition.inputs if definition else ()
     for index, (name, parameter) in enumerate(zip(node.input, formal, strict=False)):
         if name and parameter.name.lower() in _OPERANDS and facts[name].data is not None:
             yield index, parameter.name.lower()

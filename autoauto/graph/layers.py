@@ -18,7 +18,7 @@ import onnx
 from autoauto.graph.blocks import blocks_of, scoped_operator
 from autoauto.graph.facts import ModelFacts, TensorFact
 from autoauto.graph.kinds import attributes, code_operands, digest, kind
-from autoauto.graph.trace import opset
+from autoauto.graph.shapes.trace import opset
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 

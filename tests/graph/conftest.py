@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from autoauto.graph.rebatch import rebatch
+from autoauto.graph.batch.rebatch import rebatch
 from autoauto.records.units import Array
 
 Build = Callable[..., onnx.ModelProto]

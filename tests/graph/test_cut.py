@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from autoauto.graph import rebatch as rebatch_module
+from autoauto.graph.batch import rebatch as rebatch_module
+from autoauto.graph.batch.rebatch import rebatch
 from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.onnx_file import assemble, flatten
-from autoauto.graph.rebatch import rebatch
-from autoauto.graph.trace import trace
+from autoauto.graph.shapes.trace import trace
 from autoauto.profile.profiler import isolate
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Port, SubModel, derivative

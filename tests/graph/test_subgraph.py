@@ -9,10 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.graph import cut as subgraph_module
+from autoauto.graph.batch.rebatch import TracedModel
 from autoauto.graph.cut import BatchedModel, varint, with_weights
 from autoauto.graph.onnx_file import Weights
-from autoauto.graph.rebatch import TracedModel
-from autoauto.graph.trace import trace
+from autoauto.graph.shapes.trace import trace
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Port
 

@@ -1,7 +1,7 @@
 """The same model for another batch size: `rebatch`.
 
 A file with a symbolic batch only needs the number. In a file that fixes the batch, `_follow` tracks on which axis the
-samples of every tensor lie, node by node with the rules of `rebatch_rules`, and `_rewrite` changes the shapes that are
+samples of every tensor lie, node by node with the rules of `batch.rules`, and `_rewrite` changes the shapes that are
 written into the nodes. A file whose samples cannot be tracked is refused.
 """
 
@@ -14,10 +14,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from autoauto.graph.batch.rules import RULES
+from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 from autoauto.graph.onnx_file import assemble, flatten
-from autoauto.graph.rebatch_rules import RULES
-from autoauto.graph.sample_axes import NodeStep, SampleAxis
-from autoauto.graph.trace import Value, opset, trace
+from autoauto.graph.shapes.trace import opset, trace
+from autoauto.graph.shapes.values import Value
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.units import Array
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.graph.rebatch import rebatch
+from autoauto.graph.batch.rebatch import rebatch
 from autoauto.records.errors import BadInput
 
 G = np.random.default_rng(7)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from autoauto.graph.sample_axes import NodeStep, SampleAxis
+from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 from autoauto.records.units import Array
 
 SampleRule = Callable[[NodeStep], SampleAxis | tuple[SampleAxis, ...]]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.graph.sample_axes import NodeStep, SampleAxis
-from autoauto.graph.trace import Value
+from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
+from autoauto.graph.shapes.values import Value
 from autoauto.records.errors import BadInput
 
 NODE = onnx.helper.make_node("Reshape", ["x", "s"], ["y"], "view")

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autoauto.graph.trace import READS_SHAPE, Value, label
+from autoauto.graph.shapes.trace import READS_SHAPE
+from autoauto.graph.shapes.values import Value, label
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Array
 

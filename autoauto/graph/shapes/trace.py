@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -13,6 +12,8 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, check_shape, first_line
+from autoauto.graph.shapes.rules import SHAPE_RULES, ShapeRule
+from autoauto.graph.shapes.values import Value, is_float, label
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Array
 
@@ -26,24 +27,7 @@ _FOLLOWED = (
     "ScatterND Sign Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unique Unsqueeze Where Xor"
 )
 _DTYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
-_LIKE_FIRST_OPERAND = frozenset({"GroupNormalization", "MeanVarianceNormalization"})  # which onnx does not infer
 _RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
-
-
-class Value(NamedTuple):
-    """What is known about one tensor.
-
-    Attributes:
-        dtype: element type, a `TensorProto.DataType`.
-        shape: concrete.
-        data: its elements, where they are constant and few.
-        constant: whether the elements depend on no input of the model.
-    """
-
-    dtype: int
-    shape: tuple[int, ...]
-    data: Array | None
-    constant: bool
 
 
 def trace(model: onnx.ModelProto) -> dict[str, Value]:
@@ -60,11 +44,6 @@ def trace(model: onnx.ModelProto) -> dict[str, Value]:
     return values
 
 
-def is_float(dtype: int) -> bool:
-    """Whether `dtype`, a `TensorProto.DataType`, is a floating-point type."""
-    return str(TensorProto.DataType.Name(dtype)).startswith(("FLOAT", "BFLOAT", "DOUBLE"))
-
-
 def opset(model: onnx.ModelProto, domain: str = "") -> int:
     """The version of the operators of `domain` that the model asks for."""
     for entry in model.opset_import:
@@ -73,26 +52,13 @@ def opset(model: onnx.ModelProto, domain: str = "") -> int:
     raise UnreadableModel(f"a model must name the version of its operators, domain {domain!r} has none")
 
 
-def label(node: onnx.NodeProto) -> str:
-    """How a message names a node."""
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    return f"node {node.name or node.output[0]!r} ({operator})"
-
-
 @cache
-def schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema:
-    """The definition of an operator.
-
-    Raises:
-        UnreadableModel: the onnx package does not know it.
-    """
+def schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
+    """The definition of an operator; None where the onnx package does not have it."""
     try:
         return onnx.defs.get_schema(op, version, domain)
-    except onnx.defs.SchemaError as error:
-        where = f"domain {domain!r}" if domain else f"operator set {version}"
-        raise UnreadableModel(
-            f"the shapes of operator {op} of {where} are not known; try to export with standard operators"
-        ) from error
+    except onnx.defs.SchemaError:
+        return None
 
 
 def _outputs(
@@ -127,13 +93,19 @@ def _read_shape(node: onnx.NodeProto, value: Value) -> Value:
 
 def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, TypeProto]:
     """Types of the outputs, by the inference function of the operator's definition."""
+    rule = SHAPE_RULES.get((node.domain, node.op_type))
+    if rule is not None:
+        return _by_rule(rule, node, [values[name] if name else None for name in node.input])
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
+    if definition is None:
+        where = f"domain {node.domain!r}" if node.domain else f"operator set {opset(model)}"
+        raise UnreadableModel(
+            f"the shapes of operator {node.op_type} of {where} are not known; try to export with standard operators"
+        )
     names = [name for name in node.input if name]
     types = {name: helper.make_tensor_type_proto(values[name].dtype, values[name].shape) for name in names}
     known = {name: values[name].data for name in names}
     data = {name: numpy_helper.from_array(array, name) for name, array in known.items() if array is not None}
-    if node.op_type in _LIKE_FIRST_OPERAND and not node.domain and names:
-        return {node.output[0]: types[names[0]]}
     try:
         if not definition.has_type_and_shape_inference_function:
             return _infer_by_body(model, node, types, data)
@@ -142,6 +114,15 @@ def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Va
         )
     except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, TypeError) as error:
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
+
+
+def _by_rule(rule: ShapeRule, node: onnx.NodeProto, operands: Sequence[Value | None]) -> dict[str, TypeProto]:
+    """Types of the outputs by a rule of ours."""
+    try:
+        outputs = rule(node, operands)
+    except (ValueError, IndexError, AttributeError) as error:
+        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
+    return {name: helper.make_tensor_type_proto(*kind) for name, kind in zip(node.output, outputs, strict=False)}
 
 
 def _infer_by_body(

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from autoauto.graph.batch.rebatch import Batch, find_batch, rebatch, resolve_batch
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.onnx_file import flatten
-from autoauto.graph.rebatch import Batch, find_batch, rebatch, resolve_batch
 from autoauto.records.errors import BadInput, UnreadableModel
 
 DEEPER_OR_LONGER = {

@@ -1,0 +1,1 @@
+"""A model at another batch size: where the samples lie, and what changes in the nodes."""

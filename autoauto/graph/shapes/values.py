@@ -1,0 +1,41 @@
+"""What is known of one tensor, `Value`, and how messages name a node."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx
+from onnx import TensorProto
+
+from autoauto.records.units import Array
+
+
+class Value(NamedTuple):
+    """What is known about one tensor.
+
+    Attributes:
+        dtype: element type, a `TensorProto.DataType`.
+        shape: concrete.
+        data: its elements, where they are constant and few.
+        constant: whether the elements depend on no input of the model.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+    data: Array | None
+    constant: bool
+
+
+def is_float(dtype: int) -> bool:
+    """Whether `dtype`, a `TensorProto.DataType`, is a floating-point type."""
+    return str(TensorProto.DataType.Name(dtype)).startswith(("FLOAT", "BFLOAT", "DOUBLE"))
+
+
+def operator_name(node: onnx.NodeProto) -> str:
+    """The operator with its domain, if that is not the standard one."""
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+
+
+def label(node: onnx.NodeProto) -> str:
+    """How a message names a node."""
+    return f"node {node.name or next(filter(None, node.output), '')!r} ({operator_name(node)})"
