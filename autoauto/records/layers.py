@@ -72,6 +72,7 @@ class Tensor(NamedTuple):
             fp8 does not change, else NumPy's name.
         producer: the layer that writes it, -1 for an input of the model or a weight.
         last_use: the last layer that reads it; n_layers for an output of the model; equal to `producer` when unused.
+        data_dependent: whether lengths depend on data, as of detections; `shape` is then an upper bound.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Tensor(NamedTuple):
     dtype: str
     producer: int
     last_use: int
+    data_dependent: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -173,11 +175,13 @@ class Port(NamedTuple):
         name: in the model file.
         shape: at the batch size of the sub-model.
         dtype: of an element, as NumPy names it.
+        data_dependent: whether lengths depend on data, as of detections; `shape` is then an upper bound.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    data_dependent: bool = False
 
     @property
     def n_bytes(self) -> int:
