@@ -343,17 +343,22 @@ def with_weights(model: onnx.ModelProto, weights: Sequence[bytes]) -> bytes:
     """Serialise a model and put `weights`, serialised tensors, behind its other initializers.
 
     A message within a message is its field number, its number of bytes, and its bytes; the fields of a message may come
-    in any order [protobuf].
+    in any order [protobuf]. Here they are in the order of their numbers: OpenVINO reads no file with the versions of
+    several sets of operators right before the graph.
     """
-    shell = onnx.ModelProto()
-    shell.CopyFrom(model)
-    shell.ClearField("graph")
+    before, behind = onnx.ModelProto(), onnx.ModelProto()
+    for part in (before, behind):
+        part.CopyFrom(model)
+    for field in model.DESCRIPTOR.fields:
+        if field.number >= onnx.ModelProto.GRAPH_FIELD_NUMBER:
+            before.ClearField(field.name)
+        if field.number <= onnx.ModelProto.GRAPH_FIELD_NUMBER:
+            behind.ClearField(field.name)
     inside = [model.graph.SerializeToString()]
     for weight in weights:
         inside += [_header(onnx.GraphProto.INITIALIZER_FIELD_NUMBER, len(weight)), weight]
-    return b"".join(
-        [shell.SerializeToString(), _header(onnx.ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, inside))), *inside]
-    )
+    graph = _header(onnx.ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, inside)))
+    return b"".join([before.SerializeToString(), graph, *inside, behind.SerializeToString()])
 
 
 def varint(number: int) -> bytes:
