@@ -18,11 +18,13 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.batch.rebatch import PlainModel, TracedModel, resolve_batch
 from autoauto.graph.load import find_model, load_graph
-from autoauto.graph.onnx_file import Weights, assemble, fill_value, read_model, stand_in_weight
+from autoauto.graph.onnx_file import Weights, all_nodes, fill_value, read_model, reads, stand_in_weight
+from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.trace import READS_SHAPE
 from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
+from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
 
 MAX_WEIGHT_BYTES = (1 << 31) - (1 << 24)
 """An ONNX file holds 2 GiB at most; the nodes need the difference."""
@@ -56,13 +58,13 @@ class Subgraph(NamedTuple):
     constants: list[str]
 
 
-def onnx_source(model: str) -> OnnxSource:
-    """A built-in model by name, or an ONNX file by path, to cut layers out of.
+def onnx_source(model: str, given: ModelInputs = AS_IN_FILE) -> OnnxSource:
+    """A built-in model by name, or an ONNX file by path, to cut layers out of; `given` as in `load_graph`.
 
     Raises:
         UnreadableModel: there is no such model.
     """
-    return OnnxSource(find_model(model))
+    return OnnxSource(find_model(model), given)
 
 
 class OnnxSource:
@@ -72,21 +74,22 @@ class OnnxSource:
 
     Args:
         path: of the file; external data lie beside it.
+        given: what a user says of its inputs.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, given: ModelInputs = AS_IN_FILE) -> None:
+        self._path, self._given = path, given
         self._weights = Weights(path)
         self._batched = lru_cache(maxsize=N_BATCH_SIZES)(self._at)
 
-    def __reduce__(self) -> tuple[type[OnnxSource], tuple[Path]]:
+    def __reduce__(self) -> tuple[type[OnnxSource], tuple[Path, ModelInputs]]:
         """Another process reads the file itself."""
-        return OnnxSource, (self._path,)
+        return OnnxSource, (self._path, self._given)
 
     @cached_property
     def graph(self) -> LayerGraph:
         """The layers of the whole model, as `load_graph` reads them."""
-        return load_graph(str(self._path))
+        return load_graph(str(self._path), self._given)
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
         """Make a model of `layers`, identified by the tensors that they write: `graph` may be a part of the whole.
@@ -145,7 +148,7 @@ class OnnxSource:
 
     @cached_property
     def _plain(self) -> PlainModel:
-        return resolve_batch(read_model(self._path))
+        return resolve_batch(read_model(self._path), self._given)
 
     def _at(self, batch_size: int, fixed_batch: str | None) -> BatchedModel:
         if fixed_batch is None:
@@ -177,7 +180,7 @@ class BatchedModel:
         self._nodes: list[onnx.NodeProto] = list(model.graph.node)
         self._writers = {name: index for index, node in enumerate(self._nodes) for name in node.output}
         self._convolved = {
-            name for node in self._nodes if node.op_type in ("Conv", "ConvTranspose") for name in node.input
+            name for node in all_nodes(model.graph) if node.op_type in ("Conv", "ConvTranspose") for name in node.input
         }
         named = Counter([*(node.name for node in self._nodes), *self._writers, ""])
         for node in self._nodes:  # a runtime says by its name what a node took, see `layer_seconds`
@@ -189,7 +192,7 @@ class BatchedModel:
     def subgraph(self, wanted: Iterable[str], outside: Collection[str]) -> Subgraph:
         """The nodes that compute `wanted` from `outside` and inputs of the model.
 
-        A node that reads only a shape becomes a constant: another stage may hold the tensor itself.
+        A node that reads only a shape that is known becomes a constant: another stage may hold the tensor itself.
 
         Raises:
             UnreadableModel: nothing writes a tensor.
@@ -200,11 +203,11 @@ class BatchedModel:
             name = waiting.pop()
             if name in outside or name in self.inputs:
                 inputs.append(name)
-            elif name in self._constants or self._writer(name).op_type in READS_SHAPE or self._is_stand_in(name):
+            elif name in self._constants or self._is_known_shape(name) or self._is_stand_in(name):
                 constants.append(name)
             else:
                 nodes.add(self._writers[name])
-                read = set(filter(None, self._writer(name).input)) - seen
+                read = set(filter(None, reads(self._writer(name)))) - seen
                 waiting.extend(read)
                 seen |= read
         return Subgraph([self._nodes[index] for index in sorted(nodes)], sorted(inputs), sorted(constants))
@@ -215,7 +218,9 @@ class BatchedModel:
         Raises:
             UnreadableModel: nothing writes one, or NumPy has no such elements.
         """
-        return tuple(Port(name, self._value(name).shape, self._dtype(name)) for name in names)
+        return tuple(
+            Port(name, (value := self._value(name)).shape, self._dtype(name), value.data_dependent) for name in names
+        )
 
     def serialise(self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights) -> bytes:
         """An ONNX file of a subgraph, weights inside.
@@ -269,6 +274,10 @@ class BatchedModel:
         if name not in self._values:
             raise UnreadableModel(f"a layer must be in the file, nothing there writes {name!r}; it may have changed")
         return self._values[name]
+
+    def _is_known_shape(self, name: str) -> bool:
+        """Whether a tensor is a shape, or a length, that does not depend on data."""
+        return self._writer(name).op_type in READS_SHAPE and self._value(name).constant
 
     def _is_stand_in(self, name: str) -> bool:
         """Whether a constant of equal elements stands in for a weight, as in models without weights.

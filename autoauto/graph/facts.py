@@ -10,6 +10,7 @@ from onnx import helper
 from autoauto.graph.batch.rebatch import resolve_batch
 from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
+from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
 from autoauto.records.units import Array
 
 
@@ -22,6 +23,7 @@ class TensorFact(NamedTuple):
         dtype: "float", or NumPy's name.
         data: its elements at batch size 1, where they are constant and few.
         constant: whether it depends neither on an input nor, as floats, on the batch size.
+        data_dependent: whether lengths depend on data; `shape` is then an upper bound.
     """
 
     shape: tuple[int, ...]
@@ -29,6 +31,7 @@ class TensorFact(NamedTuple):
     dtype: str
     data: Array | None
     constant: bool
+    data_dependent: bool
 
 
 class ModelFacts(NamedTuple):
@@ -45,13 +48,14 @@ class ModelFacts(NamedTuple):
     fixed_batch: str | None
 
 
-def infer_facts(model: onnx.ModelProto) -> ModelFacts:
+def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> ModelFacts:
     """Trace a model at the batch sizes 1, 2 and 3; at its own batch size only, where the others are impossible.
 
     Raises:
+        BadInput: an axis of an input stays open that is no batch axis.
         UnreadableModel: the model cannot be read at any batch size.
     """
-    plain = resolve_batch(model)
+    plain = resolve_batch(model, given)
     own = plain.own
     try:
         (at_one, values), *others = (plain.at(batch_size) for batch_size in (1, 2, 3))
@@ -86,7 +90,7 @@ def _fact(name: str, at_one: Value, at_two: Value, at_three: Value) -> TensorFac
     axis = batch_axis(name, at_one.shape, at_two.shape, at_three.shape)
     dtype = _dtype(name, at_one.dtype)
     constant = at_one.constant and not (dtype == "float" and axis is not None)
-    return TensorFact(at_one.shape, axis, dtype, at_one.data, constant)
+    return TensorFact(at_one.shape, axis, dtype, at_one.data, constant, at_one.data_dependent)
 
 
 def _dtype(name: str, dtype: int) -> str:

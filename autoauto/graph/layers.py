@@ -17,16 +17,21 @@ import onnx
 
 from autoauto.graph.blocks import blocks_of, scoped_operator
 from autoauto.graph.facts import ModelFacts, TensorFact
-from autoauto.graph.kinds import attributes, code_operands, digest, kind
-from autoauto.graph.shapes.trace import opset
+from autoauto.graph.kinds import Attributes, attributes, code_operands, digest, kind
+from autoauto.graph.onnx_file import bodies, reads
+from autoauto.graph.plain import assemble
+from autoauto.graph.shapes.control_flow import runs_name
+from autoauto.graph.shapes.infer import opset
 from autoauto.records.errors import UnreadableModel
-from autoauto.records.layers import Layer, LayerGraph, Tensor
+from autoauto.records.layers import Body, Layer, LayerGraph, Tensor
 
 _ALWAYS_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _VIEWS_WHEN_EQUAL = frozenset({"Expand", "Tile"})
 _VIEWS_OF_ONE_OPERAND = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
 _WIDE_INTEGERS = frozenset({"int32", "int64", "uint32", "uint64"})  # 32 bits on the device, all of them
-_MATRIX_READERS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gather", "Gemm", "LSTM", "MatMul", "RNN"})
+_MATRIX_READERS = frozenset(
+    {"Conv", "ConvTranspose", "Einsum", "GRU", "Gather", "Gemm", "If", "LSTM", "Loop", "MatMul", "RNN", "Scan"}
+)
 
 
 class _Reading(NamedTuple):
@@ -55,11 +60,11 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
 
     def index(tensor: str) -> int:
         fact, span = facts[tensor], spans.get(roots.get(tensor, tensor), (-1, -1))
-        return tensors.setdefault(tensor, (len(tensors), Tensor(tensor, *fact[:3], *span)))[0]
+        return tensors.setdefault(tensor, (len(tensors), Tensor(tensor, *fact[:3], *span, fact.data_dependent)))[0]
 
-    tied = ties([(reading.node.op_type, _matrices(reading, facts)) for reading in readings])
+    tied = ties([_shared(reading, facts) for reading in readings])
     layers = tuple(
-        _layer(title, reading, key, facts, index)
+        _layer(title, reading, key, known, index)
         for title, reading, key in zip(_titles(readings), readings, tied, strict=True)
     )
     entries = tuple(tensor for _, tensor in tensors.values())
@@ -68,15 +73,15 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
     return LayerGraph(name, layers, entries, known.fixed_batch, content, blocks)
 
 
-def ties(readings: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
-    """The key of the layers that each layer is tied to; a layer is given as (operator, names of the matrices it reads).
+def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
+    """The key of the layers that each layer is tied to; a layer is given as the names of what must stay on its device.
 
-    Layers of one key are connected by matrices: the first that reads `a`, the second `a` and `b`, the third `b`.
+    Layers of one key are connected by names: the first that has `a`, the second `a` and `b`, the third `b`.
 
-    >>> ties([("Gather", ["wte"]), ("MatMul", ["a"]), ("MatMul", ["wte"]), ("Add", ["a"])])
+    >>> ties([["wte"], ["a"], ["wte"], []])
     ['wte', None, 'wte', None]
     """
-    read = [tuple(dict.fromkeys(names)) if op in _MATRIX_READERS else () for op, names in readings]
+    read = [tuple(dict.fromkeys(names)) for names in shared]
     parents: dict[str, str] = {}  # union-find over the matrices
 
     def root(name: str) -> str:
@@ -141,22 +146,46 @@ def _is_training(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     return data is None or bool(data)
 
 
-def _layer(
-    title: str, reading: _Reading, tied: str | None, facts: Mapping[str, TensorFact], index: Callable[[str], int]
-) -> Layer:
+def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, index: Callable[[str], int]) -> Layer:
     node, outputs = reading.node, list(reading.outputs)
-    given = attributes(node, reading.version, facts)
+    held = _bodies(node, known)
+    given = _with_bodies(attributes(node, reading.version, known.facts), held)
     return Layer(
         name=title,
         op=node.op_type,
         attributes=given,
-        operands=tuple(index(name) if name else -1 for name in node.input),
+        operands=tuple(index(name) if name else -1 for name in reads(node)),
         inputs=tuple(map(index, reading.inputs)),
         weights=tuple(map(index, reading.weights)),
         outputs=tuple(map(index, outputs)),
-        kind=kind(node, given, outputs, facts),
+        kind=kind(node, given, outputs, known.facts),
         tied=tied,
+        bodies=held,
     )
+
+
+def _bodies(node: onnx.NodeProto, known: ModelFacts) -> tuple[Body, ...]:
+    """The bodies of a node that may run and compute something, as graphs of their own."""
+    runs = known.facts.get(runs_name(node)) if any(True for _ in bodies(node)) else None
+    held = []
+    for body in bodies(node):
+        if not all(entry.name in known.facts for entry in body.output):
+            continue  # a constant decides against this branch
+        model = assemble(known.model, list(body.node), list(body.input), list(body.output), [])
+        try:
+            graph = layers_of(body.name or "body", known._replace(model=model))
+        except UnreadableModel:  # nothing in it computes
+            continue
+        held.append(Body(graph, runs.shape[0] if runs else 1, runs is not None and runs.batch_axis is not None))
+    return tuple(held)
+
+
+def _with_bodies(given: Attributes, held: Sequence[Body]) -> Attributes:
+    """Attributes that tell layers with other bodies apart."""
+    if not held:
+        return given
+    texts = tuple(f"{body.n_runs}{' a sample' * body.runs_per_sample}: {body.graph.content}" for body in held)
+    return tuple(sorted((*given, ("bodies", texts))))
 
 
 def _roots(known: ModelFacts) -> dict[str, str]:
@@ -185,7 +214,7 @@ def _needed(known: ModelFacts, roots: Mapping[str, str], ends: Iterable[str]) ->
 def _read(node: onnx.NodeProto, known: ModelFacts, roots: Mapping[str, str]) -> _Reading:
     facts, version = known.facts, opset(known.model, node.domain)
     code = {position for position, _ in code_operands(node, version, facts)}
-    operands = [(position, name) for position, name in enumerate(node.input) if name]
+    operands = [(position, name) for position, name in enumerate(reads(node)) if name]
     inputs = dict.fromkeys(roots.get(name, name) for _, name in operands if not facts[name].constant)
     weights = dict.fromkeys(
         roots.get(name, name) for position, name in operands if facts[name].constant and position not in code
@@ -216,5 +245,11 @@ def _titles(readings: list[_Reading]) -> list[str]:
     ]
 
 
-def _matrices(reading: _Reading, facts: Mapping[str, TensorFact]) -> list[str]:
-    return [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]
+def _shared(reading: _Reading, facts: Mapping[str, TensorFact]) -> list[str]:
+    """What a layer must have on its own device: matrices, which others may read, and tensors of unknown lengths."""
+    matrices = [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]
+    tensors = (*reading.inputs, *reading.outputs)
+    return [
+        *(matrices if reading.node.op_type in _MATRIX_READERS else ()),
+        *(name for name in tensors if facts[name].data_dependent),
+    ]

@@ -13,6 +13,7 @@ from autoauto.graph.onnx_file import copy_model, read_model
 from autoauto.records.errors import UnreadableModel, did_you_mean
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerGraph
+from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
 
 
 def builtin_models() -> dict[str, Path]:
@@ -20,21 +21,25 @@ def builtin_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted((data_dir() / "models").glob("*.onnx"), key=lambda path: path.stem)}
 
 
-def load_graph(model: str | Path | ModelProto) -> LayerGraph:
+def load_graph(model: str | Path | ModelProto, given: ModelInputs = AS_IN_FILE) -> LayerGraph:
     """Read a built-in model by name, an ONNX file by path, or a `ModelProto`, whose graph has the name.
+
+    Args:
+        model: as above.
+        given: lengths of open axes, batch axes and states of its inputs.
 
     Raises:
         UnreadableModel: there is no such model, or its file cannot be read.
-        BadInput: an input has an open axis besides the batch.
+        BadInput: an axis of an input stays open besides the batch; the message lists all.
     """
     if isinstance(model, ModelProto):
-        return layers_of(model.graph.name or "model", infer_facts(copy_model(model)))
+        return layers_of(model.graph.name or "model", infer_facts(copy_model(model), given))
     path = find_model(str(model))
-    return _builtin_graph(path) if path == builtin_models().get(str(model)) else _graph_of(path)
+    return (_builtin_graph if path == builtin_models().get(str(model)) else _graph_of)(path, given)
 
 
-def _graph_of(path: Path) -> LayerGraph:
-    return layers_of(path.stem, infer_facts(read_model(path)))
+def _graph_of(path: Path, given: ModelInputs) -> LayerGraph:
+    return layers_of(path.stem, infer_facts(read_model(path), given))
 
 
 # A file of the installation does not change while the process runs; programs search and plan one model many times.

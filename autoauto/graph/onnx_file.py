@@ -1,13 +1,12 @@
-"""Read an ONNX file (`read_model`) and bring it to a plain form (`flatten`): sorted nodes without functions.
+"""Read an ONNX file: `read_model`, and what its nodes hold and read (`bodies`, `reads`).
 
 The values of a model's weights, which `read_model` leaves in the file: `Weights`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,13 @@ from zlib import crc32
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import inliner, numpy_helper
+from onnx import numpy_helper
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Array
 
 MAX_CONSTANT_ELEMENTS = 1 << 14  # larger constants are weights, of which only the shape matters
-_CONSTANTS = {
-    "value_float": onnx.TensorProto.FLOAT,
-    "value_int": onnx.TensorProto.INT64,
-    "value_string": onnx.TensorProto.STRING,
-}
-MAX_AXES = 32
-MAX_ELEMENTS = 2**50  # of a tensor, so that the bytes of a few are exact numbers
-_MAX_VERSION = 2**31 - 1  # of the format and of operators: onnx holds it in 32 bits
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -69,45 +59,6 @@ def parse(path: Path) -> onnx.ModelProto:
     return model
 
 
-def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy a model into plain form: functions inlined, constants as initializers, sorted, without unused nodes.
-
-    Raises:
-        UnreadableModel: control flow, a cycle, or a tensor that nothing or more than one node produces.
-    """
-    try:
-        plain = _one_domain(inliner.inline_local_functions(model) if model.functions else model)
-    except RuntimeError as error:
-        raise UnreadableModel(f"the functions of the model cannot be inlined: {error}") from error
-    _check_head(plain)
-    nodes, constants = [], list(plain.graph.initializer)
-    context = type(onnx.checker.DEFAULT_CONTEXT)()
-    context.ir_version = plain.ir_version
-    context.opset_imports = {entry.domain: entry.version for entry in plain.opset_import}
-    for node in plain.graph.node:
-        _check(node, context)
-        if node.op_type == "Constant" and not node.domain:
-            constants.append(_constant(node))
-        else:
-            nodes.append(node)
-    known = {tensor.name for tensor in constants}
-    inputs = [value for value in plain.graph.input if value.name not in known]
-    nodes = _sorted(nodes, known | {value.name for value in inputs}, {value.name for value in plain.graph.output})
-    return assemble(plain, _used(nodes, plain), inputs, list(plain.graph.output), constants)
-
-
-def assemble(
-    model: onnx.ModelProto,
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    constants: list[onnx.TensorProto],
-) -> onnx.ModelProto:
-    """Make a model of these parts with the operator sets of `model`."""
-    graph = onnx.helper.make_graph(nodes, model.graph.name or "graph", inputs, outputs, constants)
-    return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
-
-
 def is_weight(tensor: onnx.TensorProto) -> bool:
     """Whether the values of a stored tensor are left in the file."""
     return _n_elements(tensor) > MAX_CONSTANT_ELEMENTS
@@ -117,156 +68,54 @@ def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor stored in the file, those in Constant nodes included."""
     yield from model.graph.initializer
     for holder in (model.graph, *model.functions):
-        for node in holder.node:
+        for node in all_nodes(holder):
             yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
+            yield from (tensor for body in bodies(node) for tensor in body.initializer)
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that a node of control flow holds."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph, and the bodies in it."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from all_graphs(body)
+
+
+def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, and those of bodies in it."""
+    for node in graph.node:
+        yield node
+        for body in bodies(node):
+            yield from all_nodes(body)
+
+
+def reads(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The tensors that a node reads: its operands, "" for an omitted one, and what its bodies capture."""
+    captured = dict.fromkeys(name for body in bodies(node) for name in _captured(body))
+    return (*node.input, *(name for name in captured if name not in node.input))
+
+
+def _captured(body: onnx.GraphProto) -> Iterator[str]:
+    """The tensors of outer graphs that a body reads, in order, with repeats."""
+    inside = {*(entry.name for entry in body.input), *(tensor.name for tensor in body.initializer), ""}
+    inside.update(name for node in body.node for name in node.output)
+    for node in body.node:
+        yield from (name for name in reads(node) if name not in inside)
+    yield from (entry.name for entry in body.output if entry.name not in inside)
 
 
 def first_line(error: Exception) -> str:
     """The first line of a message of onnx, which others follow that only help its authors; without any, its class."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Call the standard operators' domain by its short name, the empty one."""
-    if not any(entry.domain == "ai.onnx" for entry in (*model.opset_import, *model.graph.node)):
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for entry in (*copy.opset_import, *copy.graph.node):
-        entry.domain = entry.domain if entry.domain != "ai.onnx" else ""
-    return copy
-
-
-def check_shape(shape: Sequence[int], what: str) -> None:
-    """Refuse a tensor that no device holds, whose size would not be an exact number.
-
-    Raises:
-        UnreadableModel: it has too many axes or elements; the message begins with `what` it is.
-    """
-    if len(shape) > MAX_AXES:
-        raise UnreadableModel(f"{what} must have at most {MAX_AXES} axes, got {len(shape):,}; is the file damaged?")
-    if (n_elements := prod(map(abs, shape))) > MAX_ELEMENTS:
-        raise UnreadableModel(
-            f"{what} must have at most 2**{MAX_ELEMENTS.bit_length() - 1} elements, got {n_elements:.3g}; "
-            "is the file damaged?"
-        )
-
-
-def _check_head(model: onnx.ModelProto) -> None:
-    """Refuse versions that onnx cannot hold, and names of the ends of a model that are none."""
-    for version in (model.ir_version, *(entry.version for entry in model.opset_import)):
-        if not 0 <= version <= _MAX_VERSION:
-            raise UnreadableModel(f"the versions in a model must be from 0 to {_MAX_VERSION}, got {version}")
-    ends = [*(value.name for value in model.graph.input), *(value.name for value in model.graph.output)]
-    _check_names([*ends, *(tensor.name for tensor in model.graph.initializer)])
-    _check_names([entry.domain for entry in model.opset_import])
-    if "" in ends:
-        raise UnreadableModel("the inputs and outputs of a model must have names, one has none")
-    for tensor in model.graph.initializer:
-        check_shape(tensor.dims, f"constant {tensor.name!r}")
-
-
-def _check_names(names: Iterable[object]) -> None:
-    for name in names:
-        if not isinstance(name, str):  # protobuf returns bytes for a name that is not valid text
-            raise UnreadableModel(f"every name in a model must be text, got {name!r}; try to copy the file again")
-
-
-def _check(node: onnx.NodeProto, context: Any) -> None:
-    """Refuse control flow, and a node that contradicts the definition of its operator."""
-    _check_names((node.name, node.op_type, node.domain, *node.input, *node.output))
-    for attribute in node.attribute:
-        _check_attribute(node, attribute)
-    if node.op_type == "Split":
-        _check_split(node)
-    if any(attribute.type in _GRAPHS for attribute in node.attribute):
-        raise UnreadableModel(
-            f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
-        )
-    try:
-        if not node.domain and node.op_type != "Constant":  # the value of a Constant may have been dropped
-            onnx.checker.check_node(node, context)
-    except onnx.checker.ValidationError as error:
-        raise UnreadableModel(f"node {node.name!r} is not as ONNX defines it: {first_line(error)}") from error
-
-
-def _check_split(node: onnx.NodeProto) -> None:
-    """Refuse a Split that writes more than it makes: the inference of onnx ends the process there."""
-    for attribute in node.attribute:
-        if attribute.name == "num_outputs" and attribute.i != len(node.output):
-            raise UnreadableModel(
-                f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of "
-                f"{attribute.i}"
-            )
-
-
-def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
-    """Refuse what onnx does not: texts that are none, and parameters of functions outside of them."""
-    _check_names([attribute.name])
-    if attribute.ref_attr_name:
-        raise UnreadableModel(
-            f"only the body of a function has parameters, {attribute.name!r} of node {node.name!r} is one"
-        )
-    try:
-        b"".join((attribute.s, *attribute.strings)).decode()
-    except UnicodeDecodeError:
-        raise UnreadableModel(
-            f"attribute {attribute.name!r} of node {node.name!r} must be UTF-8 text, got {attribute.s!r:.80}"
-        ) from None
-
-
-def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
-    """Turn a Constant node into an initializer."""
-    if len(node.attribute) != 1 or len(node.output) != 1:
-        given = f"{len(node.attribute)} and {len(node.output)}"
-        raise UnreadableModel(f"a constant needs one value and one output, node {node.name!r} has {given}")
-    (attribute,) = node.attribute
-    value = onnx.helper.get_attribute_value(attribute)
-    tensor = onnx.TensorProto()
-    if isinstance(value, onnx.TensorProto):
-        tensor.CopyFrom(value)
-        tensor.name = node.output[0]
-        return tensor
-    kind = _CONSTANTS.get(attribute.name.removesuffix("s"))
-    if kind is None:
-        raise UnreadableModel(f"a constant must be a dense tensor, {node.output[0]!r} is a {attribute.name}")
-    values, dims = (value, [len(value)]) if isinstance(value, Sequence) else ([value], [])
-    try:
-        return onnx.helper.make_tensor(node.output[0], kind, dims, values)
-    except (TypeError, ValueError) as error:
-        raise UnreadableModel(f"constant {node.output[0]!r} is no {attribute.name}: {first_line(error)}") from error
-
-
-def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Order nodes so that each reads only tensors known or written earlier; the file's order stays if it does that."""
-    writer: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in filter(None, node.output):
-            if name in writer or name in known:
-                raise UnreadableModel(f"a tensor must be written once, {name!r} is written by two nodes")
-            writer[name] = index
-    missing = wanted.union(*(node.input for node in nodes)) - known - writer.keys() - {""}
-    if missing:
-        raise UnreadableModel(f"every tensor must come from somewhere, nothing writes {min(map(str, missing))!r}")
-    needs = [{writer[name] for name in node.input if name in writer} for node in nodes]
-    if all(max(before, default=-1) < index for index, before in enumerate(needs)):
-        return nodes
-    try:
-        return [nodes[index] for index in TopologicalSorter(dict(enumerate(needs))).static_order()]
-    except CycleError as error:
-        name = nodes[error.args[1][0]].name
-        raise UnreadableModel(f"a model must not have a cycle, node {name!r} waits for itself") from error
-
-
-def _used(nodes: list[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """Drop what no output of the model depends on."""
-    wanted = {value.name for value in model.graph.output}
-    used = []
-    for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            used.append(node)
-    return used[::-1]
 
 
 def _n_elements(tensor: onnx.TensorProto) -> int:

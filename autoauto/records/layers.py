@@ -108,6 +108,20 @@ class Tensor(NamedTuple):
         return self.n_elements(batch_size) * width
 
 
+class Body(NamedTuple):
+    """A graph that a layer of control flow runs.
+
+    Attributes:
+        graph: its layers; what it captures are inputs of the graph.
+        n_runs: how often it runs, at batch size 1.
+        runs_per_sample: whether it runs so often for every sample.
+    """
+
+    graph: LayerGraph
+    n_runs: int
+    runs_per_sample: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One compute node of a model.
@@ -119,9 +133,12 @@ class Layer:
         inputs: the activations it reads, as tensor indices in operator order without repeats.
         outputs: the activations it writes, as tensor indices; never empty.
         weights: the constants it reads, as tensor indices in operator order.
-        operands: every operand in operator order as a tensor index, -1 for an omitted optional one.
+        operands: every operand in operator order as a tensor index, -1 for an omitted optional one; behind them what
+            its bodies capture.
         kind: layers of equal kind have the same operator, configuration and shapes, hence the same code.
-        tied: layers of equal `tied` read one variable and must share a stage; None when nothing is shared.
+        tied: layers of equal `tied` share a variable, or a tensor whose lengths depend on data, and so a stage; None
+            when nothing is shared.
+        bodies: of control flow: the one of a loop, or those of the branches that may be taken.
     """
 
     name: str
@@ -133,6 +150,7 @@ class Layer:
     operands: tuple[int, ...]
     kind: str
     tied: str | None
+    bodies: tuple[Body, ...] = ()
 
     def attribute(self, name: str) -> AttributeValue | None:
         """The attribute called `name`, None when the layer does not have it."""

@@ -19,7 +19,7 @@ from autoauto.graph.batch import rebatch as rebatch_module
 from autoauto.graph.batch.rebatch import rebatch
 from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import builtin_models, load_graph
-from autoauto.graph.onnx_file import assemble, flatten
+from autoauto.graph.plain import assemble, flatten
 from autoauto.graph.shapes.trace import trace
 from autoauto.profile.profiler import isolate
 from autoauto.records.errors import BadInput, UnreadableModel
@@ -234,7 +234,7 @@ def test_a_batch_size_is_written_into_the_model_once(monkeypatch: pytest.MonkeyP
         source.cut(graph, LayerRange(0, 5), batch_size)
     inputs = (call.args[0].graph.input[0] for call in counted.call_args_list)
     lengths = [entry.type.tensor_type.shape.dim[0].dim_value for entry in inputs]
-    assert lengths == [2, 1, 8]  # at 2 it is tried whether the batch is open
+    assert lengths == [1, 2, 8]  # at 2 it is tried whether the batch is open
 
 
 def test_a_file_that_has_changed_is_one_clear_line() -> None:

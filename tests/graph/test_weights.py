@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, Weights, fill_value, flatten, read_model, stand_in_weight
+from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, Weights, fill_value, read_model, stand_in_weight
+from autoauto.graph.plain import flatten
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerRange
 

@@ -7,6 +7,7 @@ written into the nodes. A file whose samples cannot be tracked is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -16,26 +17,17 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.batch.rules import RULES
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
-from autoauto.graph.onnx_file import assemble, flatten
-from autoauto.graph.shapes.trace import opset, trace
+from autoauto.graph.inputs import Batch, readings
+from autoauto.graph.plain import assemble, flatten, inline_branches
+from autoauto.graph.shapes.infer import opset
+from autoauto.graph.shapes.trace import trace
 from autoauto.graph.shapes.values import Value
 from autoauto.records.errors import BadInput, UnreadableModel
+from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
 from autoauto.records.units import Array
 
 N_TRACED = 3
 """How many batch sizes of a model stay in memory: those that tell how its tensors grow with the batch."""
-
-
-class Batch(NamedTuple):
-    """How a file says what the batch is.
-
-    Attributes:
-        inputs: the inputs whose first axis counts samples.
-        fixed: how many samples the file fixes, None when it leaves them open.
-    """
-
-    inputs: frozenset[str]
-    fixed: int | None
 
 
 class TracedModel(NamedTuple):
@@ -49,22 +41,27 @@ class PlainModel:
     """A plain model that has any batch size; the last `N_TRACED` that were asked for stay in memory.
 
     Args:
-        model: in plain form.
+        model: in plain form, all lengths but those of open batch axes fixed.
         batch: how it says what the batch is.
+        given: what a user says of its inputs.
 
     Attributes:
-        batch: as given.
+        batch, given: as given.
         at: makes the model at a batch size, once (`_at`).
     """
 
-    def __init__(self, model: onnx.ModelProto, batch: Batch) -> None:
-        self._model, self.batch = model, batch
+    def __init__(self, model: onnx.ModelProto, batch: Batch, given: ModelInputs) -> None:
+        self.model, self.batch, self.given = model, batch, given
         self.at = lru_cache(maxsize=N_TRACED)(self._at)
 
     @cached_property
     def own(self) -> TracedModel:
         """As it is: at the batch that it fixes, at one sample when it leaves the batch open."""
-        return self.at(1) if self.batch.fixed is None else _with_batch(self._model, self.batch, self.batch.fixed)
+        return self.at(1) if self.batch.fixed is None else self._traced(self.model, self.batch.fixed)
+
+    def fixed(self) -> PlainModel:
+        """The model with a batch of one sample that only rules for its operators may change."""
+        return PlainModel(self.at(1).model, self.batch._replace(fixed=1), self.given)
 
     def _at(self, batch_size: int) -> TracedModel:
         """The model at any batch size; the nodes are the same at each.
@@ -72,9 +69,24 @@ class PlainModel:
         Raises:
             BadInput: other batch sizes than the file's own cannot be proven right.
         """
-        fixed = self.batch.fixed is not None
-        plain = _rewrite(self._model, self._steps, batch_size) if fixed else self._model
-        return _with_batch(plain, self.batch, batch_size)
+        if not self.batch.axes and batch_size != self.batch.fixed:
+            raise BadInput("no input has a batch axis, try --batch-axis INPUT=AXIS")
+        plain = self.model if self.batch.fixed is None else _rewrite(self.model, self._steps, batch_size)
+        return self._traced(plain, batch_size)
+
+    def _traced(self, model: onnx.ModelProto, batch_size: int) -> TracedModel:
+        """Copy a plain model with `batch_size` samples on the batch axes, and the shapes that follow."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        axes = dict(self.batch.axes)
+        for entry in copy.graph.input:
+            if entry.name in axes:
+                entry.type.tensor_type.shape.dim[axes[entry.name]].dim_value = batch_size
+        values = trace(copy, dict(self.given.shapes))
+        for entry in copy.graph.output:
+            value = values[entry.name]
+            entry.type.CopyFrom(helper.make_tensor_type_proto(value.dtype, value.shape))
+        return TracedModel(copy, values)
 
     @cached_property
     def _steps(self) -> list[NodeStep]:
@@ -94,69 +106,69 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
     return (plain.own if batch_size == plain.batch.fixed else plain.at(batch_size)).model
 
 
-def resolve_batch(model: onnx.ModelProto) -> PlainModel:
-    """Bring a model to plain form and find its batch; open inputs of a file that is fixed behind them count as fixed.
+def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> PlainModel:
+    """Bring a model to plain form, give open axes their lengths, and find its batch.
+
+    Of several ways to read the inputs it is the first in which other batch sizes are possible. Open inputs of a file
+    that is fixed behind them count as fixed.
 
     Raises:
-        BadInput: an input has an open axis besides the first.
+        BadInput: an axis besides the batch stays open.
         UnreadableModel: the model cannot be read.
     """
     proto = flatten(model)
-    plain = PlainModel(proto, find_batch(proto))
-    if plain.batch.fixed is None:
+    first, *others = readings(proto, given)
+    plain = _folded(PlainModel(*first, given))
+    if _takes_two(plain):
+        return plain
+    for other in others:
         try:
-            plain.at(2)
+            candidate = _folded(PlainModel(*other, given))
         except UnreadableModel:
-            return PlainModel(plain.at(1).model, plain.batch._replace(fixed=1))
+            continue
+        if _takes_two(candidate):
+            return candidate
+    if plain.batch.fixed is None and not _takes_two(plain):
+        return plain.fixed()
     return plain
 
 
-def find_batch(model: onnx.ModelProto) -> Batch:
-    """Find which inputs of a plain model hold samples: those whose first axis is open, else those of equal first axis.
-
-    Raises:
-        BadInput: another axis is open.
-        UnreadableModel: an input has no rank.
-    """
-    open_inputs, first = set(), {}
-    for entry in model.graph.input:
-        if not entry.type.tensor_type.HasField("shape"):
-            raise UnreadableModel(f"every input needs a known number of axes, {entry.name!r} has none")
-        for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value < 1:
-                if axis:
-                    raise BadInput(
-                        f"only the first axis of an input may be open, axis {axis} of {entry.name!r} is"
-                        f" {dim.dim_param or 'unknown'!r}; try to export with that length fixed"
-                    )
-                open_inputs.add(entry.name)
-            elif axis == 0:
-                first[entry.name] = dim.dim_value
-    if open_inputs:
-        return Batch(frozenset(open_inputs), None)
-    n_samples = next(iter(first.values()), 1)
-    return Batch(frozenset(name for name, length in first.items() if length == n_samples), n_samples)
+def _takes_two(plain: PlainModel) -> bool:
+    """Whether shapes follow at two samples."""
+    try:
+        plain.at(2)
+    except BadInput:
+        return False
+    return True
 
 
-def _with_batch(model: onnx.ModelProto, batch: Batch, batch_size: int) -> TracedModel:
-    """Copy a plain model with `batch_size` on the first axis of the batch's inputs, and the shapes that follow."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for entry in copy.graph.input:
-        if entry.name in batch.inputs:
-            entry.type.tensor_type.shape.dim[0].dim_value = batch_size
-    values = trace(copy)
-    for entry in copy.graph.output:
-        value = values[entry.name]
-        entry.type.CopyFrom(helper.make_tensor_type_proto(value.dtype, value.shape))
-    return TracedModel(copy, values)
+def _folded(plain: PlainModel) -> PlainModel:
+    """The model with the nodes of a branch in place of every If that a constant decides, at any batch size."""
+    while True:
+        decided = _decided(plain.model, plain.own.values)
+        if decided and plain.batch.fixed is None and _takes_two(plain):
+            of_two = _decided(plain.model, plain.at(2).values)
+            decided = {name: taken for name, taken in decided.items() if of_two.get(name) is taken}
+        if not decided:
+            return plain
+        plain = PlainModel(inline_branches(plain.model, decided), plain.batch, plain.given)
+
+
+def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, bool]:
+    """The conditions of Ifs that are constants, by their names."""
+    conditions = {node.input[0] for node in model.graph.node if node.op_type == "If" and not node.domain}
+    return {
+        name: bool(value.data.reshape(-1)[0])
+        for name in conditions
+        if (value := values[name]).data is not None and value.constant
+    }
 
 
 def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
     """Follow the samples through all nodes of a plain model at its own batch; a step for each node, in order."""
     assert batch.fixed is not None
     model, values = own
-    sample_axes: dict[str, SampleAxis | None] = dict.fromkeys(batch.inputs, SampleAxis(0, 1))
+    sample_axes: dict[str, SampleAxis | None] = {name: SampleAxis(axis, 1) for name, axis in batch.axes}
     steps = []
     for node in model.graph.node:
         step = NodeStep(

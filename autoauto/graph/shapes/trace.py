@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from math import prod
 
 import numpy as np
 import onnx
-from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, TypeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, check_shape, first_line
-from autoauto.graph.shapes.rules import SHAPE_RULES, ShapeRule
+from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, all_graphs, all_nodes
+from autoauto.graph.plain import CONTROL_FLOW, check_shape
+from autoauto.graph.shapes.control_flow import Lengths, control_flow_outputs
+from autoauto.graph.shapes.data_dependent import SHAPED_BY_DATA, bound
+from autoauto.graph.shapes.infer import infer_types
 from autoauto.graph.shapes.values import Value, is_float, label
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Array
@@ -20,120 +22,114 @@ from autoauto.records.units import Array
 N_KNOWN_INTEGERS = MAX_CONSTANT_ELEMENTS  # positions, masks and shapes: their values may decide a shape
 N_KNOWN_FLOATS = 16  # scales of a resize, the step of a range
 READS_SHAPE = frozenset({"Shape", "Size"})
-_FOLLOWED = (
+_FOLLOWED_NAMES = (
     "Abs Add And ArgMax ArgMin Cast Ceil Clip Compress Concat ConstantOfShape CumSum Div Equal Expand EyeLike Flatten "
     "Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsNaN Less LessOrEqual Max Min Mod Mul Neg "
     "NonZero Not OneHot Or Pad Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements "
     "ScatterND Sign Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unique Unsqueeze Where Xor"
 )
+_FOLLOWED = frozenset(_FOLLOWED_NAMES.split())
 _DTYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
-_RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+NO_LENGTHS: Lengths = {}
+_GIVE = "if it depends on data, give it a bound: --shape TENSOR=AxB"
 
 
-def trace(model: onnx.ModelProto) -> dict[str, Value]:
-    """Give every tensor of a plain model with fixed input shapes its `Value`, by name.
+def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Value]:
+    """Give every tensor of a plain model with fixed input shapes its `Value`, by name, those in bodies as well.
+
+    Args:
+        model: in plain form.
+        lengths: shapes of tensors that depend on data, and how often bodies of loops run, by name.
 
     Raises:
         UnreadableModel: a shape does not follow, or shapes contradict each other.
     """
     values = {tensor.name: _stored(tensor) for tensor in model.graph.initializer}
     values |= {entry.name: _typed(entry.type, f"input {entry.name!r}") for entry in model.graph.input}
-    wanted = {name for node in model.graph.node for name in node.input} | {entry.name for entry in model.graph.output}
-    for node in model.graph.node:
-        values |= _outputs(model, node, values, wanted.intersection(node.output) - {""})
+    wanted = {name for node in all_nodes(model.graph) for name in node.input}
+    wanted.update(entry.name for graph in all_graphs(model.graph) for entry in graph.output)
+    wanted.discard("")
+
+    def walk(nodes: Sequence[onnx.NodeProto], values: dict[str, Value]) -> None:
+        for node in nodes:
+            if node.op_type in CONTROL_FLOW and not node.domain:
+                values.update(control_flow_outputs(node, values, walk, lengths))
+            else:
+                values.update(_outputs(model, node, values, wanted.intersection(node.output), lengths))
+
+    walk(model.graph.node, values)
     return values
 
 
-def opset(model: onnx.ModelProto, domain: str = "") -> int:
-    """The version of the operators of `domain` that the model asks for."""
-    for entry in model.opset_import:
-        if entry.domain == domain:
-            return int(entry.version)
-    raise UnreadableModel(f"a model must name the version of its operators, domain {domain!r} has none")
-
-
-@cache
-def schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
-    """The definition of an operator; None where the onnx package does not have it."""
-    try:
-        return onnx.defs.get_schema(op, version, domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
 def _outputs(
-    model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value], wanted: set[str]
+    model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value], wanted: set[str], lengths: Lengths
 ) -> dict[str, Value]:
     """Values of the outputs that are read; definitions of old operators leave the shapes of others open."""
     read = [values[name] for name in node.input if name]
     if node.op_type in READS_SHAPE:
         return {node.output[0]: _read_shape(node, read[0])}
-    types = _infer(model, node, values)
-    followed = node.op_type in _FOLLOWED.split() and all(value.data is not None for value in read) and _is_few(types)
+    types = infer_types(model, node, values)
+    followed = node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types)
     results = _evaluate(model, node, values) if followed else [None] * len(node.output)
-    constant = node.op_type not in _RANDOM.split() and all(value.constant for value in read)
+    constant = node.op_type not in _RANDOM and all(value.constant for value in read)
+    depends = any(value.data_dependent for value in read) or (
+        node.op_type in SHAPED_BY_DATA
+        and any(value.data is not None and not value.constant for value in read[1:] or read)
+    )
+    open_types = wanted and not all(_is_fixed(types.get(name)) for name in wanted)
+    if open_types and not any(data is not None for data in results):
+        types, depends = _bounded(node, [values[name] if name else None for name in node.input], types, lengths), True
     written = {}
     for name, data in zip(node.output, results, strict=True):
         if data is not None:
-            written[name] = Value(helper.np_dtype_to_tensor_dtype(data.dtype), data.shape, data, True)
+            dtype = helper.np_dtype_to_tensor_dtype(data.dtype)
+            written[name] = Value(dtype, data.shape, data, constant, depends and not constant and data.ndim > 0)
         elif name in wanted:
-            kind = types.get(name, TypeProto())
-            written[name] = _typed(kind, f"output {name!r} of {label(node)}")._replace(constant=constant)
+            value = _typed(types.get(name, TypeProto()), f"output {name!r} of {label(node)}")
+            written[name] = value._replace(constant=constant, data_dependent=depends and bool(value.shape))
     _check(node, read, written)
     return written
 
 
+def _is_shaped_by_data(node: onnx.NodeProto, read: Sequence[Value]) -> bool:
+    """Whether lengths of the outputs follow from elements that are upper bounds."""
+    bounds = any(value.data is not None and not value.constant for value in read)
+    return bounds and node.op_type in SHAPED_BY_DATA
+
+
+def _is_fixed(kind: TypeProto | None) -> bool:
+    """Whether all lengths of a type are known; a type that is no tensor has none that could be."""
+    if kind is None or not kind.HasField("tensor_type"):
+        return kind is not None
+    shape = kind.tensor_type.shape
+    return kind.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in shape.dim)
+
+
+def _bounded(
+    node: onnx.NodeProto, operands: Sequence[Value | None], types: Mapping[str, TypeProto], lengths: Lengths
+) -> dict[str, TypeProto]:
+    """Types of outputs whose lengths depend on data: those that were given, else upper bounds."""
+    bounds = dict(zip(node.output, bound(node, operands), strict=False))
+    bounded = dict(types)
+    for name, kind in types.items():
+        if _is_fixed(kind):
+            continue
+        if name in lengths:
+            bounded[name] = helper.make_tensor_type_proto(kind.tensor_type.elem_type, lengths[name])
+        elif name in bounds:
+            bounded[name] = helper.make_tensor_type_proto(*bounds[name])
+    return bounded
+
+
 def _read_shape(node: onnx.NodeProto, value: Value) -> Value:
-    """Evaluate Shape (with the start and end of operator set 15) or Size."""
+    """Evaluate Shape (with the start and end of operator set 15) or Size; of an upper bound it is no constant."""
     ends = {attribute.name: attribute.i for attribute in node.attribute}
     shape = np.array(value.shape, np.int64)[ends.get("start", 0) : ends.get("end", len(value.shape))]
     data = shape if node.op_type == "Shape" else np.array(prod(value.shape), np.int64)
-    return Value(TensorProto.INT64, data.shape, data, True)
-
-
-def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, TypeProto]:
-    """Types of the outputs, by the inference function of the operator's definition."""
-    rule = SHAPE_RULES.get((node.domain, node.op_type))
-    if rule is not None:
-        return _by_rule(rule, node, [values[name] if name else None for name in node.input])
-    definition = schema(node.op_type, opset(model, node.domain), node.domain)
-    if definition is None:
-        where = f"domain {node.domain!r}" if node.domain else f"operator set {opset(model)}"
-        raise UnreadableModel(
-            f"the shapes of operator {node.op_type} of {where} are not known; try to export with standard operators"
-        )
-    names = [name for name in node.input if name]
-    types = {name: helper.make_tensor_type_proto(values[name].dtype, values[name].shape) for name in names}
-    known = {name: values[name].data for name in names}
-    data = {name: numpy_helper.from_array(array, name) for name, array in known.items() if array is not None}
-    try:
-        if not definition.has_type_and_shape_inference_function:
-            return _infer_by_body(model, node, types, data)
-        return shape_inference.infer_node_outputs(
-            definition, node, types, data, opset_imports=list(model.opset_import), ir_version=model.ir_version
-        )
-    except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, TypeError) as error:
-        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
-
-
-def _by_rule(rule: ShapeRule, node: onnx.NodeProto, operands: Sequence[Value | None]) -> dict[str, TypeProto]:
-    """Types of the outputs by a rule of ours."""
-    try:
-        outputs = rule(node, operands)
-    except (ValueError, IndexError, AttributeError) as error:
-        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
-    return {name: helper.make_tensor_type_proto(*kind) for name, kind in zip(node.output, outputs, strict=False)}
-
-
-def _infer_by_body(
-    model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, TypeProto], data: Mapping[str, TensorProto]
-) -> dict[str, TypeProto]:
-    """Types of the outputs of an operator that is defined by a function of others and has no rule of its own."""
-    inputs = [helper.make_value_info(name, kind) for name, kind in types.items()]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "node", inputs, outputs, list(data.values()))
-    single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    return {entry.name: entry.type for entry in shape_inference.infer_shapes(single, data_prop=True).graph.output}
+    return Value(TensorProto.INT64, data.shape, data, not value.data_dependent)
 
 
 def _is_few(types: Mapping[str, TypeProto]) -> bool:
@@ -183,7 +179,7 @@ def _typed(kind: TypeProto, what: str) -> Value:
     if tensor.elem_type not in _DTYPES:
         raise UnreadableModel(f"a model must compute with tensors of known type, {what} has none")
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-        raise UnreadableModel(f"every shape must be known before the model runs, that of {what} is not")
+        raise UnreadableModel(f"every shape must be known before the model runs, that of {what} is not; {_GIVE}")
     shape = tuple(dim.dim_value for dim in tensor.shape.dim)
     check_shape(shape, what)
     return Value(tensor.elem_type, shape, None, False)

@@ -18,12 +18,14 @@ class Value(NamedTuple):
         shape: concrete.
         data: its elements, where they are constant and few.
         constant: whether the elements depend on no input of the model.
+        data_dependent: whether lengths depend on data; `shape` is then an upper bound, and so is data made of it.
     """
 
     dtype: int
     shape: tuple[int, ...]
     data: Array | None
     constant: bool
+    data_dependent: bool = False
 
 
 def is_float(dtype: int) -> bool:

@@ -9,9 +9,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from autoauto.graph.batch.rebatch import Batch, find_batch, rebatch, resolve_batch
+from autoauto.graph.batch.rebatch import rebatch, resolve_batch
+from autoauto.graph.inputs import Batch
 from autoauto.graph.load import builtin_models, load_graph
-from autoauto.graph.onnx_file import flatten
+from autoauto.graph.plain import flatten
 from autoauto.records.errors import BadInput, UnreadableModel
 
 DEEPER_OR_LONGER = {
@@ -86,7 +87,7 @@ def test_the_reshape_of_the_light_resnet_grows(light: Callable[[str], Any]) -> N
 
 def test_an_open_batch_needs_only_the_number(make: Any) -> None:
     model = make("Relu x > y", {"x": ["n", 3]}, "y")
-    assert find_batch(flatten(model)) == Batch(frozenset({"x"}), None)
+    assert resolve_batch(model).batch == Batch((("x", 0),), None)
     batched = rebatch(model, 6)
     ends = [*batched.graph.input, *batched.graph.output]
     assert [[dim.dim_value for dim in end.type.tensor_type.shape.dim] for end in ends] == [[6, 3], [6, 3]]
@@ -119,20 +120,20 @@ def test_open_inputs_of_a_fixed_file_give_the_same_layers_at_any_batch(make: Any
 
 def test_inputs_of_another_first_length_are_shared(make: Any, check: Callable[..., None]) -> None:
     model = make("Add x z > y", {"x": [1, 3], "z": [3]}, "y")
-    assert find_batch(flatten(model)) == Batch(frozenset({"x"}), 1)
+    assert resolve_batch(model).batch == Batch((("x", 0),), 1)
     assert rebatch(model, 2).graph.input[1].type.tensor_type.shape.dim[0].dim_value == 3
 
 
 def test_another_open_axis_is_one_clear_line(make: Any, save: Callable[..., str]) -> None:
     path = save(make("Relu x > y", {"x": ["batch", "sequence", 3]}, "y"))
-    with pytest.raises(BadInput, match=r"axis 1 of 'x' is 'sequence'; try to export with that length fixed"):
+    with pytest.raises(BadInput, match=r"'x' \[batch, sequence, 3\]; try --shape sequence=128"):
         load_graph(path)
 
 
 def test_an_input_without_axes_is_refused(make: Any) -> None:
     model = make("Relu x > y", {"x": [1]}, "y")
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(UnreadableModel, match="known number of axes, 'x' has none"):
+    with pytest.raises(BadInput, match="number of axes of input 'x' is not in the file; try --shape x="):
         rebatch(model, 2)
 
 

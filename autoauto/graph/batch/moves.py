@@ -1,0 +1,227 @@
+"""Rules of operators that move, join, cut or pick elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from autoauto.graph.batch.operands import SampleRule, copy, not_along, same, shared
+from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
+from autoauto.records.units import Array
+
+
+def concat(step: NodeStep) -> SampleAxis:
+    """Joins along an axis without samples; an operand that all samples share is repeated for each."""
+    return _joined(step, range(len(step.read)))
+
+
+def concat_quantised(step: NodeStep) -> SampleAxis:
+    """QLinearConcat: the same, every part with a scale and a zero point behind it."""
+    shared(step, *(index for index in range(len(step.read)) if index % 3 != 2))
+    return _joined(step, range(2, len(step.read), 3))
+
+
+def _joined(step: NodeStep, parts: range) -> SampleAxis:
+    (samples,) = same(step, set(filter(None, step.sample_axes)))
+    if step.integer("axis", 0) % len(step.output_shape) == samples.axis:
+        raise step.refuse("joins along the batch axis")
+    for index in parts:
+        if step.sample_axes[index] is None:
+            copy(step, index, samples)
+    return samples
+
+
+def transpose(step: NodeStep) -> SampleAxis:
+    """Moves axes."""
+    samples = step.only()
+    order = step.integers("perm") or tuple(range(len(step.shape())))[::-1]
+    return samples._replace(axis=order.index(samples.axis))
+
+
+def reshape(step: NodeStep) -> SampleAxis:
+    """Keeps the order of elements; its target grows with the batch."""
+    samples = step.after_reshape(step.only())
+    step.grow(1, step.output_shape, samples.axis)
+    return samples
+
+
+def flatten(step: NodeStep) -> SampleAxis:
+    """Keeps the order of elements; the target follows from the input."""
+    samples, axis = step.only(), step.integer("axis", 1)
+    after = step.after_reshape(samples)
+    if after.axis != int(samples.axis >= (axis if axis >= 0 else axis + len(step.shape()))):
+        raise step.refuse("moves samples from rows to columns")
+    return after
+
+
+def squeeze(step: NodeStep) -> SampleAxis:
+    """Removes named axes of length 1."""
+    axes = step.integers("axes", 1)
+    if axes is None:
+        raise step.refuse("removes every axis of length 1, the batch too")
+    named = {axis % len(step.shape()) for axis in axes}
+    samples = not_along(step, named)
+    return samples._replace(axis=samples.axis - sum(axis < samples.axis for axis in named))
+
+
+def unsqueeze(step: NodeStep) -> SampleAxis:
+    """Adds axes of length 1."""
+    samples, rank = step.only(), len(step.output_shape)
+    added = {axis % rank for axis in step.integers("axes", 1) or ()}
+    return samples._replace(axis=[axis for axis in range(rank) if axis not in added][samples.axis])
+
+
+def expand(step: NodeStep) -> SampleAxis:
+    """Broadcasts to a shape written into the file."""
+    samples, shape = step.only(), step.output_shape
+    axis = samples.axis + len(shape) - len(step.shape())
+    if shape[axis] != step.shape()[samples.axis]:
+        raise step.refuse("repeats the batch axis")
+    step.grow(1, shape, axis)
+    return samples._replace(axis=axis)
+
+
+def cut(step: NodeStep) -> SampleAxis:
+    """Slice: any axis but the samples', which may be named as long as it stays whole."""
+    starts, ends = step.integers("starts", 1) or (), step.integers("ends", 2) or ()
+    axes = step.integers("axes", 3) or tuple(range(len(starts)))
+    strides = step.integers("steps", 4) or (1,) * len(starts)
+    whole = {
+        axis % len(step.shape())
+        for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True)
+        if (start, stride) == (0, 1) and end >= 2**31 - 1
+    }
+    return not_along(step, {axis % len(step.shape()) for axis in axes} - whole)
+
+
+def gather(step: NodeStep) -> SampleAxis:
+    """Picks along an axis: samples lie in the data, or in the indices."""
+    axis = step.axis(0)
+    if step.sample_axes[0] is None:
+        picked = step.only(1)
+        return picked._replace(axis=picked.axis + axis)
+    samples = not_along(step, {axis})
+    return samples if samples.axis < axis else samples._replace(axis=samples.axis + len(step.shape(1)) - 1)
+
+
+def by_elements(step: NodeStep) -> SampleAxis:
+    """GatherElements, ScatterElements: along an axis, element by element; an operand that all share is repeated."""
+    (samples,) = same(step, set(filter(None, step.sample_axes)))
+    if samples.axis == step.axis(0) or step.shape(0)[samples.axis] != step.shape(1)[samples.axis]:
+        raise step.refuse("works along the batch axis")
+    for index, operand in enumerate(step.sample_axes):
+        if operand is None:
+            copy(step, index, samples)
+    return samples
+
+
+def gather_rows(indices: int, axis_name: str = "axis") -> SampleRule:
+    """Picks rows of a table that all samples share, by samples of indices."""
+
+    def rule(step: NodeStep) -> SampleAxis:
+        picked, rank = step.only(indices), len(step.output_shape) - len(step.shape(indices)) + 1
+        return picked._replace(axis=picked.axis + step.integer(axis_name, 0) % rank)
+
+    return rule
+
+
+def gather_nd(step: NodeStep) -> SampleAxis:
+    """Picks positions written into the file: those in the only sample become those in every sample."""
+    samples = step.only()
+    positions = _positions(step, samples)
+    if samples.axis >= positions.shape[-1]:
+        return samples._replace(axis=samples.axis - positions.shape[-1] + positions.ndim - 1)
+    step.literals[1] = _spread(positions, samples.axis)
+    return SampleAxis(0, 1)
+
+
+def scatter_nd(step: NodeStep) -> SampleAxis:
+    """Writes to positions written into the file: those in the only sample become those in every sample."""
+    samples = step.sample_axes[0]
+    if samples is None or step.sample_axes[1]:
+        raise step.refuse("writes samples into what all samples share")
+    positions = _positions(step, samples)
+    if samples.axis >= positions.shape[-1]:
+        written = samples._replace(axis=samples.axis - positions.shape[-1] + positions.ndim - 1)
+    else:
+        written = SampleAxis(0, 1)
+        step.literals[1] = _spread(positions, samples.axis)
+    if step.sample_axes[2] is None:
+        copy(step, 2, written)
+    else:
+        same(step, {written, step.sample_axes[2]})
+    return samples
+
+
+def _positions(step: NodeStep, samples: SampleAxis) -> Array:
+    """The positions that a node picks in, or writes to, the only sample."""
+    positions = step.read[1].data if step.read[1] else None
+    if positions is None or step.integer("batch_dims", 0) or step.shape()[samples.axis] != 1 or len(positions) != 1:
+        raise step.refuse("picks positions that are not those of one sample")
+    return positions
+
+
+def _spread(positions: Array, axis: int) -> Callable[[int], Array]:
+    """The positions in every sample; of one sample only 0 can be picked."""
+    in_sample = np.arange(positions.shape[-1]) != axis
+
+    def spread(batch_size: int) -> Array:
+        samples = np.arange(batch_size).reshape(-1, *[1] * (positions.ndim - 1))
+        return np.where(in_sample, positions, samples)
+
+    return spread
+
+
+def affine_grid(step: NodeStep) -> SampleAxis:
+    """AffineGrid: the size that is written into the file grows with the batch."""
+    samples = not_along(step, {1, 2})
+    step.grow(1, step.integers("size", 1) or (), 0)
+    return samples
+
+
+def expand_dims(step: NodeStep) -> SampleAxis:
+    """ExpandDims: an axis of length 1, which an operand names."""
+    samples = step.only()
+    (axis,) = step.integers("axis", 1) or (0,)
+    return samples._replace(axis=samples.axis + (axis % len(step.output_shape) <= samples.axis))
+
+
+def pad(step: NodeStep) -> SampleAxis:
+    """Adds to the ends of other axes."""
+    rank = len(step.shape())
+    pads = step.integers("pads", 1) or ()
+    axes = step.integers("axes", 3) or tuple(range(rank))
+    half = len(pads) // 2
+    return not_along(step, {axis % rank for index, axis in enumerate(axes) if pads[index] or pads[half + index]})
+
+
+def tile(step: NodeStep) -> SampleAxis:
+    """Repeats other axes."""
+    return not_along(step, {axis for axis, count in enumerate(step.integers("repeats", 1) or ()) if count != 1})
+
+
+def resize(step: NodeStep) -> SampleAxis:
+    """Resize and Upsample: other axes change their length; lengths written into the file grow with the batch."""
+    changed = {axis for axis, (a, b) in enumerate(zip(step.shape(), step.output_shape, strict=True)) if a != b}
+    samples = not_along(step, changed)
+    axes = step.integers("axes") or tuple(range(len(step.shape())))
+    if samples.axis not in axes:
+        return samples
+    index = axes.index(samples.axis)
+    if len(step.read) > 3 and step.read[3]:
+        step.grow(3, step.integers("sizes", 3) or (), index)
+    elif _scales(step)[index] != 1.0:
+        raise step.refuse("works along the batch axis")
+    return samples
+
+
+def _scales(step: NodeStep) -> list[float]:
+    """Factors of a Resize or Upsample: an attribute, or an operand whose position depends on the operator set."""
+    for entry in step.node.attribute:
+        if entry.name == "scales":
+            return list(entry.floats)
+    value = step.read[1 if step.node.op_type == "Upsample" or step.version < 11 else 2]
+    if value is None or value.data is None:
+        raise step.refuse("has scales that are not constant")
+    return [float(factor) for factor in value.data.reshape(-1)]

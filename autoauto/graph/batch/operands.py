@@ -1,0 +1,96 @@
+"""How the samples in the operands of a node meet, and which axes a node must leave alone.
+
+What several rules of `rows.py`, `moves.py`, `products.py` and `contrib.py` share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
+
+SampleRule = Callable[[NodeStep], SampleAxis | tuple[SampleAxis, ...]]
+"""Where the samples lie in all outputs, or in each; it raises `NodeStep.refuse` when the node mixes samples."""
+
+
+def not_along(step: NodeStep, axes: Collection[int]) -> SampleAxis:
+    """Where the samples lie in input 0; refused when it is on one of `axes`, along which the node computes."""
+    samples = step.only()
+    if samples.axis in axes:
+        raise step.refuse("works along the batch axis")
+    return samples
+
+
+def removed(step: NodeStep, samples: SampleAxis, axes: set[int]) -> SampleAxis:
+    """Where the samples lie after a reduction of `axes`."""
+    if step.integer("keepdims", 1):
+        return samples
+    return samples._replace(axis=samples.axis - sum(axis < samples.axis for axis in axes))
+
+
+def same(step: NodeStep, axes: set[SampleAxis]) -> set[SampleAxis]:
+    """The axes, which must be one."""
+    if len(axes) != 1:
+        raise step.refuse("holds the samples of its operands on different axes")
+    return axes
+
+
+def shared(step: NodeStep, *indices: int) -> None:
+    """Refuse samples in operands that all samples must share."""
+    if any(step.sample_axes[index] for index in indices if index < len(step.sample_axes)):
+        raise step.refuse("reads the samples as an operand that all samples must share")
+
+
+def aligned(step: NodeStep, index: int, rank: int | None = None) -> SampleAxis:
+    """Where the samples of an operand lie in the shape of so many axes that all operands are broadcast to."""
+    samples = step.sample_axes[index]
+    assert samples is not None
+    rank = len(step.output_shape) if rank is None else rank
+    return samples._replace(axis=samples.axis + rank - len(step.shape(index)))
+
+
+def meet(step: NodeStep, axes: set[SampleAxis], rank: int | None = None) -> SampleAxis:
+    """The sample axis that all operands share once they are broadcast.
+
+    Along it, operands with samples must be equally long; an operand without samples is 1 long, or gets repeated.
+    """
+    (samples,) = same(step, axes)
+    rank = len(step.output_shape) if rank is None else rank
+    lengths = set()
+    for index, value in enumerate(step.read):
+        axis = samples.axis - rank + (len(value.shape) if value else 0)
+        length = value.shape[axis] if value and axis >= 0 else 1
+        if step.sample_axes[index]:
+            lengths.add(length)
+        elif length != 1:
+            copy(step, index, samples._replace(axis=axis))
+    if len(lengths) != 1:
+        raise step.refuse("repeats samples")
+    return samples
+
+
+def copy(step: NodeStep, index: int, samples: SampleAxis) -> None:
+    """Repeat an operand that all samples share, once for each sample, along the axis of the samples."""
+    if step.n_samples != 1 or step.shape(index)[samples.axis] != samples.inner:
+        raise step.refuse("meets an operand that may differ between samples")
+    step.copies[index] = samples.axis
+
+
+def side_by_side(*per_sample: int, broadcast: Collection[int] = ()) -> SampleRule:
+    """Samples lie on the first axis of every operand at `per_sample`, and of the outputs; all samples share the others.
+
+    An operand there that all samples share is repeated for each; one at `broadcast` may be 1 long instead.
+    """
+
+    def rule(step: NodeStep) -> SampleAxis:
+        (samples,) = same(step, set(filter(None, step.sample_axes)))
+        if samples.axis != 0:
+            raise step.refuse("holds the samples on another axis than the first")
+        shared(step, *(index for index in range(len(step.read)) if index not in per_sample))
+        for index in per_sample:
+            if index < len(step.read) and step.read[index] and step.sample_axes[index] is None:
+                if index not in broadcast or step.shape(index)[:1] != (1,):
+                    copy(step, index, samples)
+        return samples
+
+    return rule

@@ -1,0 +1,193 @@
+"""What If, Loop and Scan write, and how often their bodies run.
+
+A body reads what it captures by name, so its tensors stand among those of the model (`plain.with_plain_bodies` gives
+them names of their own). How often it runs stands there, too, as the length of a tensor that nothing reads: at other
+batch sizes it may be another one.
+
+    Loop  n, condition, state   -> state, and what every run adds          n runs, or fewer where a run may end it
+    Scan  state, sequences      -> state, and sequences of what runs add   a run for every entry of the sequences
+    If    condition             -> what the branch returns                 the branch that a constant decides, or both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from autoauto.graph.onnx_file import bodies
+from autoauto.graph.shapes.values import Value, label
+from autoauto.records.errors import UnreadableModel
+
+Values = dict[str, Value]
+Walk = Callable[[Sequence[onnx.NodeProto], Values], None]
+"""Adds the values of the tensors that nodes write."""
+Lengths = Mapping[str, tuple[int, ...]]
+
+N_WALKS = 4  # of a body whose state has another shape after a run, until it keeps its shape
+MAX_RUNS = 2**31 - 1
+
+
+class _Outcome(NamedTuple):
+    """The values that a body returns, in order, after its last run."""
+
+    states: list[Value]
+    added: list[Value]
+
+
+def control_flow_outputs(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> Values:
+    """The values of the outputs of a node with bodies; those of tensors within are added to `values`.
+
+    Args:
+        node: an If, Loop or Scan.
+        values: of all tensors that are known.
+        walk: gives the tensors of a body their values.
+        lengths: how often the body of a loop runs, by its name, where the model does not say.
+
+    Raises:
+        UnreadableModel: how often a body runs is not known, or shapes do not fit.
+    """
+    if node.op_type == "If":
+        results = _if(node, values, walk)
+    else:
+        results = (_loop if node.op_type == "Loop" else _scan)(node, values, walk, lengths)
+    return {name: value for name, value in zip(node.output, results, strict=True) if name}
+
+
+def runs_name(node: onnx.NodeProto) -> str:
+    """The name under which it stands how often the body of a Loop or Scan runs: the length of its only axis."""
+    return f"{next(filter(None, node.output))}/runs"
+
+
+def branches(node: onnx.NodeProto, values: Mapping[str, object]) -> list[onnx.GraphProto]:
+    """The bodies of a node that may run: those whose tensors have values."""
+    return [body for body in bodies(node) if all(entry.name in values for entry in body.output)]
+
+
+def _if(node: onnx.NodeProto, values: Values, walk: Walk) -> list[Value]:
+    named = {attribute.name: attribute.g for attribute in node.attribute}
+    condition = values[node.input[0]]
+    taken = ["then_branch", "else_branch"]
+    if condition.data is not None and condition.constant:
+        taken = taken[:1] if bool(condition.data.reshape(-1)[0]) else taken[1:]
+    results = []
+    for name in taken:
+        try:
+            walk(named[name].node, values)
+            results.append([values[entry.name] for entry in named[name].output])
+        except UnreadableModel:  # a branch for other shapes than these; the other one must fit
+            if len(taken) == 1 or (name == "else_branch" and not results):
+                raise
+    if len(results) == 1:
+        return [value._replace(constant=value.constant and len(taken) == 1) for value in results[0]]
+    largest = max(results, key=lambda branch: sum(prod(value.shape) for value in branch))
+    return [
+        value._replace(data=None, constant=False, data_dependent=value.data_dependent or first.shape != second.shape)
+        for value, first, second in zip(largest, *results, strict=True)
+    ]
+
+
+def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> list[Value]:
+    [body] = bodies(node)
+    count, condition = (values[name] if name else None for name in (*node.input, "", "")[:2])
+    states = [values[name] for name in node.input[2:]]
+    scalars = [Value(TensorProto.INT64, (), None, False), Value(TensorProto.BOOL, (), None, False)]
+    outcome = _until_stable(body, scalars, states, values, walk)
+    n_runs = _known(count)
+    goes_on = values[body.output[0].name]
+    returns_it = len(body.input) > 1 and body.output[0].name == body.input[1].name  # the condition that it was given
+    may_end = goes_on.data is None and not returns_it and not _passes_on(body)
+    if condition is not None and condition.data is not None and not bool(condition.data.reshape(-1)[0]):
+        n_runs = 0
+    given = next((lengths[name] for name in (node.name, *node.output) if name in lengths), None)
+    if given is not None:
+        n_runs = given[0]
+    if n_runs is None or n_runs > MAX_RUNS:
+        name = node.name or next(filter(None, node.output))
+        raise UnreadableModel(
+            f"how often the body of {label(node)} runs depends on data; give it, try --shape {name}=10"
+        )
+    values[runs_name(node)] = _runs(n_runs)
+    added = [
+        value._replace(shape=(n_runs, *value.shape), data=None, constant=False, data_dependent=may_end)
+        for value in outcome.added
+    ]
+    return [*outcome.states, *added]
+
+
+def _passes_on(body: onnx.GraphProto) -> bool:
+    """Whether a body returns the condition that it was given."""
+    writer = {name: node for node in body.node for name in node.output}
+    name = body.output[0].name
+    while name in writer and writer[name].op_type in ("Identity", "Cast"):
+        name = writer[name].input[0]
+    return len(body.input) > 1 and name == body.input[1].name
+
+
+def _scan(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> list[Value]:
+    [body] = bodies(node)
+    integers = {entry.name: list(entry.ints) or int(entry.i) for entry in node.attribute}
+    n_sequences = int(integers["num_scan_inputs"])  # type: ignore[arg-type]
+    first = len(node.input) - n_sequences
+    states, sequences = ([values[name] for name in part] for part in (node.input[:first], node.input[first:]))
+    axes = integers.get("scan_input_axes") or [0] * n_sequences
+    axes = [axis % len(each.shape) for axis, each in zip(axes, sequences, strict=True)]  # type: ignore[arg-type]
+    counts = {each.shape[axis] for axis, each in zip(axes, sequences, strict=True)}
+    if len(counts) != 1:
+        raise UnreadableModel(f"the sequences of {label(node)} must be equally long, got {sorted(counts)}")
+    (n_runs,) = counts
+    entries = [
+        Value(each.dtype, each.shape[:axis] + each.shape[axis + 1 :], None, False)
+        for axis, each in zip(axes, sequences, strict=True)
+    ]
+    outcome = _until_stable(body, entries, states, values, walk, behind=True)
+    values[runs_name(node)] = _runs(n_runs)
+    out_axes = integers.get("scan_output_axes") or [0] * len(outcome.added)
+    added = [
+        value._replace(shape=_with_axis(value.shape, axis, n_runs), data=None, constant=False)
+        for axis, value in zip(out_axes, outcome.added, strict=True)  # type: ignore[arg-type]
+    ]
+    return [*outcome.states, *added]
+
+
+def _until_stable(
+    body: onnx.GraphProto, others: list[Value], states: list[Value], values: Values, walk: Walk, behind: bool = False
+) -> _Outcome:
+    """What a body returns once its states keep their shapes; `others` are its inputs before or `behind` them.
+
+    Raises:
+        UnreadableModel: a state has another shape after every run.
+    """
+    n_first = 0 if behind else 1  # a Loop returns its condition first
+    for _ in range(N_WALKS):
+        given = [state._replace(data=None, constant=False) for state in states]
+        inputs = [*given, *others] if behind else [*others, *given]
+        values.update((entry.name, value) for entry, value in zip(body.input, inputs, strict=True))
+        walk(body.node, values)
+        results = [values[entry.name]._replace(data=None, constant=False) for entry in body.output][n_first:]
+        after, added = results[: len(states)], results[len(states) :]
+        if [value.shape for value in after] == [state.shape for state in states]:
+            return _Outcome(after, added)
+        states = after
+    raise UnreadableModel(
+        f"a state must keep its shape from run to run, in body {body.name!r} it grows; try to export without the loop"
+    )
+
+
+def _known(count: Value | None) -> int | None:
+    if count is None or count.data is None:
+        return None
+    return max(int(count.data.reshape(-1)[0]), 0)
+
+
+def _runs(n: int) -> Value:
+    return Value(TensorProto.INT64, (n,), np.zeros(0), True)
+
+
+def _with_axis(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
+    axis %= len(shape) + 1
+    return (*shape[:axis], length, *shape[axis:])
