@@ -38,7 +38,10 @@ SEARCH_SCHEMA = 1
 _KNOB_NAMES = [knob.name for knob in KNOBS]
 _NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *_KNOB_NAMES} - {"precision"})
 _NO_OPTIONS = ("knobs", "schema")
-_LISTS = {"objective": ",", "precision": ",", "constraints": None, "profile": None, "profile_details": None}
+_LISTS = {
+    **dict.fromkeys(("objective", "precision"), ","),
+    **dict.fromkeys(("constraints", "profile", "profile_details", "shape", "batch_axis", "state")),
+}
 """Options that may be lists, and what separates their items on the command line; None where each has the option."""
 
 

@@ -117,9 +117,9 @@ class Estimates:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What one should know about the target's numbers, one sentence each."""
+        """What was assumed of the model, and what one should know about the target's numbers, one sentence each."""
         notes: tuple[str, ...] = getattr(self.target, "notes", ())
-        return notes
+        return (*self.graph.notes, *notes)
 
     @property
     def traits(self) -> TargetTraits:

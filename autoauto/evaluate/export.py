@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,11 +31,15 @@ def export(
     options: Mapping[str, object] | None = None,
     *,
     check: bool = False,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
+    batch_axes: Mapping[str, int | None] | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> list[Check]:
     """Write what puts the plan of a trial into force in another runtime.
 
     Args:
-        model, cluster, target, precision, options: those of the search that made the trial, as in `load_flow`.
+        model, cluster, target, precision, options, shapes, batch_axes, states: those of the search that made the
+            trial, as in `load_flow`.
         trial: a configuration that runs, for example the result of `autoauto.search`.
         to: the name of a format, as `autoauto export --help` lists them.
         folder: is created; nothing may be in it.
@@ -49,7 +53,9 @@ def export(
     """
     if not trial.runs:
         raise BadInput(f"a configuration must run to be exported, this one does not: {trial.reason}")
-    flow = load_flow(model, cluster, target, precision, options=options)
+    flow = load_flow(
+        model, cluster, target, precision, options=options, shapes=shapes, batch_axes=batch_axes, states=states
+    )
     return write_artifact(deployment(flow, str(model), trial), to, Path(folder), check=check)
 
 
@@ -70,7 +76,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
         graph=flow.graph,
-        source=onnx_source(model),
+        source=onnx_source(model, flow.graph.inputs),
         cluster=flow.cluster,
         precision=flow.precision,
         knobs=trial.knobs,

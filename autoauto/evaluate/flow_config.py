@@ -18,6 +18,8 @@ from autoauto.records.files.json import from_json, from_plain, to_json
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.layers import ModelInputs
+from autoauto.records.model_inputs import read_model_inputs
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
 from autoauto.targets.host.entry import HOST
@@ -38,6 +40,7 @@ class FlowConfig:
         max_latency_s: the same as the constraint "latency_s <= S"; None is no bound.
         options: those that only one target has and that differ from their defaults. As JSON they stand beside the other
             fields, all of them.
+        shape, batch_axis, state: what is said of the model's inputs, NAME=VALUE each (`read_model_inputs`).
         profile: files that another tool recorded, in place of a target. As JSON its fields stand beside the others.
     """
 
@@ -52,6 +55,9 @@ class FlowConfig:
     constraints: tuple[str, ...] | None = None
     max_latency_s: float | None = None
     cut_at: str = CutAt.LAYERS
+    shape: tuple[str, ...] | None = None
+    batch_axis: tuple[str, ...] | None = None
+    state: tuple[str, ...] | None = None
     options: Mapping[str, object] = field(default_factory=dict)
     profile: ProfileFiles | None = None
 
@@ -110,6 +116,7 @@ class FlowConfig:
         """
         if self.profile is not None:
             return self._open_profile(self.profile)
+        inputs = self._model_inputs
         return load_flow(
             self.model or DEFAULT_MODEL,
             self.cluster,
@@ -123,6 +130,9 @@ class FlowConfig:
             self.options,
             self.headroom,
             self.cut_at,
+            dict(inputs.shapes),
+            dict(inputs.batch_axes),
+            dict(inputs.states),
         )
 
     def _open_profile(self, profile: ProfileFiles) -> Flow:
@@ -137,7 +147,7 @@ class FlowConfig:
                 "FILE.toml, one of the two"
             )
         precision = Precision(self.precision or Precision.FP32)
-        graph, target = profile.model(self.model, precision)
+        graph, target = profile.model(self.model, precision, self._model_inputs)
         return Flow(
             graph=graph,
             cluster=(devices or read_cluster(str(self.cluster))).with_headroom(self.headroom),
@@ -149,6 +159,10 @@ class FlowConfig:
             cut_at=CutAt(self.cut_at),
             constraints=self._result_constraints,
         )
+
+    @property
+    def _model_inputs(self) -> ModelInputs:
+        return read_model_inputs(self.shape, self.batch_axis, self.state)
 
     @property
     def _result_constraints(self) -> tuple[Constraint, ...]:
@@ -232,7 +246,7 @@ def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:
 
 _OLDER = {"headroom": 0.0, "period": None}
 """Fields that texts of before do not have."""
-_OPTIONAL: Mapping[str, object] = {"cut_at": CutAt.LAYERS}
+_OPTIONAL: Mapping[str, object] = {"cut_at": CutAt.LAYERS, "shape": None, "batch_axis": None, "state": None}
 """Fields that texts have only where they differ from these defaults, so that earlier versions read them."""
 _WHERE = "the configuration of a flow"
 _STORED = stored_form(FlowConfig, options=dict[str, Any])

@@ -25,7 +25,7 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Link, Period
-from autoauto.records.layers import LayerGraph
+from autoauto.records.layers import AS_IN_FILE, LayerGraph, ModelInputs
 from autoauto.records.plans.plan import BoundedPlan
 from autoauto.records.units import GIB, Precision
 from autoauto.targets.clusters import PROFILED
@@ -173,12 +173,13 @@ class ProfileFiles:
             profile_details=tuple(map(_resolved, self.profile_details)),
         )
 
-    def model(self, model: str | None, precision: Precision) -> ProfiledModel:
+    def model(self, model: str | None, precision: Precision, given: ModelInputs = AS_IN_FILE) -> ProfiledModel:
         """Read the files.
 
         Args:
             model: the ONNX file that was profiled, or a built-in name; None is the profile alone.
             precision: of the file.
+            given: what is said of its inputs.
 
         Raises:
             BadInput: a file cannot be read, or is of another model.
@@ -188,7 +189,7 @@ class ProfileFiles:
         if model is not None and self.profile_format != RecordedFormat.ONNXRUNTIME:
             raise BadInput(f"a profile of {self.profile_format} has no MODEL, got {model}; leave it out")
         if model is not None:
-            return self._joined(model, precision)
+            return self._joined(model, precision, given)
         profiles = [_READERS.get(self.profile_format, _read_line)(*files) for files in self._files()]
         layers: dict[int, Layers] = {}
         for profile in profiles:
@@ -205,11 +206,11 @@ class ProfileFiles:
         devices = like_devices("device", self.devices, memory_bytes, Link(self.link_gb_per_s * 1e9, 0))
         return replace(devices, name=f"{self.devices}x{self.device_memory_gib:g}gib", target=PROFILED)
 
-    def _joined(self, model: str, precision: Precision) -> ProfiledModel:
+    def _joined(self, model: str, precision: Precision, given: ModelInputs) -> ProfiledModel:
         """The layers of a model with the times of the profile."""
         from autoauto.graph.onnx_file import read_model
 
-        path, graph = find_model(model), load_graph(model)
+        path, graph = find_model(model), load_graph(model, given)
         file_nodes = [FileNode(node.name, node.op_type, tuple(node.output)) for node in read_model(path).graph.node]
         layers: dict[int, Layers] = {}
         notes = []

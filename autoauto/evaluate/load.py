@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +17,8 @@ from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.layers import LayerGraph
+from autoauto.records.layers import AS_IN_FILE, LayerGraph
+from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
@@ -41,6 +42,9 @@ def load_flow(
     options: Mapping[str, object] | None = None,
     headroom: float = 0.0,
     cut_at: str = CutAt.LAYERS,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
+    batch_axes: Mapping[str, int | None] | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> Flow:
     """A model on a cluster, ready to be planned, measured or searched.
 
@@ -56,6 +60,10 @@ def load_flow(
         options: those that only the target of this name has, for example `{"partials": "fp32"}` (`NamedTarget`).
         headroom: share of every device's memory that is left free.
         cut_at: "layers" or "blocks", where stages may begin (`CutAt`).
+        shapes: lengths of axes that the file leaves open, by the name of an axis, `{"height": 320}`, or of an input,
+            `{"images": (3, 320, 320)}`, then all but its batch axis.
+        batch_axes: the axis of an input along which samples lie, None where it has none; by default it is looked for.
+        states: inputs that an output feeds in the next call, with that output; by default those that names show.
 
     Raises:
         BadInput: no such model, cluster or target, one that cannot be read, a cluster or an option of another target,
@@ -72,9 +80,12 @@ def load_flow(
     owner = TARGETS.get(devices.target)
     default = Precision.FP16 if owner is None else owner.default_precision
     chosen = _word("precision", Precision, precision or default)
-    graph = model if isinstance(model, LayerGraph) else load_graph(model)
+    given = model_inputs(shapes, batch_axes, states)
+    if isinstance(model, LayerGraph) and given != AS_IN_FILE:
+        raise BadInput("shapes, batch axes and states are for a model file, got a graph; give them to load_graph")
+    graph = model if isinstance(model, LayerGraph) else load_graph(model, given)
     if entry is not None:
-        source = onnx_source(str(model)) if isinstance(model, str | Path) else None
+        source = onnx_source(str(model), given) if isinstance(model, str | Path) else None
         target, devices = entry.open(Request(graph, source, devices, chosen, values))
     assert not isinstance(target, str)
     return Flow(

@@ -23,8 +23,7 @@ from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.trace import READS_SHAPE
 from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
-from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
-from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
+from autoauto.records.layers import AS_IN_FILE, LayerGraph, LayerRange, ModelInputs, Port, SubModel
 
 MAX_WEIGHT_BYTES = (1 << 31) - (1 << 24)
 """An ONNX file holds 2 GiB at most; the nodes need the difference."""

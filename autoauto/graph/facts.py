@@ -8,9 +8,10 @@ import onnx
 from onnx import helper
 
 from autoauto.graph.batch.rebatch import resolve_batch
+from autoauto.graph.inputs import Batch
 from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
-from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
+from autoauto.records.layers import AS_IN_FILE, ModelInputs
 from autoauto.records.units import Array
 
 
@@ -41,11 +42,13 @@ class ModelFacts(NamedTuple):
         model: at batch size 1, or at its own where other batch sizes are impossible.
         facts: by tensor name.
         fixed_batch: why other batch sizes are impossible, None when they are not.
+        batch: where the samples lie in the inputs.
     """
 
     model: onnx.ModelProto
     facts: dict[str, TensorFact]
     fixed_batch: str | None
+    batch: Batch
 
 
 def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> ModelFacts:
@@ -60,10 +63,10 @@ def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Mode
     try:
         (at_one, values), *others = (plain.at(batch_size) for batch_size in (1, 2, 3))
         facts = {name: _fact(name, value, *(at.values[name] for at in others)) for name, value in values.items()}
-        return ModelFacts(at_one, facts, None)
+        return ModelFacts(at_one, facts, None, plain.batch)
     except BadInput as reason:
         facts = {name: _fact(name, value, value, value) for name, value in own.values.items()}
-        return ModelFacts(own.model, facts, str(reason))
+        return ModelFacts(own.model, facts, str(reason), plain.batch)
 
 
 def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_three: tuple[int, ...]) -> int | None:

@@ -20,7 +20,7 @@ import onnx
 
 from autoauto.graph.onnx_file import all_nodes
 from autoauto.records.errors import BadInput, UnreadableModel, did_you_mean
-from autoauto.records.model_inputs import ModelInputs
+from autoauto.records.layers import ModelInputs
 
 Dim = int | str
 """A length that the file fixes, or the name of an open axis, "" for one without a name."""

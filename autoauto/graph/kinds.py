@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from autoauto.graph.facts import TensorFact
-from autoauto.graph.shapes.trace import schema
+from autoauto.graph.shapes.infer import schema
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph
 from autoauto.records.units import Precision
 

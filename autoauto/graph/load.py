@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from onnx import ModelProto
 
+from autoauto.graph.assumptions import assumptions
 from autoauto.graph.facts import infer_facts
 from autoauto.graph.layers import layers_of
 from autoauto.graph.onnx_file import copy_model, read_model
 from autoauto.records.errors import UnreadableModel, did_you_mean
 from autoauto.records.installation import data_dir
-from autoauto.records.layers import LayerGraph
-from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
+from autoauto.records.layers import AS_IN_FILE, LayerGraph, ModelInputs
 
 
 def builtin_models() -> dict[str, Path]:
@@ -33,13 +34,18 @@ def load_graph(model: str | Path | ModelProto, given: ModelInputs = AS_IN_FILE) 
         BadInput: an axis of an input stays open besides the batch; the message lists all.
     """
     if isinstance(model, ModelProto):
-        return layers_of(model.graph.name or "model", infer_facts(copy_model(model), given))
+        return _read(model.graph.name or "model", copy_model(model), given)
     path = find_model(str(model))
     return (_builtin_graph if path == builtin_models().get(str(model)) else _graph_of)(path, given)
 
 
 def _graph_of(path: Path, given: ModelInputs) -> LayerGraph:
-    return layers_of(path.stem, infer_facts(read_model(path), given))
+    return _read(path.stem, read_model(path), given)
+
+
+def _read(name: str, model: ModelProto, given: ModelInputs) -> LayerGraph:
+    facts = infer_facts(model, given)
+    return replace(layers_of(name, facts), inputs=given, notes=assumptions(facts, given))
 
 
 # A file of the installation does not change while the process runs; programs search and plan one model many times.

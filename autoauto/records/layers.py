@@ -37,6 +37,29 @@ _READS_AN_OPERAND = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "Where": 0
 _STATISTICS = {"BatchNormalization": (3, 4)}  # operands that no gradient changes
 
 
+Lengths = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInputs:
+    """What a user says of a model's inputs, beside the file.
+
+    Attributes:
+        shapes: lengths by the name of an axis (one), of an input (all but its batch axis), of another tensor whose
+            shape depends on data, or of a loop (how often its body runs).
+        batch_axes: the axis of an input along which samples lie; None where it has none.
+        states: inputs that an output of the model feeds in the next call, with that output.
+    """
+
+    shapes: tuple[tuple[str, Lengths], ...] = ()
+    batch_axes: tuple[tuple[str, int | None], ...] = ()
+    states: tuple[tuple[str, str], ...] = ()
+
+
+AS_IN_FILE = ModelInputs()
+"""Nothing is said; the file says all."""
+
+
 class LayerRange(NamedTuple):
     """A half-open range of layer indices `[start, stop)`, never empty."""
 
@@ -168,6 +191,8 @@ class LayerGraph:
         fixed_batch: why the model runs at batch size 1 only, None when any batch size works.
         content: a digest of all that the layers and tensors say; equal digests mean equal models.
         blocks: the repeated modules that the layers come from, as far as their names say; empty where none repeats.
+        inputs: what was said of the model's inputs when its file was read.
+        notes: what was assumed then, a sentence each.
     """
 
     name: str
@@ -176,6 +201,8 @@ class LayerGraph:
     fixed_batch: str | None
     content: str
     blocks: tuple[Block, ...] = ()
+    inputs: ModelInputs = AS_IN_FILE
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.layers)

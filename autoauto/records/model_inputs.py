@@ -1,94 +1,74 @@
-"""What a user says of a model's inputs, beside the file: `ModelInputs`."""
+"""`ModelInputs` from values of Python (`model_inputs`) and from texts (`read_model_inputs`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from autoauto.records.errors import BadInput
+from autoauto.records.layers import Lengths, ModelInputs
 
 MAX_LENGTH = 2**40
 MAX_AXES = 32
 NO_BATCH_AXIS = "none"
 
-Lengths = tuple[int, ...]
-Lists = Sequence[str] | None
+Texts = Sequence[str] | None
 Read = TypeVar("Read")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInputs:
-    """Lengths of axes that a file leaves open, where samples lie, and what comes back in the next call.
+def model_inputs(
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
+    batch_axes: Mapping[str, int | None] | None = None,
+    states: Mapping[str, str] | None = None,
+) -> ModelInputs:
+    """From values by name, as Python has them.
 
-    Attributes:
-        shapes: lengths by the name of an axis (one), of an input (all but its batch axis), of another tensor whose
-            shape depends on data, or of a loop (how often its body runs).
-        batch_axes: the axis of an input along which samples lie; None where it has none.
-        states: inputs that an output of the model feeds in the next call, with that output.
+    >>> model_inputs({"height": 320, "ids": (128,)}).shapes
+    (('height', (320,)), ('ids', (128,)))
+
+    Raises:
+        BadInput: a length is no whole number from 1, or an axis is none from 0.
     """
-
-    shapes: tuple[tuple[str, Lengths], ...] = ()
-    batch_axes: tuple[tuple[str, int | None], ...] = ()
-    states: tuple[tuple[str, str], ...] = ()
-
-    @staticmethod
-    def of(
-        shapes: Mapping[str, int | Sequence[int]] | None = None,
-        batch_axes: Mapping[str, int | None] | None = None,
-        states: Mapping[str, str] | None = None,
-    ) -> ModelInputs:
-        """From values by name, as Python has them.
-
-        >>> ModelInputs.of({"height": 320, "ids": (128,)}).shapes
-        (('height', (320,)), ('ids', (128,)))
-
-        Raises:
-            BadInput: a length is no whole number from 1, or an axis is none from 0.
-        """
-        return ModelInputs(
-            tuple((_name(name), _lengths(name, value)) for name, value in _items("shapes", shapes)),
-            tuple((_name(name), _axis(name, value)) for name, value in _items("batch_axes", batch_axes)),
-            tuple((_name(name), _name(value)) for name, value in _items("states", states)),
-        )
-
-    @staticmethod
-    def read(shape: Lists = None, batch_axis: Lists = None, state: Lists = None) -> ModelInputs:
-        """From texts, as the options of the command line have them.
-
-        >>> ModelInputs.read(["height=320,width=640", "x=3x8"], ["x=none"], ["past=present"])
-        ... # doctest: +NORMALIZE_WHITESPACE
-        ModelInputs(shapes=(('height', (320,)), ('width', (640,)), ('x', (3, 8))), batch_axes=(('x', None),),
-                    states=(('past', 'present'),))
-
-        Raises:
-            BadInput: a text has another form, or a name has two values.
-        """
-        return ModelInputs(
-            _pairs("--shape", shape, _read_lengths),
-            _pairs("--batch-axis", batch_axis, _read_axis),
-            _pairs("--state", state, lambda _, text: text),
-        )
-
-    def texts(self) -> dict[str, tuple[str, ...]]:
-        """The texts that `read` makes this of, by its arguments; empty ones are left out.
-
-        >>> ModelInputs.of({"x": (3, 8)}, {"x": None}).texts()
-        {'shape': ('x=3x8',), 'batch_axis': ('x=none',)}
-        """
-        texts = {
-            "shape": tuple(f"{name}={'x'.join(map(str, lengths))}" for name, lengths in self.shapes),
-            "batch_axis": tuple(f"{name}={NO_BATCH_AXIS if axis is None else axis}" for name, axis in self.batch_axes),
-            "state": tuple(f"{name}={output}" for name, output in self.states),
-        }
-        return {name: lines for name, lines in texts.items() if lines}
+    return ModelInputs(
+        tuple((_name(name), _lengths(name, value)) for name, value in _items("shapes", shapes)),
+        tuple((_name(name), _axis(name, value)) for name, value in _items("batch_axes", batch_axes)),
+        tuple((_name(name), _name(value)) for name, value in _items("states", states)),
+    )
 
 
-AS_IN_FILE = ModelInputs()
-"""Nothing is said; the file says all."""
+def read_model_inputs(shape: Texts = None, batch_axis: Texts = None, state: Texts = None) -> ModelInputs:
+    """From texts, as the options of the command line have them.
+
+    >>> read_model_inputs(["height=320,width=640", "x=3x8"], ["x=none"], ["past=present"])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ModelInputs(shapes=(('height', (320,)), ('width', (640,)), ('x', (3, 8))), batch_axes=(('x', None),),
+                states=(('past', 'present'),))
+
+    Raises:
+        BadInput: a text has another form, or a name has two values.
+    """
+    return ModelInputs(
+        _pairs("--shape", shape, _read_lengths),
+        _pairs("--batch-axis", batch_axis, _read_axis),
+        _pairs("--state", state, lambda _, text: text),
+    )
 
 
-def _pairs(option: str, texts: Lists, read: Callable[[str, str], Read]) -> tuple[tuple[str, Read], ...]:
+def texts_of(inputs: ModelInputs) -> dict[str, tuple[str, ...]]:
+    """The texts that `read_model_inputs` makes them of, by its arguments; empty ones are left out.
+
+    >>> texts_of(model_inputs({"x": (3, 8)}, {"x": None}))
+    {'shape': ('x=3x8',), 'batch_axis': ('x=none',)}
+    """
+    texts = {
+        "shape": tuple(f"{name}={'x'.join(map(str, lengths))}" for name, lengths in inputs.shapes),
+        "batch_axis": tuple(f"{name}={NO_BATCH_AXIS if axis is None else axis}" for name, axis in inputs.batch_axes),
+        "state": tuple(f"{name}={output}" for name, output in inputs.states),
+    }
+    return {name: lines for name, lines in texts.items() if lines}
+
+
+def _pairs(option: str, texts: Texts, read: Callable[[str, str], Read]) -> tuple[tuple[str, Read], ...]:
     """The pairs NAME=VALUE of the texts; a name may contain "=" and ",", a value has neither."""
     values: dict[str, Read] = {}
     for text in _separated(texts or ()):

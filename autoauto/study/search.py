@@ -5,7 +5,7 @@ Both search, then measure the best again (`verify_winner`). `flow_of_study` open
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,8 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective, Objectives, parse_objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import COLUMNS
-from autoauto.records.layers import LayerGraph
+from autoauto.records.layers import LayerGraph, ModelInputs
+from autoauto.records.model_inputs import texts_of
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.records.trials.study_summary import NOTES
@@ -66,6 +67,9 @@ def search(
     n_repeats: int | None = None,
     callback: Callable[[Trial], None] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
+    batch_axes: Mapping[str, int | None] | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> Trial:
     """The best configuration of a model on a cluster, measured and verified, as the command `autoauto search` finds it.
 
@@ -94,6 +98,7 @@ def search(
         n_repeats: how often the best is measured again at the end; by default 3 on real devices and 1 on a cost model.
         callback: called with every trial once it is finished and stored.
         progress: called with a `SearchProgress` before every try, and at the end.
+        shapes, batch_axes, states: of the model's inputs, as in `load_flow`, for example `{"height": 320}`.
 
     Raises:
         Infeasible: no configuration of the space fits.
@@ -116,6 +121,9 @@ def search(
         over_results,
         options,
         cut_at=cut_at,
+        shapes=shapes,
+        batch_axes=batch_axes,
+        states=states,
     )
     result = search_flow(
         flow,
@@ -127,7 +135,17 @@ def search(
         storage=storage,
         study_name=study_name,
         notes=_flow_notes(
-            model, cluster, target, precision, planning_proportion, period, estimator, cut_at, options or {}, bounds
+            model,
+            cluster,
+            target,
+            precision,
+            planning_proportion,
+            period,
+            estimator,
+            cut_at,
+            options or {},
+            bounds,
+            flow.graph.inputs,
         ),
         make_executor=None if n_workers is None else partial(process_executor, flow, n_workers),
         n_repeats=n_repeats,
@@ -151,10 +169,12 @@ def _flow_notes(
     cut_at: str,
     options: Mapping[str, object],
     constraints: Iterable[Constraint],
+    inputs: ModelInputs,
 ) -> dict[str, str]:
     """The flow as a study stores it for workers; nothing when model, cluster or target are objects."""
     if not (isinstance(model, str | Path) and isinstance(cluster, str | Path | None) and isinstance(target, str)):
         return {}
+    texts = texts_of(inputs)
     config = FlowConfig(
         str(model),
         target,
@@ -166,6 +186,9 @@ def _flow_notes(
         cut_at=cut_at,
         constraints=tuple(constraint.text for constraint in constraints),
         options=options,
+        shape=texts.get("shape"),
+        batch_axis=texts.get("batch_axis"),
+        state=texts.get("state"),
     )
     return {FLOW: config.to_json()}
 

@@ -142,6 +142,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help=f"a built-in model (see `autoauto models`) or an ONNX file; default {DEFAULT_MODEL}",
     )
+    _add_inputs(parser)
     add_target(parser)
     _add_estimate(parser)
     parser.add_argument(
@@ -158,6 +159,30 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         default=str(CutAt.LAYERS),
         help="where stages may begin: at any layer, or at the model's blocks, the repeated modules that the names in "
         "its file show; default %(default)s",
+    )
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add what a file does not say of the inputs of a model."""
+    parser.add_argument(
+        "--shape",
+        action="append",
+        metavar="NAME=N[xN...]",
+        help="length of an axis that the file leaves open, by its name (height=320), or all lengths of an input but "
+        "that of its batch axis (images=3x320x320); may be given again, or several with commas",
+    )
+    parser.add_argument(
+        "--batch-axis",
+        action="append",
+        metavar="INPUT=AXIS",
+        help="the axis of an input along which samples lie, or none; by default it is looked for",
+    )
+    parser.add_argument(
+        "--state",
+        action="append",
+        metavar="INPUT=OUTPUT",
+        help="an input that an output feeds in the next call, so that it stays on the device; by default those that "
+        "names and shapes show (past_... and present_...)",
     )
 
 

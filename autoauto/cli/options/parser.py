@@ -13,7 +13,18 @@ from autoauto.records.knobs.table import KNOBS
 
 _GROUPS = {
     "model and cluster": (
-        *("model", "config", "target", "cluster", "precision", "headroom", "device_memory_gib"),
+        *(
+            "model",
+            "shape",
+            "batch_axis",
+            "state",
+            "config",
+            "target",
+            "cluster",
+            "precision",
+            "headroom",
+            "device_memory_gib",
+        ),
         *("period", "overlap", "cut_at", "estimator", "planning_proportion"),
     ),
     "space, or one configuration of it": (
@@ -34,7 +45,19 @@ _GROUPS = {
 """The groups of the help, and the arguments in each; the groups of a target or of profiles follow them."""
 _COMMON = frozenset(
     {
-        *("model", "study", "target", "cluster", "mode", "n_ipu", "replicas", "batch_size", "schedule", "stages"),
+        *(
+            "model",
+            "study",
+            "shape",
+            "target",
+            "cluster",
+            "mode",
+            "n_ipu",
+            "replicas",
+            "batch_size",
+            "schedule",
+            "stages",
+        ),
         *("n_micro_batches", "objective", "max_latency_s", "dry_run", "storage", "study_name", "config"),
         *("to", "output", "check", "explain", "io_mode", "steps", "html", "json", "help", "help_all"),
     }

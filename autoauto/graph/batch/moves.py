@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autoauto.graph.batch.operands import SampleRule, copy, not_along, same, shared
+from autoauto.graph.batch.operands import SampleRule, beside, copy, not_along, same, shared
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 from autoauto.records.units import Array
 
@@ -147,10 +147,7 @@ def scatter_nd(step: NodeStep) -> SampleAxis:
     else:
         written = SampleAxis(0, 1)
         step.literals[1] = _spread(positions, samples.axis)
-    if step.sample_axes[2] is None:
-        copy(step, 2, written)
-    else:
-        same(step, {written, step.sample_axes[2]})
+    beside(step, 2, written)
     return samples
 
 

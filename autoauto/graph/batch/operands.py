@@ -76,7 +76,18 @@ def copy(step: NodeStep, index: int, samples: SampleAxis) -> None:
     step.copies[index] = samples.axis
 
 
-def side_by_side(*per_sample: int, broadcast: Collection[int] = ()) -> SampleRule:
+def beside(step: NodeStep, index: int, samples: SampleAxis) -> None:
+    """Hold the samples of an operand, which may be omitted, where `samples` says; one that all share is repeated."""
+    if index >= len(step.read) or step.read[index] is None:
+        return
+    there = step.sample_axes[index]
+    if there is None:
+        copy(step, index, samples)
+    else:
+        same(step, {samples, there})
+
+
+def side_by_side(*per_sample: int, broadcast: Collection[int] = ()) -> Callable[[NodeStep], SampleAxis]:
     """Samples lie on the first axis of every operand at `per_sample`, and of the outputs; all samples share the others.
 
     An operand there that all samples share is repeated for each; one at `broadcast` may be 1 long instead.
@@ -88,9 +99,14 @@ def side_by_side(*per_sample: int, broadcast: Collection[int] = ()) -> SampleRul
             raise step.refuse("holds the samples on another axis than the first")
         shared(step, *(index for index in range(len(step.read)) if index not in per_sample))
         for index in per_sample:
-            if index < len(step.read) and step.read[index] and step.sample_axes[index] is None:
-                if index not in broadcast or step.shape(index)[:1] != (1,):
-                    copy(step, index, samples)
+            if not (index in broadcast and _is_one(step, index)):
+                beside(step, index, samples)
         return samples
 
     return rule
+
+
+def _is_one(step: NodeStep, index: int) -> bool:
+    """Whether an operand has no samples, and is 1 long where others have them."""
+    value = step.read[index] if index < len(step.read) else None
+    return value is not None and step.sample_axes[index] is None and value.shape[:1] == (1,)

@@ -23,7 +23,7 @@ from autoauto.graph.shapes.infer import opset
 from autoauto.graph.shapes.trace import trace
 from autoauto.graph.shapes.values import Value
 from autoauto.records.errors import BadInput, UnreadableModel
-from autoauto.records.model_inputs import AS_IN_FILE, ModelInputs
+from autoauto.records.layers import AS_IN_FILE, ModelInputs
 from autoauto.records.units import Array
 
 N_TRACED = 3
@@ -191,7 +191,7 @@ def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
 
 def _apply(step: NodeStep) -> tuple[SampleAxis, ...]:
     """Where the samples lie in the outputs of one node."""
-    rule = RULES.get(step.node.op_type) if not step.node.domain else None
+    rule = RULES.get((step.node.domain, step.node.op_type))
     if rule is None:
         raise step.refuse("is not known to keep samples apart")
     after = rule(step)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autoauto.graph.batch.operands import aligned, copy, meet, not_along, removed, same
+from autoauto.graph.batch.operands import aligned, beside, meet, not_along, removed, same
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 
 
@@ -27,6 +27,12 @@ def softmax(step: NodeStep) -> SampleAxis:
     """Normalises one axis; before operator set 13 all axes from there on."""
     first = step.axis(-1 if step.version >= 13 else 1)
     return not_along(step, {first} if step.version >= 13 else range(first, len(step.shape())))
+
+
+def softmax_of_quantised(step: NodeStep) -> SampleAxis:
+    """QLinearSoftmax: the same, of an operator set that an attribute names."""
+    axis = step.axis(-1)
+    return not_along(step, {axis} if step.integer("opset", 13) >= 13 else range(axis, len(step.shape())))
 
 
 def layer_norm(step: NodeStep) -> SampleAxis:
@@ -122,11 +128,7 @@ def reverse_sequence(step: NodeStep) -> SampleAxis:
     samples, axis = step.sample_axes[0], step.integer("batch_axis", 1)
     if samples is None or samples.axis != axis:
         raise step.refuse("works along the batch axis")
-    lengths = samples._replace(axis=0)
-    if step.sample_axes[1] is None:
-        copy(step, 1, lengths)
-    else:
-        same(step, {lengths, step.sample_axes[1]})
+    beside(step, 1, samples._replace(axis=0))
     return samples
 
 
@@ -151,7 +153,9 @@ def features(step: NodeStep) -> SampleAxis:
 
 def joined_features(step: NodeStep) -> SampleAxis:
     """FeatureVectorizer: rows side by side."""
-    (samples,) = same(step, set(step.sample_axes) - {None} if all(step.sample_axes) else set())
+    if not all(step.sample_axes):
+        raise step.refuse("joins samples with what all samples share")
+    (samples,) = same(step, set(filter(None, step.sample_axes)))
     if samples.axis != 0:
         raise step.refuse("works along the batch axis")
     return samples

@@ -1,33 +1,30 @@
-"""Shape rules of operators for which onnx has none, or a wrong one: `SHAPE_RULES`.
+"""Shape rules of operators for which onnx has none, or a wrong one: `SHAPE_RULES`, by domain and operator.
 
 A rule reads a node and the values of its operands, and returns the element type and the shape of every output in order.
-It raises `ValueError` with the reason where the operands do not fit.
+It raises `ValueError` with the reason where the operands do not fit. To add one, put it into the table of the file that
+fits; the definitions are those of the documentation of the domain [onnxruntime-contrib].
+
+    contrib.py               what ONNX Runtime's optimiser fuses and lays out anew
+    contrib_attention.py     attention and embeddings of transformers
+    contrib_quantised.py     what its quantiser writes
+    classic.py               trees, linear models and encoders of `ai.onnx.ml`
+    signals.py               standard operators on signals
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from autoauto.graph.shapes import classic, contrib, contrib_attention, contrib_quantised, signals
+from autoauto.graph.shapes.shape_rule import Output, ShapeRule, like_first
 
-import onnx
-
-from autoauto.graph.shapes.values import Value
-
-Output = tuple[int, tuple[int, ...]]
-"""The element type of an output, a `TensorProto.DataType`, and its shape."""
-ShapeRule = Callable[[onnx.NodeProto, Sequence[Value | None]], Sequence[Output]]
-"""Operands in the order of the node, None for an omitted one."""
-
-
-def like_first(node: onnx.NodeProto, operands: Sequence[Value | None]) -> Sequence[Output]:
-    """The output has the type and the shape of the first operand."""
-    first = operands[0] if operands else None
-    if first is None:
-        raise ValueError("the first operand is missing")
-    return [(first.dtype, first.shape)] * len(node.output)
-
+__all__ = ["SHAPE_RULES", "Output", "ShapeRule", "like_first"]
 
 SHAPE_RULES: dict[tuple[str, str], ShapeRule] = {
     ("", "GroupNormalization"): like_first,
     ("", "MeanVarianceNormalization"): like_first,
+    **classic.RULES,
+    **contrib.RULES,
+    **contrib_attention.RULES,
+    **contrib_quantised.RULES,
+    **signals.RULES,
 }
 """By domain and operator."""

@@ -1,0 +1,77 @@
+"""What is assumed of a model when its file is read, one sentence each: `assumptions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from autoauto.graph.facts import ModelFacts
+from autoauto.graph.onnx_file import all_nodes
+from autoauto.graph.plain import CONTROL_FLOW
+from autoauto.graph.shapes.control_flow import branches, runs_name
+from autoauto.records.layers import ModelInputs
+
+N_NAMED = 3
+
+
+def assumptions(known: ModelFacts, given: ModelInputs) -> tuple[str, ...]:
+    """Lengths that were given, batch axes that are not the first, runs of loops, branches, and upper bounds."""
+    notes = [*_lengths(given), *_batch_axes(known), *_control_flow(known), *_upper_bounds(known)]
+    return tuple(notes)
+
+
+def _lengths(given: ModelInputs) -> Iterator[str]:
+    if given.shapes:
+        shapes = ", ".join(f"{name} {'x'.join(map(str, lengths))}" for name, lengths in given.shapes)
+        yield f"lengths that were given: {shapes}"
+
+
+def _batch_axes(known: ModelFacts) -> Iterator[str]:
+    """Batch axes that a reader of the file might not expect, and inputs that have none."""
+    axes = dict(known.batch.axes)
+    for entry in known.model.graph.input:
+        if axes.get(entry.name):
+            yield f"the samples of input {entry.name!r} lie along its axis {axes[entry.name]}"
+    without = [
+        repr(entry.name)
+        for entry in known.model.graph.input
+        if entry.name not in axes and entry.type.tensor_type.shape.dim
+    ]
+    if without and axes:
+        yield f"all samples share {_some(without)}, which have no batch axis"
+
+
+def _control_flow(known: ModelFacts) -> Iterator[str]:
+    for node in all_nodes(known.model.graph):
+        if node.domain or node.op_type not in CONTROL_FLOW or not any(name in known.facts for name in node.output):
+            continue
+        name = repr(node.name or next(filter(None, node.output)))
+        if node.op_type != "If":
+            runs = known.facts[runs_name(node)]
+            each = " for every sample" if runs.batch_axis is not None else ""
+            yield f"the body of {node.op_type} {name} runs {runs.shape[0]} times{each}"
+        elif len(branches(node, known.facts)) > 1:
+            yield f"If {name} takes its dearer branch"
+
+
+def _upper_bounds(known: ModelFacts) -> Iterator[str]:
+    """Tensors whose lengths depend on data, where they begin."""
+    first = [
+        f"{name!r} {list(known.facts[name].shape)}"
+        for node in all_nodes(known.model.graph)
+        for name in node.output
+        if name in known.facts and known.facts[name].data_dependent and not _reads_bound(node, known)
+    ]
+    if first:
+        yield f"upper bounds of lengths that depend on data, of one sample: {_some(first)}"
+
+
+def _reads_bound(node: onnx.NodeProto, known: ModelFacts) -> bool:
+    return any(name in known.facts and known.facts[name].data_dependent for name in node.input)
+
+
+def _some(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
+    return ", ".join(names[:N_NAMED]) + more
