@@ -19,7 +19,7 @@ from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
-from autoauto.profile.profiler import Progress, check_batch_size
+from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.cost import CostTable, stash_entry_bytes
 from autoauto.records.costs.profile import CompiledRange, gradient_bytes
@@ -206,7 +206,6 @@ class Flow(WholeModelEstimates):
             raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
         if Strategy.PHASED in space.strategy:
             self.check_phases_may_begin_anywhere()
-        check_batch_size(self.graph, max(space.batch_size))
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """See `Plans.best`."""

@@ -24,7 +24,7 @@ from autoauto.records.costs.profile import (
     ModelProfile,
     category,
 )
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
 from autoauto.records.target import Target, traits_of
@@ -82,7 +82,7 @@ def profile_model(
     of one kind, as with the layer-level sharing of [auto-pipeline].
 
     Raises:
-        BadInput: the model cannot run at this batch size.
+        Infeasible: the model cannot run at this batch size.
     """
     check_batch_size(graph, options.batch_size)
     backward = derivative(graph) if options.training else Derivative(graph, frozenset())
@@ -121,12 +121,13 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
     """Refuse a batch size that the model cannot run at.
 
     Raises:
-        BadInput: the model is fixed to batch size 1.
+        Infeasible: the model is fixed to batch size 1.
     """
     if graph.fixed_batch is not None and batch_size > 1:
-        raise BadInput(
+        raise Infeasible(
             f"{graph.name} runs at batch size 1 only ({graph.fixed_batch}), got {batch_size}; "
-            "try --batch-size 1, or export the model with a dynamic batch dimension"
+            "try --batch-size 1, or export the model with a dynamic batch dimension",
+            0,
         )
 
 

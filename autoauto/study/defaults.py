@@ -37,6 +37,8 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     """
     traits, n_devices = flow.traits, len(flow.cluster)
     values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
+    if flow.graph.fixed_batch is not None and "batch_size" not in given:
+        values["batch_size"] = (1,)
     if "channels_last" not in given and not any(layer.op.startswith("Conv") for layer in flow.graph.layers):
         values.pop("channels_last", None)  # of convolutions
     if traits.groups_cores and "cores_per_device" not in given:
