@@ -17,6 +17,16 @@ from autoauto.records.units import Array
 
 Build = Callable[..., onnx.ModelProto]
 
+TYPES = {
+    "": onnx.TensorProto.FLOAT,
+    "bool": onnx.TensorProto.BOOL,
+    "int": onnx.TensorProto.INT64,
+    "int32": onnx.TensorProto.INT32,
+    "int8": onnx.TensorProto.INT8,
+    "uint8": onnx.TensorProto.UINT8,
+}
+NARROW = (np.int8, np.int32, np.uint8)
+
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
@@ -29,30 +39,45 @@ def make(
 ) -> onnx.ModelProto:
     """A model of nodes "Op inputs > outputs attribute=value", "-" for an omitted input, with ";" between nodes.
 
-    Inputs are floats, "int:x" is an int64 input; constants of integers are int64.
+    An operator of another domain is "domain.Op". Ends are floats, "int:x" is one of int64, "uint8:x" one of bytes;
+    constants of integers are int64, but for arrays of a narrower type.
     """
     nodes = [_node(index, *line.partition(" > ")[::2]) for index, line in enumerate(program.split("; "))]
     entries = [
         helper.make_tensor_value_info(
-            name.removeprefix("int:"),
-            onnx.TensorProto.INT64 if name.startswith("int:") else onnx.TensorProto.FLOAT,
+            name.rpartition(":")[2],
+            TYPES[name.rpartition(":")[0]],
             list(shape),
         )
         for name, shape in inputs.items()
     ]
     stored = [
-        numpy_helper.from_array(np.asarray(value, np.int64 if np.asarray(value).dtype.kind in "iu" else None), name)
+        numpy_helper.from_array(np.asarray(value, _stored_type(value)), name)
         for name, value in (constants or {}).items()
     ]
-    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs.split()]
+    ends = [
+        helper.make_tensor_value_info(name.rpartition(":")[2], TYPES[name.rpartition(":")[0]], None)
+        for name in outputs.split()
+    ]
     graph = helper.make_graph(nodes, "test", entries, ends, stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    domains = {node.domain: 1 for node in nodes} | {"": opset}
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(*each) for each in domains.items()], ir_version=8
+    )
+
+
+def _stored_type(value: Any) -> type | None:
+    is_narrow = isinstance(value, np.ndarray | np.generic) and value.dtype in NARROW
+    return np.int64 if np.asarray(value).dtype.kind in "iu" and not is_narrow else None
 
 
 def _node(index: int, left: str, right: str) -> onnx.NodeProto:
     op, *read = left.split()
-    written = [word for word in right.split() if "=" not in word]
-    node = helper.make_node(op, ["" if name == "-" else name for name in read], written, f"{op}_{index}")
+    written = [word if word != "-" else "" for word in right.split() if "=" not in word]
+    domain, _, op = op.rpartition(".")
+    node = helper.make_node(
+        op, ["" if name == "-" else name for name in read], written, f"{op}_{index}", domain=domain or None
+    )
     for word in right.split()[len(written) :]:
         key, _, text = word.partition("=")
         try:
@@ -77,10 +102,11 @@ def sample(model: onnx.ModelProto, generator: np.random.Generator, n_indices: in
     feeds = {}
     for entry in model.graph.input:
         shape = [dim.dim_value or 1 for dim in entry.type.tensor_type.shape.dim]
-        if entry.type.tensor_type.elem_type == onnx.TensorProto.INT64:
-            feeds[entry.name] = generator.integers(0, n_indices, shape)
+        dtype = helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
+        if dtype.kind in "iu":
+            feeds[entry.name] = generator.integers(0, 99 if dtype.itemsize == 1 else n_indices, shape).astype(dtype)
         else:
-            feeds[entry.name] = generator.standard_normal(shape).astype(np.float32)
+            feeds[entry.name] = generator.standard_normal(shape).astype(dtype)
     return feeds
 
 

@@ -161,7 +161,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "summed by einsum": ("Einsum x > y equation=bij->ij", X, "y"),
     "a scale that rounds": ("Resize x - f > y", IMAGE, "y", {"f": np.array([1.4, 1, 1, 1], np.float32)}),
     "positions of pooling": ("MaxPool x > p i kernel_shape=2,2; Cast i > y to=1", IMAGE, "y"),
-    "an operator without a rule": ("Det x > y", {"x": [1, 4, 4]}, "y"),
+    "an operator without a rule": ("MaxRoiPool x r > y pooled_shape=2,2", IMAGE, "y", {"r": floats(1, 5)}),
 }
 
 
