@@ -17,7 +17,7 @@ N_NAMED = 3
 
 def assumptions(known: ModelFacts, given: ModelInputs) -> tuple[str, ...]:
     """Lengths that were given, batch axes that are not the first, runs of loops, branches, and upper bounds."""
-    notes = [*_lengths(given), *_batch_axes(known), *_control_flow(known), *_upper_bounds(known)]
+    notes = [*_lengths(given), *_batch_axes(known), *_states(known), *_control_flow(known), *_upper_bounds(known)]
     return tuple(notes)
 
 
@@ -40,6 +40,12 @@ def _batch_axes(known: ModelFacts) -> Iterator[str]:
     ]
     if without and axes:
         yield f"all samples share {_some(without)}, which have no batch axis"
+
+
+def _states(known: ModelFacts) -> Iterator[str]:
+    if known.states:
+        names = _some([f"{before!r} from {after!r}" for before, after in known.states])
+        yield f"states that stay on their device, no transfer in the model of IPUs: {names}"
 
 
 def _control_flow(known: ModelFacts) -> Iterator[str]:

@@ -159,14 +159,16 @@ class OnnxSource:
 
 def _read(graph: LayerGraph, layers: LayerRange) -> list[str]:
     """Names of the tensors that layers read."""
-    return [graph.tensors[i].name for layer in graph.layers[layers.start : layers.stop] for i in layer.inputs]
+    inside = graph.layers[layers.start : layers.stop]
+    states = (i for layer in inside for i in layer.weights if graph.tensors[i].is_state)
+    return [graph.tensors[i].name for i in (*(i for layer in inside for i in layer.inputs), *states)]
 
 
 def _written(graph: LayerGraph, layers: LayerRange, since: int = 0) -> list[str]:
     """Names of the tensors that layers write and that layer `since` or a later one reads."""
     inside = graph.layers[layers.start : layers.stop]
     tensors = (graph.tensors[i] for layer in inside for i in layer.outputs)
-    return [tensor.name for tensor in tensors if tensor.last_use >= since]
+    return [tensor.name for tensor in tensors if tensor.last_use >= since or tensor.is_state]
 
 
 class BatchedModel:

@@ -10,6 +10,7 @@ from onnx import helper
 from autoauto.graph.batch.rebatch import resolve_batch
 from autoauto.graph.inputs import Batch
 from autoauto.graph.shapes.values import Value, is_float
+from autoauto.graph.states import states_of
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import AS_IN_FILE, ModelInputs
 from autoauto.records.units import Array
@@ -43,12 +44,14 @@ class ModelFacts(NamedTuple):
         facts: by tensor name.
         fixed_batch: why other batch sizes are impossible, None when they are not.
         batch: where the samples lie in the inputs.
+        states: inputs that an output feeds in the next call, with that output.
     """
 
     model: onnx.ModelProto
     facts: dict[str, TensorFact]
     fixed_batch: str | None
     batch: Batch
+    states: tuple[tuple[str, str], ...] = ()
 
 
 def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> ModelFacts:
@@ -60,13 +63,16 @@ def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Mode
     """
     plain = resolve_batch(model, given)
     own = plain.own
+    states = states_of(own.model, own.values, given)
     try:
         (at_one, values), *others = (plain.at(batch_size) for batch_size in (1, 2, 3))
         facts = {name: _fact(name, value, *(at.values[name] for at in others)) for name, value in values.items()}
-        return ModelFacts(at_one, facts, None, plain.batch)
+        return ModelFacts(at_one, facts, None, plain.batch, states)
     except BadInput as reason:
+        if plain.batch.guessed:
+            raise BadInput(f"no axis of the inputs acts like a batch: {reason}; try {plain.batch.guessed}") from None
         facts = {name: _fact(name, value, value, value) for name, value in own.values.items()}
-        return ModelFacts(own.model, facts, str(reason), plain.batch)
+        return ModelFacts(own.model, facts, str(reason), plain.batch, states)
 
 
 def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_three: tuple[int, ...]) -> int | None:

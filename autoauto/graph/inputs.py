@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,21 +21,41 @@ import onnx
 
 from autoauto.graph.onnx_file import all_nodes
 from autoauto.records.errors import BadInput, UnreadableModel, did_you_mean
-from autoauto.records.layers import ModelInputs
+from autoauto.records.layers import Lengths, ModelInputs
 
 Dim = int | str
 """A length that the file fixes, or the name of an open axis, "" for one without a name."""
 
 _NO_NAME = re.compile(r"-?\d*|\?|None|unk__\d+|dynamic_axes_\d+|(p2o\.)?DynamicDimension\.\d+")
 _BATCH = re.compile(r"n|b|bs|bsz|nb|.*batch.*", re.IGNORECASE)
-_LENGTHS: tuple[tuple[str, int], ...] = (  # what the name of an axis, or of an input, says of a sensible length
-    (r"height|width|^[hw]$|image_?size", 224),
-    (r"audio|wave|samples|pcm|signal", 16_000),
-    (r"frame|mel|spec", 100),
-    (r"seq|token|text|word|past|cache|context|length|(^|_)len|ids|mask|time|^[tls]$", 128),
+_IMAGE = (224, 48, 32, 64, 320)
+_LENGTHS: tuple[tuple[str, Lengths], ...] = (  # what the name of an axis, or of an input, says of sensible lengths
+    (r"height|width|^[hw]$|image_?size", _IMAGE),
+    (r"total", (256, 128, 64, 32, 16)),  # what came before, and what comes
+    (r"audio|wave|samples|pcm|signal", (16_000, 512, 32_000, 1_024, 160_000)),
+    (r"frame|mel|spec", (100, 200, 64, 300, 1_000)),
+    (r"seq|token|text|word|past|cache|context|length|(^|_)len|ids|mask|time|^[tls]$", (128, 64, 32, 16, 8)),
 )
-_OTHER_LENGTH = 64
+_OTHER_LENGTHS = (64, 128, 512, 576, 32)
+N_OFFERS = 5
+"""How many lengths there are to offer, each tried where those before it do not fit the model."""
 _IMAGE_RANK = 4
+
+
+class OpenAxes(BadInput):
+    """Axes of inputs have no length.
+
+    Attributes:
+        offers: `--shape` texts for all of them, `N_OFFERS` to try one after the other.
+    """
+
+    def __init__(self, message: str, offers: Sequence[Sequence[str]], offer: int = 0) -> None:
+        super().__init__(f"{message}; try {' '.join(_argument(text) for text in offers[offer])}")
+        self.message, self.offers = message, offers
+
+    def __reduce__(self) -> tuple[type[OpenAxes], tuple[str, Sequence[Sequence[str]]]]:
+        """Pickle both arguments."""
+        return OpenAxes, (self.message, self.offers)
 
 
 class Batch(NamedTuple):
@@ -43,10 +64,12 @@ class Batch(NamedTuple):
     Attributes:
         axes: the inputs that hold samples, with the axis along which they lie.
         fixed: how many samples the file fixes, None when it leaves them open.
+        guessed: what to try instead where nothing but its being open and first speaks for the axis.
     """
 
     axes: tuple[tuple[str, int], ...]
     fixed: int | None
+    guessed: str = ""
 
 
 class Reading(NamedTuple):
@@ -79,12 +102,23 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
     """
     inputs = [_input(entry, given) for entry in model.graph.input]
     _check_names(model, inputs, given)
-    inputs = _with_batch_axes([_with_lengths(each, given) for each in inputs])
+    known = [_with_lengths(each, given) for each in inputs]
+    inputs = _with_batch_axes(known)
+    guessed = _guess([after for before, after in zip(known, inputs, strict=True) if before != after])
     if left := [each for each in inputs if each.open_axes]:
         raise _open_axes(left)
     for batch in _batches(inputs):
         open_batch = dict(batch.axes) if batch.fixed is None else {}
-        yield Reading(_with_inputs(model, inputs, open_batch), batch)
+        yield Reading(_with_inputs(model, inputs, open_batch), batch._replace(guessed=guessed))
+
+
+def _guess(inputs: Sequence[_Input]) -> str:
+    """What to try where the batch axis is one whose name is that of a length."""
+    for name, dims, axis, _ in inputs:
+        if axis == 0 and not _BATCH.fullmatch(str(dims[0])) and (known := _known_lengths(str(dims[0]))):
+            lengths = "x".join(map(str, (known[0], *dims[1:])))
+            return f"--batch-axis {name}=none --shape {name}={lengths}"
+    return ""
 
 
 def describe(dims: Iterable[Dim]) -> str:
@@ -211,20 +245,24 @@ def _with_shape(each: _Input, lengths: Sequence[int]) -> _Input:
         got = f"{name}={'x'.join(map(str, lengths))}"
         raise BadInput(f"input {name!r} {describe(dims)} has {n_axes}, got --shape {got}; try --shape {name}={example}")
     axis = _left_out(dims, lengths) if likely is None else likely
+    if axis is None:
+        return each
     return _Input(name, _agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:])), axis, is_given=True)
 
 
-def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> int:
-    """The axis without which the others have these lengths: an open one if any does, else the first.
+def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> int | None:
+    """The axis without which the others have these lengths, an open one if any does; None where several fixed ones do.
 
-    >>> _left_out((2, "", 128), (2, 128)), _left_out((1, 64, ""), (64, 160))
-    (1, 0)
+    >>> _left_out((2, "", 128), (2, 128)), _left_out((1, 64, ""), (64, 160)), _left_out((1, 1, 64), (1, 64))
+    (1, 0, None)
     """
-    for axis, dim in enumerate(dims):
-        others = (*dims[:axis], *dims[axis + 1 :])
-        if isinstance(dim, str) and all(isinstance(a, str) or a == b for a, b in zip(others, lengths, strict=True)):
-            return axis
-    return 0
+    fit = [axis for axis in range(len(dims)) if _fits((*dims[:axis], *dims[axis + 1 :]), lengths)]
+    is_open = [axis for axis in fit if isinstance(dims[axis], str)]
+    return is_open[0] if is_open else None if len(fit) > 1 else 0
+
+
+def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
+    return all(isinstance(dim, str) or dim == length for dim, length in zip(dims, lengths, strict=True))
 
 
 def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -252,7 +290,7 @@ def _likely_batch_axis(dims: Sequence[Dim]) -> int | None:
     """
     is_open = [axis for axis, dim in enumerate(dims) if isinstance(dim, str)]
     named = next((axis for axis in is_open if _BATCH.fullmatch(str(dims[axis]))), None)
-    return 0 if named is None and 0 in is_open and _known_length(str(dims[0])) is None else named
+    return 0 if named is None and 0 in is_open and _known_lengths(str(dims[0])) is None else named
 
 
 def _with_batch_axes(inputs: Sequence[_Input]) -> list[_Input]:
@@ -307,50 +345,50 @@ def _with_inputs(model: onnx.ModelProto, inputs: Sequence[_Input], open_batch: M
     return copy
 
 
-def _open_axes(inputs: Sequence[_Input]) -> BadInput:
+def _open_axes(inputs: Sequence[_Input]) -> OpenAxes:
     """The error that names all axes without a length."""
     shapes = ", ".join(f"{each.name!r} {describe(each.dims)}" for each in inputs)
-    arguments = " ".join(_quoted(text) for text in _arguments(inputs))
-    return BadInput(f"axes that the file leaves open need a length, the batch axis aside: {shapes}; try {arguments}")
+    message = f"axes that the file leaves open need a length, the batch axis aside: {shapes}"
+    return OpenAxes(message, [_texts(inputs, offer) for offer in range(N_OFFERS)])
 
 
-def _arguments(inputs: Sequence[_Input]) -> tuple[str, ...]:
-    """`--shape` of every axis that is open: by its name, and by the input where an axis has none."""
+def _texts(inputs: Sequence[_Input], offer: int) -> tuple[str, ...]:
+    """What `--shape` takes for every axis that is open: by its name, and by the input where an axis has none."""
     texts: list[str] = []
     for each in inputs:
         names = [str(each.dims[axis]) for axis in each.open_axes]
         if all(name.isidentifier() for name in names):
-            lengths = [_sensible(each.name, each.dims, axis) for axis in each.open_axes]
+            lengths = [_sensible(each.name, each.dims, axis, offer) for axis in each.open_axes]
             texts += [f"{name}={length}" for name, length in zip(names, lengths, strict=True)]
         else:
             axes = [axis for axis in range(len(each.dims)) if axis != each.batch_axis]
-            texts.append(f"{each.name}={'x'.join(str(_sensible(each.name, each.dims, axis)) for axis in axes)}")
+            lengths = [_sensible(each.name, each.dims, axis, offer) for axis in axes]
+            texts.append(f"{each.name}={'x'.join(map(str, lengths))}")
     seen: dict[str, str] = {}
     for text in texts:
-        seen.setdefault(text.rpartition("=")[0], f"--shape {text}")
+        seen.setdefault(text.rpartition("=")[0], text)
     return tuple(seen.values())
 
 
-def _quoted(argument: str) -> str:
-    """An argument as a shell reads it.
+def _argument(text: str) -> str:
+    """A shape as an argument that a shell reads.
 
-    >>> _quoted("--shape f(x)=3"), _quoted("--shape h=3")
+    >>> _argument("f(x)=3"), _argument("h=3")
     ("--shape 'f(x)=3'", '--shape h=3')
     """
-    option, _, text = argument.partition(" ")
-    return argument if re.fullmatch(r"[\w.:=/,-]+", text) else f"{option} '{text}'"
+    return f"--shape {shlex.quote(text)}"
 
 
-def _sensible(name: str, dims: Sequence[Dim], axis: int) -> int:
+def _sensible(name: str, dims: Sequence[Dim], axis: int, offer: int = 0) -> int:
     """A length for an axis: its own, or what its name, the input's name, or the place in an image says."""
     dim = dims[axis]
     if isinstance(dim, int):
         return dim
-    known = _known_length(dim)
+    known = _known_lengths(dim)
     if known is None and len(dims) == _IMAGE_RANK and axis >= _IMAGE_RANK - 2:
-        return 224
-    return known or _known_length(name) or _OTHER_LENGTH
+        known = _IMAGE
+    return (known or _known_lengths(name) or _OTHER_LENGTHS)[offer]
 
 
-def _known_length(name: str) -> int | None:
-    return next((length for words, length in _LENGTHS if re.search(words, name, re.IGNORECASE)), None)
+def _known_lengths(name: str) -> Lengths | None:
+    return next((lengths for words, lengths in _LENGTHS if re.search(words, name, re.IGNORECASE)), None)

@@ -51,18 +51,22 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
         UnreadableModel: nothing in the model computes.
     """
     facts, roots = known.facts, _roots(known)
+    states = {roots.get(name, name): f"state {before}" for before, after in known.states for name in (before, after)}
     ends = {roots.get(entry.name, entry.name) for entry in known.model.graph.output}
     readings = _needed(known, roots, ends)
     if not readings:
         raise UnreadableModel("a model needs a node that computes something from its inputs, this one has none")
-    spans = _spans(readings, ends)
+    readings = [_with_states(reading, states) for reading in readings]
+    spans = _spans(readings, ends - states.keys())
     tensors: dict[str, tuple[int, Tensor]] = {}
 
     def index(tensor: str) -> int:
         fact, span = facts[tensor], spans.get(roots.get(tensor, tensor), (-1, -1))
-        return tensors.setdefault(tensor, (len(tensors), Tensor(tensor, *fact[:3], *span, fact.data_dependent)))[0]
+        is_state = roots.get(tensor, tensor) in states
+        entry = Tensor(tensor, *fact[:3], *span, fact.data_dependent, is_state)
+        return tensors.setdefault(tensor, (len(tensors), entry))[0]
 
-    tied = ties([_shared(reading, facts) for reading in readings])
+    tied = ties([_shared(reading, facts, states) for reading in readings])
     layers = tuple(
         _layer(title, reading, key, known, index)
         for title, reading, key in zip(_titles(readings), readings, tied, strict=True)
@@ -245,11 +249,20 @@ def _titles(readings: list[_Reading]) -> list[str]:
     ]
 
 
-def _shared(reading: _Reading, facts: Mapping[str, TensorFact]) -> list[str]:
-    """What a layer must have on its own device: matrices, which others may read, and tensors of unknown lengths."""
+def _with_states(reading: _Reading, states: Mapping[str, str]) -> _Reading:
+    """A reading whose states are weights: they lie on its device and come from no other layer."""
+    before = tuple(name for name in reading.inputs if name in states and name not in reading.outputs)
+    held = [name for name in before if states[name] == f"state {name}"]
+    inputs = tuple(name for name in reading.inputs if name not in held)
+    return reading._replace(inputs=inputs, weights=(*reading.weights, *held))
+
+
+def _shared(reading: _Reading, facts: Mapping[str, TensorFact], states: Mapping[str, str]) -> list[str]:
+    """What a layer must have on its own device: matrices and states, which others may read, and unknown lengths."""
     matrices = [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]
     tensors = (*reading.inputs, *reading.outputs)
     return [
         *(matrices if reading.node.op_type in _MATRIX_READERS else ()),
+        *(states[name] for name in (*reading.weights, *reading.outputs) if name in states),
         *(name for name in tensors if facts[name].data_dependent),
     ]

@@ -46,8 +46,9 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     nodes = [with_plain_bodies(node, constants) for node in nodes]
     known = {tensor.name for tensor in constants}
     inputs = [value for value in plain.graph.input if value.name not in known]
-    nodes = _sorted(nodes, known | {value.name for value in inputs}, {value.name for value in plain.graph.output})
-    return assemble(plain, used(nodes, plain.graph.output), inputs, list(plain.graph.output), constants)
+    nodes, outputs = without_dictionaries(nodes, plain.graph.output)
+    nodes = _sorted(nodes, known | {value.name for value in inputs}, {value.name for value in outputs})
+    return assemble(plain, used(nodes, outputs), inputs, outputs, constants)
 
 
 def assemble(
@@ -287,6 +288,23 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> l
     except CycleError as error:
         name = nodes[error.args[1][0]].name
         raise UnreadableModel(f"a model must not have a cycle, node {name!r} waits for itself") from error
+
+
+def without_dictionaries(
+    nodes: list[onnx.NodeProto], outputs: Iterable[onnx.ValueInfoProto]
+) -> tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto]]:
+    """The nodes but ZipMaps that make outputs, and the outputs with the scores that those read.
+
+    A ZipMap turns a row of scores into a dictionary by class, which is for the program that asked.
+    """
+    zips = {node.output[0]: node for node in nodes if node.op_type == "ZipMap" and node.output}
+    ends = [zips[entry.name].input[0] if entry.name in zips else entry.name for entry in outputs]
+    left = [
+        onnx.helper.make_empty_tensor_value_info(name) if name != entry.name else entry
+        for name, entry in zip(ends, outputs, strict=True)
+    ]
+    dropped = {entry.name for entry in outputs} & zips.keys()
+    return [node for node in nodes if not dropped.intersection(node.output)], left
 
 
 def used(nodes: Sequence[onnx.NodeProto], outputs: Iterable[onnx.ValueInfoProto]) -> list[onnx.NodeProto]:

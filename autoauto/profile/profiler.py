@@ -247,7 +247,7 @@ def _shared_weights(
     """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
     parameters = backward.parameters(layer) if options.training else ()
     return {
-        f"{name}_{index}": backward.graph.tensors[index].n_bytes(1, options.precision)
+        f"{name}_{index}": backward.graph.tensors[index].stored_bytes(options.batch_size, options.precision)
         for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
         for index in weights
         if readers[index] > 1

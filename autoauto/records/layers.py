@@ -96,6 +96,8 @@ class Tensor(NamedTuple):
         producer: the layer that writes it, -1 for an input of the model or a weight.
         last_use: the last layer that reads it; n_layers for an output of the model; equal to `producer` when unused.
         data_dependent: whether lengths depend on data, as of detections; `shape` is then an upper bound.
+        is_state: whether it is the same in the next call: an input, which then counts as a weight of the layers that
+            read it, or the output that feeds it.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Tensor(NamedTuple):
     producer: int
     last_use: int
     data_dependent: bool = False
+    is_state: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -129,6 +132,10 @@ class Tensor(NamedTuple):
         """Bytes on the device at `batch_size` samples."""
         width = precision.n_bytes if self.is_float else _FIXED_BYTES.get(self.dtype, 4)
         return self.n_elements(batch_size) * width
+
+    def stored_bytes(self, batch_size: int, precision: Precision) -> int:
+        """Bytes on the device where it stays there: a weight is there once, a state for every sample."""
+        return self.n_bytes(batch_size if self.is_state else 1, precision)
 
 
 class Body(NamedTuple):
@@ -155,7 +162,7 @@ class Layer:
         attributes: the operator's attributes that change its code, sorted by name.
         inputs: the activations it reads, as tensor indices in operator order without repeats.
         outputs: the activations it writes, as tensor indices; never empty.
-        weights: the constants it reads, as tensor indices in operator order.
+        weights: the constants and states it reads, as tensor indices in operator order.
         operands: every operand in operator order as a tensor index, -1 for an omitted optional one; behind them what
             its bodies capture.
         kind: layers of equal kind have the same operator, configuration and shapes, hence the same code.
@@ -209,7 +216,7 @@ class LayerGraph:
 
     def n_weight_bytes(self, precision: Precision) -> int:
         """Bytes of all weights, each counted once."""
-        used = {index for layer in self.layers for index in layer.weights}
+        used = {index for layer in self.layers for index in layer.weights if not self.tensors[index].is_state}
         return sum(self.tensors[index].n_bytes(1, precision) for index in used)
 
 
@@ -292,7 +299,7 @@ class Derivative:
         """Whether an operand is a constant that training changes."""
         tensor = self.graph.tensors[operand]
         statistics = (layer.operands[i] for i in _STATISTICS.get(layer.op, ()) if i < len(layer.operands))
-        has_weights = tensor.is_float and tensor.batch_axis is None and tensor.n_elements(1) > 1
+        has_weights = tensor.is_float and tensor.batch_axis is None and tensor.n_elements(1) > 1 and not tensor.is_state
         return has_weights and operand not in statistics and any(self._is_view(operand, root) for root in layer.weights)
 
     def parameters(self, layer: Layer) -> Iterator[int]:

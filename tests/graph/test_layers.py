@@ -58,8 +58,8 @@ def test_views_have_a_root_and_a_shape_of_their_own(make: Any) -> None:
     )
     assert (view.shape, view.batch_axis, root.shape) == ((2, 3), 0, (1, 2, 3))
     assert (view.producer, view.last_use) == (root.producer, root.last_use) == (0, 2)
-    assert result[:] == ("b", (2, 4), 0, "float", 1, 3, False)  # its view is an output of the model
-    assert graph.tensors[relu.inputs[0]][-2:] == (-1, 0)
+    assert result[:] == ("b", (2, 4), 0, "float", 1, 3, False, False)  # its view is an output of the model
+    assert graph.tensors[relu.inputs[0]][4:6] == (-1, 0)
 
 
 def test_constants_and_shapes_leave_no_layer(make: Any) -> None:
@@ -89,7 +89,7 @@ def test_the_embedding_is_the_head(make: Any) -> None:
     assert names(graph, head.operands) == ["g", "c"]
     assert names(graph, head.weights) == ["w"]
     assert graph.tensors[head.operands[1]].shape == (4, 9)
-    assert graph.tensors[head.weights[0]][1:] == ((9, 4), None, "float", -1, 4, False)
+    assert graph.tensors[head.weights[0]][1:] == ((9, 4), None, "float", -1, 4, False, False)
 
 
 def test_equal_vectors_and_masks_tie_nothing(make: Any) -> None:

@@ -8,6 +8,7 @@ written into the nodes. A file whose samples cannot be tracked is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -17,13 +18,14 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.batch.rules import RULES
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
-from autoauto.graph.inputs import Batch, readings
+from autoauto.graph.inputs import Batch, OpenAxes, readings
 from autoauto.graph.plain import assemble, flatten, inline_branches
 from autoauto.graph.shapes.infer import opset
 from autoauto.graph.shapes.trace import trace
 from autoauto.graph.shapes.values import Value
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import AS_IN_FILE, ModelInputs
+from autoauto.records.model_inputs import read_model_inputs
 from autoauto.records.units import Array
 
 N_TRACED = 3
@@ -117,7 +119,10 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
         UnreadableModel: the model cannot be read.
     """
     proto = flatten(model)
-    first, *others = readings(proto, given)
+    try:
+        first, *others = readings(proto, given)
+    except OpenAxes as error:
+        raise _with_lengths_that_fit(proto, given, error) from None
     plain = _folded(PlainModel(*first, given))
     if _takes_two(plain):
         return plain
@@ -131,6 +136,19 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
     if plain.batch.fixed is None and not _takes_two(plain):
         return plain.fixed()
     return plain
+
+
+def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: OpenAxes) -> OpenAxes:
+    """The error of axes without lengths, with the first lengths to try at which shapes follow."""
+    for offer, texts in enumerate(error.offers):
+        with_offer = replace(given, shapes=(*given.shapes, *read_model_inputs(texts).shapes))
+        try:
+            first, *_ = readings(model, with_offer)
+            PlainModel(*first, with_offer).own  # noqa: B018 it raises where shapes do not follow
+        except BadInput:
+            continue
+        return OpenAxes(error.message, error.offers, offer)
+    return error
 
 
 def _takes_two(plain: PlainModel) -> bool:

@@ -34,7 +34,6 @@ _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 NO_LENGTHS: Lengths = {}
-_GIVE = "if it depends on data, give it a bound: --shape TENSOR=AxB"
 
 
 def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Value]:
@@ -48,7 +47,7 @@ def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Va
         UnreadableModel: a shape does not follow, or shapes contradict each other.
     """
     values = {tensor.name: _stored(tensor) for tensor in model.graph.initializer}
-    values |= {entry.name: _typed(entry.type, f"input {entry.name!r}") for entry in model.graph.input}
+    values |= {entry.name: _typed(entry.type, entry.name, f"input {entry.name!r}") for entry in model.graph.input}
     wanted = {name for node in all_nodes(model.graph) for name in node.input}
     wanted.update(entry.name for graph in all_graphs(model.graph) for entry in graph.output)
     wanted.discard("")
@@ -88,7 +87,7 @@ def _outputs(
             dtype = helper.np_dtype_to_tensor_dtype(data.dtype)
             written[name] = Value(dtype, data.shape, data, constant, depends and not constant and data.ndim > 0)
         elif name in wanted:
-            value = _typed(types.get(name, TypeProto()), f"output {name!r} of {label(node)}")
+            value = _typed(types.get(name, TypeProto()), name, f"output {name!r} of {label(node)}")
             written[name] = value._replace(constant=constant, data_dependent=depends and bool(value.shape))
     _check(node, read, written)
     return written
@@ -173,13 +172,19 @@ def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {counts[0]} is not {counts[1]} in {shapes}")
 
 
-def _typed(kind: TypeProto, what: str) -> Value:
-    """Turn a type with a fixed shape into a `Value`; `what` names the tensor in a message."""
+def _typed(kind: TypeProto, name: str, what: str) -> Value:
+    """Turn a type with a fixed shape into a `Value`; `what` says in a message what the tensor of this name is."""
     tensor = kind.tensor_type
     if tensor.elem_type not in _DTYPES:
-        raise UnreadableModel(f"a model must compute with tensors of known type, {what} has none")
+        raise UnreadableModel(
+            f"a model must compute with tensors of known type, {what} is {kind.WhichOneof('value') or 'of none'}"
+        )
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-        raise UnreadableModel(f"every shape must be known before the model runs, that of {what} is not; {_GIVE}")
+        lengths = "x".join(str(dim.dim_value) if dim.HasField("dim_value") else "64" for dim in tensor.shape.dim)
+        raise UnreadableModel(
+            f"every shape must be known before the model runs, that of {what} depends on data; give the largest that "
+            f"it may have, try --shape {name}={lengths or '64'}"
+        )
     shape = tuple(dim.dim_value for dim in tensor.shape.dim)
     check_shape(shape, what)
     return Value(tensor.elem_type, shape, None, False)

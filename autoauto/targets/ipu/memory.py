@@ -164,7 +164,10 @@ def outlined_weight_bytes(graph: LayerGraph, layers: LayerRange, options: Compil
     """Bytes of the weights that each layer copies for its subgraph; 0 for a layer without an equal."""
     chosen = graph.layers[slice(*layers)]
     occurrences = Counter(layer.kind for layer in chosen)
-    n_bytes = (sum(graph.tensors[i].n_bytes(1, options.precision) for i in layer.weights) for layer in chosen)
+    n_bytes = (
+        sum(graph.tensors[i].stored_bytes(options.batch_size, options.precision) for i in layer.weights)
+        for layer in chosen
+    )
     return [n if occurrences[layer.kind] > 1 else 0 for n, layer in zip(n_bytes, chosen, strict=True)]
 
 
@@ -180,7 +183,7 @@ def weight_bytes(
         for index in layer.weights:
             spread = n_tiles if cost.family is Family.PRODUCT else cost.n_tiles
             fewest[index] = min(spread, fewest.get(index, n_tiles))
-    weights = {index: graph.tensors[index].n_bytes(1, options.precision) for index in fewest}
+    weights = {index: graph.tensors[index].stored_bytes(options.batch_size, options.precision) for index in fewest}
     imbalance = sum(on_fullest_tile(weights[index], n, n_tiles) - weights[index] for index, n in fewest.items())
     return {PARAMETER: sum(weights.values()), IMBALANCE: imbalance * (2 if options.training else 1)}
 
