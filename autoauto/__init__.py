@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         MissingExtra,
         OutOfMemory,
         UnreadableModel,
+        Unsupported,
         WorkerLost,
     )
     from autoauto.records.hardware import Cluster, Period
@@ -99,6 +100,7 @@ __all__ = [
     "Timeline",
     "Trial",
     "UnreadableModel",
+    "Unsupported",
     "WorkerLost",
     "export",
     "load_cluster",
@@ -151,6 +153,7 @@ _HOMES = {
     "Timeline": "autoauto.records.plans.timeline",
     "Trial": "autoauto.records.trials.trial",
     "UnreadableModel": "autoauto.records.errors",
+    "Unsupported": "autoauto.records.errors",
     "WorkerLost": "autoauto.records.errors",
     "export": "autoauto.evaluate.export",
     "load_cluster": "autoauto.targets.clusters",

@@ -9,7 +9,8 @@ AutoautoError
 |-- WorkerLost                  a worker process was killed; the CLI exits with 2
 `-- DoesNotFit                  an outcome, not a crash; the CLI exits with 3, a search continues
     |-- Infeasible              no plan respects the limits (known before anything is compiled)
-    `-- OutOfMemory             the target compiled or ran it, and memory did not suffice
+    |-- OutOfMemory             the target compiled or ran it, and memory did not suffice
+    `-- Unsupported (BadInput)  a runtime does not read or run the model, another one may; the CLI exits with 2
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from autoauto.records.layers import LayerRange
 
 
 class AutoautoError(Exception):
-    """The root of everything autoauto raises on purpose."""
+    """The root of everything autoauto raises on purpose.
+
+    Attributes:
+        exit_code: of a command that ends with it.
+    """
+
+    exit_code = 2
 
 
 class BadInput(AutoautoError, ValueError):
@@ -67,6 +74,8 @@ class DoesNotFit(AutoautoError):
         memory_bytes: what that range needs, by category, where it is known.
     """
 
+    exit_code = 3
+
     def __init__(
         self,
         message: str,
@@ -90,6 +99,19 @@ class Infeasible(DoesNotFit):
 
 class OutOfMemory(DoesNotFit):
     """The target compiled or ran a range of layers and its memory did not suffice."""
+
+
+class Unsupported(DoesNotFit, BadInput):
+    """A runtime does not read or run a range of layers: an outcome of the configurations that have this runtime."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, layers: LayerRange | None = None) -> None:
+        super().__init__(message, 0, layers)
+
+    def __reduce__(self) -> tuple[type[Unsupported], tuple[object, ...]]:
+        """See `DoesNotFit`."""
+        return type(self), (str(self), self.layers)
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -120,6 +120,8 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
 
 def _reason_in_full(trial: Trial) -> str:
     reason = trial.reason.partition("; try")[0]
+    if trial.status is Status.UNSUPPORTED:
+        return reason
     if trial.status is Status.CONSTRAINED:
         return f"batch {trial.knobs.batch_size}: {reason}"
     return f"batch {trial.knobs.batch_size} does not fit: {reason.rpartition(': ')[2] or reason}"

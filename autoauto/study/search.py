@@ -30,7 +30,7 @@ from autoauto.records.model_inputs import texts_of
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.records.trials.study_summary import NOTES
-from autoauto.records.trials.trial import Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
 from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
@@ -326,12 +326,19 @@ def _expected_score(predictor: Predictor) -> ExpectedScore:
     return expected_score
 
 
-def nothing_fits(result: SearchResult) -> Infeasible:
-    """The error of a search in whose space nothing fits, with the configuration that is nearest to its constraints."""
+def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
+    """The error of a search in whose space nothing fits, with the configuration that is nearest to its constraints.
+
+    Where no runtime runs the model, it has the reason of each.
+    """
     trials = [trial for cell in result.cells for trial in cell.trials]
+    if all(trial.status is Status.UNSUPPORTED for trial in trials):
+        reasons = list({trial.knobs.session: trial.reason for trial in trials}.values())
+        return BadInput(f"no runtime runs the model: {'; '.join(dict.fromkeys(reasons))}")
     running = [trial for trial in trials if trial.runs]
     if not running:
-        return Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].trials[0].reason}", 0)
+        first = next(cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED)
+        return Infeasible(f"no configuration fits; the smallest batch size: {first.reason}", 0)
     nearest = min(running, key=lambda trial: trial.violation)
     values = ", ".join(
         f"{knob.name} {getattr(nearest.knobs, knob.name)}" for knob in COLUMNS if knob.matters(nearest.knobs)

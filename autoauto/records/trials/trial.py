@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from autoauto.records.display import Displayed
-from autoauto.records.errors import DoesNotFit
+from autoauto.records.errors import DoesNotFit, Unsupported
 from autoauto.records.knobs.constraint import RESULT_NAMES, Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Strategy
@@ -38,6 +38,8 @@ class Status(StrEnum):
     """It was measured, and a device has too little memory."""
     INFEASIBLE = "infeasible"
     """No plan respects the limits by the estimate; nothing was measured."""
+    UNSUPPORTED = "unsupported"
+    """The runtime does not read or run the model."""
     PROCESS_OUT_OF_MEMORY = "process out of memory"
     """The measuring process had too little memory."""
     TIME_OUT = "time-out"
@@ -154,7 +156,7 @@ class Trial(Displayed):
     @property
     def failed(self) -> bool:
         """Whether the measurement itself failed, so that nothing is known of the configuration."""
-        return not self.was_measured and self.status is not Status.INFEASIBLE
+        return not self.was_measured and self.status not in (Status.INFEASIBLE, Status.UNSUPPORTED)
 
 
 def measured_trial(
@@ -211,9 +213,10 @@ def unfit_trial(
     knobs: Knobs, failure: DoesNotFit, device_bytes: int, estimate: Plan | PhasedPlan | None = None
 ) -> Trial:
     """The trial of a configuration that does not fit: by the estimate, or with an `estimate` when it was measured."""
+    status = Status.INFEASIBLE if estimate is None else Status.OUT_OF_MEMORY
     return Trial(
         knobs,
-        Status.INFEASIBLE if estimate is None else Status.OUT_OF_MEMORY,
+        Status.UNSUPPORTED if isinstance(failure, Unsupported) else status,
         str(failure),
         estimate,
         excess_bytes=failure.excess_bytes,

@@ -131,6 +131,16 @@ class Candidates:
                 yield Candidate(bound, forecast.score * self._score_ratio[index], self, index)
 
     @property
+    def is_unsupported(self) -> bool:
+        """Whether its runtime does not run the model."""
+        return all(forecast.unsupported for forecast in self.curve.forecasts.values())
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether there is an observation."""
+        return bool(self._observations)
+
+    @property
     def best_forecast(self) -> float:
         """The largest score of its forecasts."""
         return max((forecast.score or 0.0 for forecast in self.curve.forecasts.values()), default=0.0)

@@ -191,7 +191,13 @@ class _BranchAndBound:
             index = cell.doubtful(self._target) if self._best else cell.last_resort()
             if index is not None:
                 return cell, index
-        return None
+        return self._untried_refusal()
+
+    def _untried_refusal(self) -> tuple[Candidates, int] | None:
+        """A configuration of a runtime that does not run the model: one is tried, so that the study has the reason."""
+        cells = [cell for cell in self._cells if cell.is_unsupported]
+        tried = {cell.cell[0].session for cell in cells if cell.is_tried}
+        return next(((cell, 0) for cell in cells if cell.cell[0].session not in tried), None)
 
     def _candidate(self) -> Candidate | None:
         """The next candidate, which may need a tighter forecast before it is measured."""

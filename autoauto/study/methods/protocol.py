@@ -82,12 +82,14 @@ class Forecast(NamedTuple):
             free. 0 when the configuration does not fit for another reason.
         violation: as in `Observation`.
         at_best: whether the estimate only says that the configuration is no better than this (`Predictor`).
+        unsupported: whether its runtime does not run the model, at any batch size or on any number of devices.
     """
 
     score: float | None
     excess: float
     violation: float = -inf
     at_best: bool = False
+    unsupported: bool = False
 
     @property
     def works(self) -> bool:

@@ -13,7 +13,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
@@ -162,7 +162,8 @@ def _refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | Non
 def _forecast(trial: Trial, objectives: Objectives, *, at_best: bool = False) -> Forecast:
     objective = objective_tuple(objectives)[0]
     expected = score(objective, objective_value(objective, trial)) if trial.runs else None
-    return Forecast(expected, trial.excess, min(trial.violation, MAX_VIOLATION), at_best and trial.runs)
+    is_unsupported = trial.status is Status.UNSUPPORTED
+    return Forecast(expected, trial.excess, min(trial.violation, MAX_VIOLATION), at_best and trial.runs, is_unsupported)
 
 
 def exhaustive(space: SearchSpace) -> Proposals:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from math import gcd
@@ -17,6 +17,7 @@ from autoauto.records.costs.options import (
     SessionOptions,
 )
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, NodeTime, ProgramStep
+from autoauto.records.errors import Unsupported, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan
@@ -80,6 +81,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
+        self._refused: dict[object, str] = {}
         self.measurements: list[Measurement] = []
 
     @property
@@ -146,12 +148,14 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: the runtime is not installed.
             UnreadableModel: the model cannot be cut there.
-            BadInput: the runtime cannot run the layers, or not on such devices.
+            Unsupported: the runtime does not read or run the layers, or they crash its process.
+            BadInput: it does not run on such devices.
             OutOfMemory: the machine, or its GPU, has not enough memory for the layers.
-            WorkerLost: the layers crash the process that runs them.
+            WorkerLost: another machine is lost, or its process ends.
         """
-        sub_model, meter, given = self._meter_of(graph, layers, device, options)
-        measurement = meter.measure(sub_model, layers, given)
+        with self._refusals(graph, layers, device, options) as what:
+            sub_model, meter, given = self._meter_of(graph, layers, device, options)
+            measurement = meter.measure(sub_model, layers, given, what)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
         # What a session holds of a GPU includes them.
@@ -168,19 +172,44 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """As in `TimesNodes`; the CUDA provider computes after the calls that a session times, so it says nothing.
 
         Raises:
-            MissingExtra, BadInput, OutOfMemory, WorkerLost: as in `compile`.
+            MissingExtra, Unsupported, BadInput, OutOfMemory, WorkerLost: as in `compile`.
         """
         if self._session(device, options).gpu:
             return ()
         layers = LayerRange(0, len(graph))
-        sub_model, meter, given = self._meter_of(graph, layers, device, options)
-        return meter.node_times(sub_model, layers, given)
+        with self._refusals(graph, layers, device, options) as what:
+            sub_model, meter, given = self._meter_of(graph, layers, device, options)
+            return meter.node_times(sub_model, layers, given, what)
+
+    @contextmanager
+    def _refusals(
+        self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
+    ) -> Iterator[str]:
+        """What errors call some layers. What a runtime refuses, on any number of threads, is not asked of it again.
+
+        Raises:
+            Unsupported: the runtime refuses them, or they end its process.
+        """
+        self._check(options)
+        inside, session = graph.layers[slice(*layers)], self._session(device, options)
+        names = tuple(layer.name for layer in inside)
+        whole = "this model" if layers == (0, len(graph)) else f"layers {layers}"
+        key = names, options.batch_size, session._replace(n_threads=1)
+        if key in self._refused:
+            raise Unsupported(self._refused[key], layers)
+        try:
+            yield whole if len(names) > 1 else f"layer {names[0]!r} ({inside[0].op})"
+        except (Unsupported, WorkerLost) as error:
+            if isinstance(error, WorkerLost) and self._machines is not None:
+                raise  # it may be the machine, or the network
+            title = runtime_named(session.runtime).title
+            self._refused[key] = f"{title}: {error}" if isinstance(error, WorkerLost) else str(error)
+            raise Unsupported(self._refused[key], layers) from error
 
     def _meter_of(
         self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
     ) -> tuple[SubModel, Meter, Mapping[str, Array]]:
         """A sub-model, what measures it on a device, and those of its inputs that are given."""
-        self._check(options)
         n_parts = gcd(options.runtime_options.streams, options.batch_size)  # of a layer; a plan has as many as streams
         sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
         inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
@@ -200,6 +229,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
         Raises:
             MissingExtra: the runtime is not installed.
+            Unsupported: the runtime does not read or run a stage.
             OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
             WorkerLost: a process was killed, or a machine is lost.
         """

@@ -10,7 +10,7 @@ from math import inf
 
 import pytest
 
-from autoauto.records.errors import OutOfMemory
+from autoauto.records.errors import OutOfMemory, Unsupported
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
@@ -56,6 +56,13 @@ def test_a_planned_trial_without_a_measurement_is_out_of_memory_and_without_a_pl
     assert (UNFIT.status, UNFIT.was_measured, UNFIT.estimate) == (Status.INFEASIBLE, False, None)
 
 
+@pytest.mark.parametrize("estimate", [None, PLAN])
+def test_what_a_runtime_does_not_run_is_pruned_with_its_reason_and_has_not_failed(estimate: Plan | None) -> None:
+    trial = unfit_trial(KNOBS, Unsupported("OpenVINO does not read this model: no rule for Det"), 100, estimate)
+    assert (trial.status, trial.state, trial.failed) == (Status.UNSUPPORTED, "PRUNED", False)
+    assert trial.reason == "OpenVINO does not read this model: no rule for Det"
+
+
 @pytest.mark.parametrize(("plan", "peak_bytes"), [(PLAN, 70), (PHASED, 71)])
 def test_a_constraint_bounds_every_kind_of_plan(plan: Plan | PhasedPlan, peak_bytes: int) -> None:
     trial = replace(FITS, measured=plan, estimate=plan)
@@ -93,6 +100,7 @@ def test_every_status_is_of_what_fits_runs_was_measured_or_failed() -> None:
         "constrained": [False, True, True, False],
         "out of memory": [False, False, True, False],
         "infeasible": [False, False, False, False],
+        "unsupported": [False, False, False, False],
         "process out of memory": [False, False, False, True],
         "time-out": [False, False, False, True],
         "crash": [False, False, False, True],

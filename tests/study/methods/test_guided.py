@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from autoauto.records.costs.options import HostRuntime
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
@@ -99,6 +100,26 @@ def test_where_nothing_fits_the_smallest_batch_of_every_cell_is_tried() -> None:
         (n, proportion, 4) for n in (1, 2) for proportion in (0.3, 0.6)
     }
     assert len(tried) <= 2 * 4
+
+
+def test_of_a_runtime_that_does_not_run_the_model_one_configuration_is_tried() -> None:
+    refusing = HostRuntime.OPENVINO
+    space = SearchSpace((1, 2), (1.0,), (4, 8), runtime=(HostRuntime.ONNXRUNTIME, refusing))
+
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
+        return Forecast(None, 0.0, unsupported=True) if knobs.runtime is refusing else Forecast(9.0 / knobs.n_ipu, -0.1)
+
+    tried: dict[Knobs, Observation] = {}
+
+    def answer(knobs: Knobs) -> Observation:
+        tried[knobs] = Observation(predict(knobs).score, predict(knobs).score is not None)
+        return tried[knobs]
+
+    run_method(guided(space, {}, Predictor(predict), 0.0), answer)
+    assert [knobs for knobs in tried if knobs.runtime is refusing] == [Knobs(1, 1.0, 4, runtime=refusing)]
+    n_tried = len(tried)
+    run_method(guided(space, dict(tried), Predictor(predict), 0.0), answer)
+    assert len(tried) == n_tried
 
 
 def test_of_equal_configurations_the_simplest_is_tried_first() -> None:

@@ -9,7 +9,7 @@ from weakref import finalize
 
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
-from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
+from autoauto.records.errors import DoesNotFit, OutOfMemory, Unsupported, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import NONE_GIVEN, idle_model
@@ -39,25 +39,27 @@ class Meter(AbstractContextManager["Meter"]):
         self._end = finalize(self, self._stack.close)
         self._end.atexit = False  # the worker dies with this process
 
-    def measure(self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array] = NONE_GIVEN) -> Measurement:
+    def measure(
+        self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array] = NONE_GIVEN, what: str = ""
+    ) -> Measurement:
         """Measure time and memory of `sub_model`; a worker that is killed meanwhile is replaced once.
 
-        Its inputs are those in `given`; others are made up.
+        Its inputs are those in `given`; others are made up. Errors call it `what`, by default by its layers.
 
         Raises:
-            BadInput: the runtime cannot run the sub-model.
+            Unsupported: the runtime does not read or run the sub-model.
             OutOfMemory: the machine, or its GPU, has not enough memory for it.
             WorkerLost: the sub-model crashes every process that runs it.
         """
         one_session = layers.stop - layers.start > 1
-        measurement: Measurement = self._answer(sub_model, layers, given, one_session=one_session)
+        measurement: Measurement = self._answer(sub_model, layers, given, what, one_session=one_session)
         return measurement
 
     def node_times(
-        self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array] = NONE_GIVEN
+        self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array] = NONE_GIVEN, what: str = ""
     ) -> tuple[NodeTime, ...]:
         """What every node of `sub_model` takes, as the runtime says it; the rest is as in `measure`."""
-        times: tuple[NodeTime, ...] = self._answer(sub_model, layers, given, times_nodes=True)
+        times: tuple[NodeTime, ...] = self._answer(sub_model, layers, given, what, times_nodes=True)
         return times
 
     def _answer(
@@ -65,39 +67,43 @@ class Meter(AbstractContextManager["Meter"]):
         sub_model: SubModel,
         layers: LayerRange,
         given: Mapping[str, Array],
+        what: str,
         *,
         one_session: bool = False,
         times_nodes: bool = False,
     ) -> Any:
         ports = tuple(port for port in sub_model.inputs if port.name in given)
         request = SubModelPorts(sub_model.inputs, sub_model.outputs, one_session, ports, times_nodes)
+        what = what or f"layers {layers}"
         try:
-            return self._answer_to(request, sub_model, layers, given)
+            answer = self._answer_to(request, sub_model, given)
         except WorkerLost:
-            pass
-        try:
-            return self._answer_to(request, sub_model, layers, given)
-        except WorkerLost as error:
-            raise WorkerLost(f"layers {layers} end the process that runs them: {error}") from error
+            try:
+                answer = self._answer_to(request, sub_model, given)
+            except WorkerLost as error:
+                raise WorkerLost(f"{what} ends the process that runs it: {error}") from error
+        if isinstance(answer, FailedMeasurement):
+            raise self._failure(answer, layers, what, is_made_up=bool(sub_model.inputs) and not given)
+        return answer
 
-    def _answer_to(
-        self, request: SubModelPorts, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array]
-    ) -> Any:
+    def _failure(self, answer: FailedMeasurement, layers: LayerRange, what: str, *, is_made_up: bool) -> DoesNotFit:
+        refusal = answer.refusal
+        message = f"{runtime_named(self._options.runtime).title} does not {refusal.of(what)}"
+        if answer.is_memory_error:
+            return OutOfMemory(message, 1, layers)
+        hint = "; if it does not take made-up inputs, try --inputs" if is_made_up and refusal.verb == "run" else ""
+        return Unsupported(message + hint, layers)
+
+    def _answer_to(self, request: SubModelPorts, sub_model: SubModel, given: Mapping[str, Array]) -> Any:
         try:
             workers = (self._machine or self._start()).workers
             self._file.write(sub_model.content)
             self._given.write(message_of(given, request.given))
             workers.send(0, request)
-            answer = workers.receive(0)
+            return workers.receive(0)
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request
             raise
-        if isinstance(answer, FailedMeasurement):
-            message = f"{runtime_named(self._options.runtime).title} does not run layers {layers}: {answer.reason}"
-            if answer.is_memory_error:
-                raise OutOfMemory(message, 1, layers)
-            raise BadInput(message if given else f"{message}; if it does not take made-up inputs, try --inputs")
-        return answer
 
     def _start(self) -> ProcessHost:
         machine = self._stack.enter_context(self._open_machine())

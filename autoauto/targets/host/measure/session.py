@@ -13,16 +13,17 @@ import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import PARAMETER, TEMPORARY, NodeTime
-from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.errors import AutoautoError, BadInput, OutOfMemory, Unsupported
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
-from autoauto.targets.host.runtimes.registry import InForce, LoadSettings, runtime_named
+from autoauto.targets.host.runtimes.registry import InForce, LoadSettings, Runtime, reason_of, runtime_named
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 RUNTIME = "runtime"
@@ -32,6 +33,10 @@ BOOKKEEPING_BYTES = 1 << 20
 """Memory of the interpreter on top of the budget, which a worker needs to report its results."""
 
 NONE_GIVEN: Mapping[str, Array] = {}
+
+
+class Unread(Exception):
+    """A runtime does not load a sub-model; the message is its reason."""
 
 
 class Session:
@@ -50,7 +55,9 @@ class Session:
         parameter_bytes: private memory after loading: weights in the runtime's layout, and code.
 
     Raises:
-        BadInput: the runtime computes elsewhere, in another format or with other threads than it was asked to.
+        Unread: the runtime does not read the sub-model.
+        BadInput: it computes elsewhere, in another format or with other threads than it was asked to.
+        Exception: of the runtime, where an allocation failed (`is_memory_error`).
     """
 
     def __init__(
@@ -69,9 +76,14 @@ class Session:
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         before = self._runtime.held_bytes()
         wanted = LoadSettings(arena, limit_bytes, times_nodes)
-        self._model = self._runtime.load(content.path, inputs, outputs, options, wanted)
-        if (got := self._model.in_force()) != (asked := self._runtime.expected(options)):
-            raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
+        try:
+            self._model = self._runtime.load(content.path, inputs, outputs, options, wanted)
+            if (got := self._model.in_force()) != (asked := self._runtime.expected(options)):
+                raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
+        except Exception as error:
+            if isinstance(error, AutoautoError) or self._runtime.is_memory_error(error):
+                raise
+            raise Unread(reason_of(error)) from error
         self._at_rest_bytes = self._runtime.held_bytes()
         self.parameter_bytes = max(self._at_rest_bytes - before, 0)
 
@@ -205,6 +217,41 @@ def _check_arena(session: Session, at_rest: dict[str, int], budget_bytes: int, l
     if memory_bytes[TEMPORARY] > left_bytes:
         raise _out_of_memory(layers, memory_bytes, budget_bytes)
     return memory_bytes
+
+
+@contextmanager
+def refusals(runtime: Runtime, layers: LayerRange) -> Iterator[None]:
+    """Turn what a runtime raises into `Unsupported`, but for a failed allocation.
+
+    Raises:
+        Unsupported: the runtime does not read or run the layers.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, AutoautoError) or runtime.is_memory_error(error):
+            raise
+        raise Unsupported(f"{runtime.title} does not {refusal_of(error).of(f'layers {layers}')}", layers) from error
+
+
+class Refusal(NamedTuple):
+    """What a runtime does not do with a sub-model, "read" or "run", and its reason."""
+
+    verb: str
+    reason: str
+
+    def of(self, layers: str) -> str:
+        """In words, of some layers.
+
+        >>> Refusal("read", "No rule for Det-17").of("layers [0, 3)")
+        'read layers [0, 3): No rule for Det-17'
+        """
+        return f"{self.verb} {layers}: {self.reason}"
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """What an exception of a session says."""
+    return Refusal("read" if isinstance(error, Unread) else "run", reason_of(error))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port, SubModel
 from autoauto.targets.host.machine import SpeedProbe
-from autoauto.targets.host.measure.session import NONE_GIVEN, Session
+from autoauto.targets.host.measure.session import NONE_GIVEN, Refusal, Session, refusal_of
 from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.shared_memory import SubModelFile, arrays_in
 
@@ -103,9 +103,14 @@ class Measurement(NamedTuple):
 
 
 class FailedMeasurement(NamedTuple):
-    """The runtime cannot run a sub-model; `reason` is its message, and whether that is about memory."""
+    """The runtime does not run a sub-model.
 
-    reason: str
+    Attributes:
+        refusal: what it does not do.
+        is_memory_error: whether an allocation failed.
+    """
+
+    refusal: Refusal
     is_memory_error: bool
 
 
@@ -161,8 +166,7 @@ def serve(
                 else:
                     answer = _measurement(open_session, empty, probe, one_session=ports.one_session)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
-            reason = f"{type(error).__name__}: {error}"
-            connection.send(FailedMeasurement(reason, runtime.is_memory_error(error)))
+            connection.send(FailedMeasurement(refusal_of(error), runtime.is_memory_error(error)))
         else:
             connection.send(answer)
 

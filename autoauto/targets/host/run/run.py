@@ -8,7 +8,7 @@ What a model computes in fp32, and by how much outputs differ from it: `referenc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from math import inf
@@ -17,8 +17,8 @@ from weakref import finalize
 
 import numpy as np
 
-from autoauto.records.costs.options import CompileOptions, HostPrecision, SessionOptions
-from autoauto.records.errors import OutOfMemory
+from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.errors import OutOfMemory, Unsupported
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plans.plan import Plan, Stage
@@ -34,7 +34,7 @@ from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.cluster import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
-from autoauto.targets.host.runtimes.registry import installed
+from autoauto.targets.host.runtimes.registry import installed_for
 from autoauto.targets.host.samples import InputSamples
 
 N_ATTEMPTS, MAX_REPEATED_S = 2, 10.0
@@ -330,12 +330,30 @@ Outputs = Mapping[str, Array]
 def reference_outputs(
     source: Source, graph: LayerGraph, plan: Plan, batch_size: int, samples: InputSamples | None = None
 ) -> Outputs:
-    """The outputs of the inputs of a run, in fp32 by the first runtime that is installed.
+    """The outputs of the inputs of a run, in fp32 by the first runtime that is installed and runs the model.
 
     It computes one stage after the other, each on all cores, so that memory suffices where `plan` does on cores.
+
+    Raises:
+        Unsupported: none runs it.
     """
+    *others, last = installed_for(gpus=False)
+    for runtime in others:
+        with suppress(Unsupported):
+            return _outputs_by(runtime, source, graph, plan, batch_size, samples)
+    return _outputs_by(last, source, graph, plan, batch_size, samples)
+
+
+def _outputs_by(
+    runtime: HostRuntime,
+    source: Source,
+    graph: LayerGraph,
+    plan: Plan,
+    batch_size: int,
+    samples: InputSamples | None,
+) -> Outputs:
     n_cores = len(cores())
-    session = SessionOptions(n_cores, installed()[0], HostPrecision.FP32)
+    session = SessionOptions(n_cores, runtime, HostPrecision.FP32)
     resources = [StageResources(cores_of(0, n_cores), session, machine_bytes()) for _ in plan.stages]
     inputs, outputs = inputs_of(source, graph, batch_size, samples), dict[str, Array]()
     stages, given = [stage.layers for stage in plan.stages], inputs if samples else None

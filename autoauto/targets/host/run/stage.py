@@ -22,6 +22,7 @@ from autoauto.targets.host.measure.session import (
     check_memory,
     load_in_budget,
     memory_errors,
+    refusals,
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
@@ -114,7 +115,7 @@ def serve(connection: Channel, task: StageTask) -> None:
     options, budget_bytes = task.resources.session, task.resources.budget_bytes
     runtime = runtime_named(options.runtime)
     overhead_bytes = data_bytes()
-    with runtime.exclusively(options):
+    with runtime.exclusively(options), refusals(runtime, task.layers):
         runtime_bytes = load_in_budget(task.idle, (), (), options, budget_bytes, 0, task.layers).parameter_bytes
         given = arrays_in(task.given, task.given_ports) if task.given else {}
         session = load_in_budget(
@@ -139,6 +140,7 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
     times, compute_ns = SharedRowLog(4), 0
     speeds, probed_ns = [1 / probe.factor()], perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
+    run = refusals(runtime_named(task.resources.session.runtime), task.layers)(session.run)
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
         if not receive.wait():
             break
@@ -150,7 +152,7 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
         for name in carried:
             outputs[name][...] = inputs[name]
         copied, core_start = perf_counter_ns() - session.moved_ns(), session.cpu_time_ns()
-        session.run(inputs, outputs)
+        run(inputs, outputs)
         copied += session.moved_ns()  # what a run moves to a GPU and back counts as copies
         compute_ns += session.cpu_time_ns() - core_start
         computed = perf_counter_ns()

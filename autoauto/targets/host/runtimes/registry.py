@@ -21,6 +21,9 @@ from autoauto.records.layers import Port
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, status_bytes
 
+MAX_REASON = 300
+"""Characters of a runtime's reason: some say which nodes they were to convert, all of them."""
+
 
 class InForce(NamedTuple):
     """Where and how a loaded model computes, read back from the runtime.
@@ -237,6 +240,18 @@ def check_cuda_installed(what: str) -> None:
     """
     if HostRuntime.CUDA not in installed():
         raise missing_extra(what, _ENTRIES[HostRuntime.CUDA].extra)
+
+
+def reason_of(error: Exception) -> str:
+    """What an exception of a runtime says in one line, without headings, addresses and lines of its sources.
+
+    >>> reason_of(RuntimeError("Exception from src/core.cpp:105:\\nSummary:\\n-- No rule for Det-17\\nsee https://a.b"))
+    'No rule for Det-17'
+    """
+    lines = [" ".join(line.split()).removeprefix("-- ") for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.endswith(":") and "://" not in line]
+    text = " ".join(said or filter(None, lines)) or type(error).__name__
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."
 
 
 @cache

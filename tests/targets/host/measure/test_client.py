@@ -70,7 +70,7 @@ def test_one_process_serves_all_requests_and_survives_a_model_that_fails(meter: 
     meter.measure(sub_model, WHOLE)
     first = pids(meter)
     broken = SubModel(sub_model.content[: len(sub_model.content) // 2], sub_model.inputs, sub_model.outputs)
-    with pytest.raises(BadInput, match=r"ONNX Runtime does not run layers \[4, 7\): "):
+    with pytest.raises(BadInput, match=r"ONNX Runtime does not read layers \[4, 7\): "):
         meter.measure(broken, LayerRange(4, 7))
     meter.measure(sub_model, WHOLE)
     assert pids(meter) == first

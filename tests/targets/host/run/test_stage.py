@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autoauto.records.layers import Port
+from autoauto.records.costs.options import SessionOptions
+from autoauto.records.layers import LayerRange, Port
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes
-from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, _stream
-from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring, arrays, message_bytes
+from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, StageResources, StageTask, _stream
+from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring, SubModelFile, arrays, message_bytes
 
 PORTS = [
     Port("mask", (3,), "bool"),
@@ -78,12 +79,15 @@ def test_what_a_run_moves_to_a_gpu_counts_as_copied_not_as_computed() -> None:
         receive.reserve()
         receive.commit(4)
     receive.finish()
-    task = SimpleNamespace(received=(port,), sent=(port,), outputs=(port,), receive=(receive,), send=(send,))
+    pytest.importorskip("onnxruntime")
+    resources, layers = StageResources((0,), SessionOptions(), 1), LayerRange(0, 1)
+    file = SubModelFile()
+    task = StageTask(layers, file, file, (port,), (port,), (port,), (port,), (receive,), (send,), resources)
     spans = _stream(MovingSession(), task, SimpleNamespace(factor=lambda: 1.0))  # type: ignore[arg-type]
     copied, computed, _ = np.diff(spans.times, axis=1).T
     assert copied.min() >= 1_000_000
     assert computed.min() >= 1_000_000
     assert spans.compute_ns == 2_000_000
     assert np.diff(spans.times, axis=1).min() >= 0
-    receive.close()
-    send.close()
+    for opened in (receive, send, file):
+        opened.close()

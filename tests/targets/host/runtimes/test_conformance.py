@@ -300,7 +300,7 @@ def test_the_meter_measures_a_product_and_one_process_serves_all_requests(
     if not on_gpu:  # where a session takes what an earlier one has left with the driver
         assert product.parameter_bytes >= 4 * MIB / (2 if options.precision in SHORT else 1) - MIB
     broken = SubModel(b"no model", (), ())
-    with pytest.raises(BadInput, match=rf"{runtime_named(options.runtime).title} does not run layers \[4, 7\): "):
+    with pytest.raises(BadInput, match=rf"{runtime_named(options.runtime).title} does not read layers \[4, 7\): "):
         meter.measure(broken, LayerRange(4, 7))
     meter.measure(idle_model(), LayerRange(0, 1))
     assert isinstance(meter._machine, LocalMachine)
