@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from math import prod
 
 import onnx
 
@@ -13,12 +15,23 @@ from autoauto.graph.shapes.control_flow import branches, runs_name
 from autoauto.records.layers import ModelInputs
 
 N_NAMED = 3
+MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not named
 
 
 def assumptions(known: ModelFacts, given: ModelInputs) -> tuple[str, ...]:
     """Lengths that were given, batch axes that are not the first, runs of loops, branches, and upper bounds."""
     notes = [*_lengths(given), *_batch_axes(known), *_states(known), *_control_flow(known), *_upper_bounds(known)]
     return tuple(notes)
+
+
+def weight_formats(known: ModelFacts) -> tuple[str, ...]:
+    """The element types of a model's matrices, that of the most bytes first; small ones do not count."""
+    n_bytes: Counter[str] = Counter()
+    for tensor in known.model.graph.initializer:
+        if len(tensor.dims) > 1:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            n_bytes[str(dtype)] += prod(tensor.dims) * dtype.itemsize
+    return tuple(name for name, n in n_bytes.most_common() if n >= MIN_SHARE * n_bytes.total())
 
 
 def _lengths(given: ModelInputs) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from autoauto.graph.assumptions import assumptions
+from autoauto.graph.assumptions import assumptions, weight_formats
 from autoauto.graph.facts import infer_facts
 from autoauto.graph.layers import layers_of
 from autoauto.graph.onnx_file import copy_model, read_model
@@ -45,7 +45,8 @@ def _graph_of(path: Path, given: ModelInputs) -> LayerGraph:
 
 def _read(name: str, model: ModelProto, given: ModelInputs) -> LayerGraph:
     facts = infer_facts(model, given)
-    return replace(layers_of(name, facts), inputs=given, notes=assumptions(facts, given))
+    notes = assumptions(facts, given)
+    return replace(layers_of(name, facts), inputs=given, notes=notes, formats=weight_formats(facts))
 
 
 # A file of the installation does not change while the process runs; programs search and plan one model many times.

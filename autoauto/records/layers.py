@@ -200,6 +200,7 @@ class LayerGraph:
         blocks: the repeated modules that the layers come from, as far as their names say; empty where none repeats.
         inputs: what was said of the model's inputs when its file was read.
         notes: what was assumed then, a sentence each.
+        formats: the element types of its weights in the file as NumPy names them, that of the most bytes first.
     """
 
     name: str
@@ -210,6 +211,7 @@ class LayerGraph:
     blocks: tuple[Block, ...] = ()
     inputs: ModelInputs = AS_IN_FILE
     notes: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.layers)

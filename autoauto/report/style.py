@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -104,6 +105,15 @@ def shorten(name: str, width: int, dots: str = "…") -> str:
         *parents, last = name.split("/")
         name = "/".join([part if any(map(str.isdigit, part)) else part[:1] for part in parents] + [last])
     return name if len(name) <= width else (dots + name[len(name) - width + len(dots) :])[:width]
+
+
+def assumed_text(notes: Sequence[str]) -> str:
+    """What was assumed of a model and of its numbers, in one line; empty where there is nothing.
+
+    >>> assumed_text(["computed in fp16", "height 320"]), assumed_text([])
+    ('assumed: computed in fp16; height 320', '')
+    """
+    return f"assumed: {'; '.join(notes)}" if notes else ""
 
 
 def printable(text: str, keep: str = "\n") -> str:

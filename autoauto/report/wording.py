@@ -11,8 +11,9 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.trials.study_summary import NOTES, Comparison, Interval, StudySummary
+from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
 from autoauto.records.trials.trial import Trial
+from autoauto.report.style import assumed_text
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
@@ -183,8 +184,8 @@ def action_name(action: Action, with_stage: bool) -> str:
 
 
 def notes_text(summary: StudySummary) -> str:
-    """What one should know about the numbers of a study, one line; nothing when there is nothing."""
-    return summary.attributes.get(NOTES, "")
+    """What was assumed of the model and the numbers of a study, one line; nothing when there is nothing."""
+    return assumed_text(summary.notes)
 
 
 def outside_text(summary: StudySummary) -> str:

@@ -5,6 +5,7 @@ Both search, then measure the best again (`verify_winner`). `flow_of_study` open
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -279,7 +280,7 @@ class _Search:
         fingerprint = {**about, **fingerprint_of(self.flow, space)}
         name = name or default_study_name(self.flow, self.objectives, fingerprint, space, self.method, self.noise)
         made = {"method": str(self.method), "noise": str(self.noise), "origin": str(self.flow.traits.origin)}
-        said = {NOTES: "; ".join(self.flow.notes)} if self.flow.notes else {}
+        said = {NOTES: json.dumps(self.flow.notes)} if self.flow.notes else {}
         attributes = {**made, **said, **provenance(), **notes}
         return open_study(url, name, self.objectives, fingerprint, attributes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
-from autoauto.cli.output.lines import print_json
+from autoauto.cli.output.lines import print_assumed, print_json
 from autoauto.cli.output.plans import show_infeasible
 from autoauto.records.errors import DoesNotFit
 
@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         rows = compare_rows(estimated, simulated, run, speeds)
         plan = {"fits": True, "partition": list(estimated.partition), "core_fraction": run.core_fraction}
-        print_json(plan | {"rows": rows})
+        print_json(plan | {"rows": rows, "assumed": list(flow.notes)})
     else:
         show(compare_table(estimated, simulated, run, speeds, flow.traits.origin))
+        print_assumed(flow.notes)
     return 0

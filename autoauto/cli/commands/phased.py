@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value, open_flow
-from autoauto.cli.output.lines import add_json, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.knobs.knobs import Knobs
@@ -96,6 +96,7 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
         "training": knobs.training,
         **asdict(options),
         "warning": plan.warning,
+        "assumed": list(flow.notes),
         "source": Origin.ESTIMATED,
         "samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz),
         "naive_samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz, naive=True),
@@ -111,3 +112,4 @@ def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
     show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))
     speeds = [plan.samples_per_s(knobs.batch_size, clock_hz, naive=naive) for naive in (False, True)]
     show(f"throughput: {speeds[0]:,.1f} samples/s, naive loop {speeds[1]:,.1f}, {Origin.ESTIMATED}")
+    print_assumed(flow.notes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoauto.cli.options.model import add_knobs, add_model, open_flow, requested_knobs
-from autoauto.cli.output.lines import add_json, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(profile_record(profile))
     else:
         show(profile_table(profile, flow.traits.origin))
+        print_assumed(flow.notes)
     return 0
 
 

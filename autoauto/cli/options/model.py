@@ -121,10 +121,7 @@ def open_flow(args: argparse.Namespace) -> Flow:
     """
     if args.device_memory_mib is not None:
         warn("--device-memory-mib is now --device-memory-gib; the next version has no --device-memory-mib")
-    flow = config_of(args).open(getattr(args, "storage", None))
-    for note in flow.notes:
-        warn(note)
-    return flow
+    return config_of(args).open(getattr(args, "storage", None))
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:

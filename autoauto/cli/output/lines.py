@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from autoauto.report.style import printable
+from autoauto.report.style import assumed_text, printable
 
 
 def print_line(text: str) -> None:
@@ -18,6 +19,12 @@ def print_line(text: str) -> None:
 def warn(message: str) -> None:
     """Print a message on stderr, in one line."""
     print(f"autoauto: {printable(message, keep='')}", file=sys.stderr)
+
+
+def print_assumed(notes: Sequence[str]) -> None:
+    """Print what was assumed of a model and of its numbers; nothing where there is nothing."""
+    if notes:
+        print_line(assumed_text(notes))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

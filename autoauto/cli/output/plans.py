@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.output.lines import print_json, warn
+from autoauto.cli.output.lines import print_assumed, print_json, warn
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
@@ -61,6 +61,7 @@ def show_plan(
         if device_run.output_error is not None:
             show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
     show(f"throughput: {samples_per_s:,.1f} samples/s, {origin}")
+    print_assumed(flow.notes)
     return 0
 
 
@@ -147,7 +148,8 @@ def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeli
 def describe_configuration(flow: Flow, knobs: Knobs) -> dict[str, Any]:
     """One configuration of a model on a cluster as plain values."""
     names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.precision)}
-    return names | {name: value for name, value in asdict(knobs).items() if value is not None}
+    values = {name: value for name, value in asdict(knobs).items() if value is not None}
+    return {**names, **values, "assumed": list(flow.notes)}
 
 
 def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:

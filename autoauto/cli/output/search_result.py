@@ -103,6 +103,7 @@ def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
         "best": result.best and describe_best(result.best),
         **({"front": list(map(describe_best, result.front))} if result.front and not result.best else {}),
         **result.counts._asdict(),
+        "assumed": list(result.summary.notes) if result.summary else [],
         "study_name": result.study_name,
         "storage": shown_storage(storage),
         "cells": [describe_cell(cell) for cell in result.cells],

@@ -5,6 +5,7 @@ A `Verification` is the best configuration of a search measured again, in turns 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,7 +22,7 @@ from autoauto.records.trials.trial import Cell, Trial
 
 CONFIDENCE = 0.95
 NOTES = "notes"
-"""The attribute of a study with what one should know about its numbers; it has none where there is nothing."""
+"""The attribute of a study with what was assumed of its model and its numbers, as a list in JSON."""
 
 
 class Interval(NamedTuple):
@@ -215,6 +216,11 @@ class StudySummary(Displayed):
     def winner(self) -> Trial | None:
         """The best configuration; None when nothing fits."""
         return self.finalists[0] if self.finalists else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed of the model and of the numbers, one sentence each."""
+        return tuple(json.loads(self.attributes.get(NOTES, "[]")))
 
     @property
     def objectives(self) -> Objectives:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
+from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
@@ -63,7 +64,16 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         cluster = overlap_io(cluster)
     partials = Precision(options["partials"] or Precision.FP16)
     settings = CompilerSettings(partials, frozenset(operators), options["erf_gelu"], options["unpadded_attention"])
-    return IpuTarget(settings, default_notes(request.graph)), cluster
+    notes = (*_format_notes(request.graph, request.precision), *default_notes(request.graph))
+    return IpuTarget(settings, notes), cluster
+
+
+def _format_notes(graph: LayerGraph, precision: Precision) -> tuple[str, ...]:
+    """In which format the model is computed, where its file has another one."""
+    own = {Precision.FP16: ("float16",), Precision.FP32: ("float32",)}.get(precision, ())
+    if not graph.formats or graph.formats == own:
+        return ()
+    return (f"computed in {precision}, the file has {' and '.join(graph.formats)}",)
 
 
 IPU = NamedTarget(

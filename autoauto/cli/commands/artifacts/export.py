@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.commands.studies.commands_to_copy import reproducing_command
 from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
 from autoauto.cli.options.study import add_storage, requested_study
-from autoauto.cli.output.lines import print_json, print_line
+from autoauto.cli.output.lines import print_assumed, print_json, print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"to": args.to, "output": str(args.output), "files": files, "checks": [c._asdict() for c in checks]})
     else:
         print_line(f"{args.output}: {', '.join(files)}")
+        print_assumed(plan.graph.notes)
         for check in checks:
             print_line(f"{_VERDICTS[check.passed]}: {check.what}: {check.detail}")
     return 2 if any(check.passed is False for check in checks) else 0

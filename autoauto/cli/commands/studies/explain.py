@@ -64,6 +64,7 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
     return {
         "study_name": summary.study_name,
         "best": winner and _describe_trial(winner),
+        "assumed": list(summary.notes),
         **describe_comparisons(summary),
         "binds": [fact._asdict() for fact in what_binds(winner, ran_on_devices(summary))] if winner else [],
         "cells": [_describe_cell(cell, summary) for cell in summary.cells],

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     front = [with_plans(study, trial) for trial in front]
     if args.json:
         record = {"best": describe_best(best)} if best else {"front": list(map(describe_best, front))}
-        names = {"study_name": study.study_name, "storage": shown_storage(args.storage)}
+        names = {"assumed": list(summary.notes), "study_name": study.study_name, "storage": shown_storage(args.storage)}
         print_json({**(record if front else {"best": None}), **names, **describe_comparisons(summary)})
     if not front:
         raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto explain` says why", 0)
