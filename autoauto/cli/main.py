@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from autoauto import __version__
 from autoauto.cli import completion
-from autoauto.cli.commands import clusters, compare, measure, models, phased, plan, predict, profile, schedule
+from autoauto.cli.commands import clusters, compare, inspect, measure, models, phased, plan, predict, profile, schedule
 from autoauto.cli.commands.artifacts import bench, export, serve
 from autoauto.cli.commands.studies import dashboard, explain, report, search, studies, trials, worker
 from autoauto.cli.options.parser import Parser
@@ -36,6 +36,7 @@ COMMANDS = (
     explain,
     trials,
     dashboard,
+    inspect,
     models,
     clusters,
     completion,

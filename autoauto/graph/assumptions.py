@@ -62,6 +62,8 @@ def _states(known: ModelFacts) -> Iterator[str]:
 
 
 def _control_flow(known: ModelFacts) -> Iterator[str]:
+    if known.only_branches:
+        yield f"branches that run, as others do not fit the lengths: {_some(list(known.only_branches))}"
     for node in all_nodes(known.model.graph):
         if node.domain or node.op_type not in CONTROL_FLOW or not any(name in known.facts for name in node.output):
             continue

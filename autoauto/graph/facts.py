@@ -45,6 +45,7 @@ class ModelFacts(NamedTuple):
         fixed_batch: why other batch sizes are impossible, None when they are not.
         batch: where the samples lie in the inputs.
         states: inputs that an output feeds in the next call, with that output.
+        only_branches: those that run because the others of their Ifs do not fit the lengths.
     """
 
     model: onnx.ModelProto
@@ -52,6 +53,7 @@ class ModelFacts(NamedTuple):
     fixed_batch: str | None
     batch: Batch
     states: tuple[tuple[str, str], ...] = ()
+    only_branches: tuple[str, ...] = ()
 
 
 def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> ModelFacts:
@@ -67,12 +69,12 @@ def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Mode
     try:
         (at_one, values), *others = (plain.at(batch_size) for batch_size in (1, 2, 3))
         facts = {name: _fact(name, value, *(at.values[name] for at in others)) for name, value in values.items()}
-        return ModelFacts(at_one, facts, None, plain.batch, states)
+        return ModelFacts(at_one, facts, None, plain.batch, states, plain.only_branches)
     except BadInput as reason:
         if plain.batch.guessed:
             raise BadInput(f"no axis of the inputs acts like a batch: {reason}; try {plain.batch.guessed}") from None
         facts = {name: _fact(name, value, value, value) for name, value in own.values.items()}
-        return ModelFacts(own.model, facts, str(reason), plain.batch, states)
+        return ModelFacts(own.model, facts, str(reason), plain.batch, states, plain.only_branches)
 
 
 def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_three: tuple[int, ...]) -> int | None:

@@ -47,15 +47,16 @@ class OpenAxes(BadInput):
 
     Attributes:
         offers: `--shape` texts for all of them, `N_OFFERS` to try one after the other.
+        offer: the index of those in the message.
     """
 
     def __init__(self, message: str, offers: Sequence[Sequence[str]], offer: int = 0) -> None:
         super().__init__(f"{message}; try {' '.join(_argument(text) for text in offers[offer])}")
-        self.message, self.offers = message, offers
+        self.message, self.offers, self.offer = message, offers, offer
 
-    def __reduce__(self) -> tuple[type[OpenAxes], tuple[str, Sequence[Sequence[str]]]]:
-        """Pickle both arguments."""
-        return OpenAxes, (self.message, self.offers)
+    def __reduce__(self) -> tuple[type[OpenAxes], tuple[str, Sequence[Sequence[str]], int]]:
+        """Pickle all arguments."""
+        return OpenAxes, (self.message, self.offers, self.offer)
 
 
 class Batch(NamedTuple):

@@ -204,21 +204,38 @@ def _plain_body(body: onnx.GraphProto, prefix: str, constants: list[onnx.TensorP
     return onnx.helper.make_graph(nodes, body.name or "body", inputs, outputs)
 
 
-def inline_branches(model: onnx.ModelProto, decided: Mapping[str, bool]) -> onnx.ModelProto:
-    """A plain model with the nodes of a branch in place of every If whose condition is among `decided`."""
-    nodes: list[onnx.NodeProto] = []
-    for node in model.graph.node:
-        if node.op_type != "If" or node.domain or node.input[0] not in decided:
-            nodes.append(node)
-            continue
-        taken = "then_branch" if decided[node.input[0]] else "else_branch"
-        [branch] = (attribute.g for attribute in node.attribute if attribute.name == taken)
-        nodes += branch.node
-        for entry, name in zip(branch.output, node.output, strict=True):
-            if name:
-                nodes.append(onnx.helper.make_node("Identity", [entry.name], [name], name))
+def inline_branches(model: onnx.ModelProto, decided: Mapping[str, str]) -> onnx.ModelProto:
+    """A plain model with the nodes of a branch in place of every If whose first output `decided` names, with it."""
     graph = model.graph
-    return assemble(model, used(nodes, graph.output), list(graph.input), list(graph.output), list(graph.initializer))
+    nodes = used(_inlined(graph.node, decided), graph.output)
+    return assemble(model, nodes, list(graph.input), list(graph.output), list(graph.initializer))
+
+
+def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> list[onnx.NodeProto]:
+    """The nodes without decided Ifs, also in bodies."""
+    inlined: list[onnx.NodeProto] = []
+    for node in nodes:
+        taken = decided.get(next(filter(None, node.output), ""))
+        if taken is not None:
+            [branch] = (attribute.g for attribute in node.attribute if attribute.name == taken)
+            inlined += _inlined(branch.node, decided)
+            ends = zip(branch.output, node.output, strict=True)
+            inlined += [onnx.helper.make_node("Identity", [end.name], [name], name) for end, name in ends if name]
+        else:
+            inlined.append(_with_inlined_bodies(node, decided))
+    return inlined
+
+
+def _with_inlined_bodies(node: onnx.NodeProto, decided: Mapping[str, str]) -> onnx.NodeProto:
+    if not any(True for _ in bodies(node)):
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    for body in bodies(copy):
+        left = used(_inlined(body.node, decided), body.output)
+        del body.node[:]
+        body.node.extend(left)
+    return copy
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:

@@ -216,6 +216,13 @@ class LayerGraph:
     def __len__(self) -> int:
         return len(self.layers)
 
+    def all_layers(self) -> Iterator[Layer]:
+        """The layers, and those of bodies in them."""
+        for layer in self.layers:
+            yield layer
+            for body in layer.bodies:
+                yield from body.graph.all_layers()
+
     def n_weight_bytes(self, precision: Precision) -> int:
         """Bytes of all weights, each counted once."""
         used = {index for layer in self.layers for index in layer.weights if not self.tensors[index].is_state}

@@ -139,7 +139,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help=f"a built-in model (see `autoauto models`) or an ONNX file; default {DEFAULT_MODEL}",
     )
-    _add_inputs(parser)
+    add_inputs(parser)
     add_target(parser)
     _add_estimate(parser)
     parser.add_argument(
@@ -159,7 +159,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_inputs(parser: argparse.ArgumentParser) -> None:
+def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Add what a file does not say of the inputs of a model."""
     parser.add_argument(
         "--shape",

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 from autoauto.graph.batch.rules import RULES
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 from autoauto.graph.inputs import Batch, OpenAxes, readings
+from autoauto.graph.onnx_file import all_nodes
 from autoauto.graph.plain import assemble, flatten, inline_branches
 from autoauto.graph.shapes.infer import opset
 from autoauto.graph.shapes.trace import trace
@@ -46,14 +47,17 @@ class PlainModel:
         model: in plain form, all lengths but those of open batch axes fixed.
         batch: how it says what the batch is.
         given: what a user says of its inputs.
+        only_branches: those that stand in place of an If whose other branch does not fit the lengths.
 
     Attributes:
-        batch, given: as given.
+        batch, given, only_branches: as given.
         at: makes the model at a batch size, once (`_at`).
     """
 
-    def __init__(self, model: onnx.ModelProto, batch: Batch, given: ModelInputs) -> None:
-        self.model, self.batch, self.given = model, batch, given
+    def __init__(
+        self, model: onnx.ModelProto, batch: Batch, given: ModelInputs, only_branches: tuple[str, ...] = ()
+    ) -> None:
+        self.model, self.batch, self.given, self.only_branches = model, batch, given, only_branches
         self.at = lru_cache(maxsize=N_TRACED)(self._at)
 
     @cached_property
@@ -63,7 +67,7 @@ class PlainModel:
 
     def fixed(self) -> PlainModel:
         """The model with a batch of one sample that only rules for its operators may change."""
-        return PlainModel(self.at(1).model, self.batch._replace(fixed=1), self.given)
+        return PlainModel(self.at(1).model, self.batch._replace(fixed=1), self.given, self.only_branches)
 
     def _at(self, batch_size: int) -> TracedModel:
         """The model at any batch size; the nodes are the same at each.
@@ -161,25 +165,39 @@ def _takes_two(plain: PlainModel) -> bool:
 
 
 def _folded(plain: PlainModel) -> PlainModel:
-    """The model with the nodes of a branch in place of every If that a constant decides, at any batch size."""
+    """The model with the nodes of a branch in place of every If of which only that branch runs, at any batch size."""
     while True:
         decided = _decided(plain.model, plain.own.values)
         if decided and plain.batch.fixed is None and _takes_two(plain):
             of_two = _decided(plain.model, plain.at(2).values)
-            decided = {name: taken for name, taken in decided.items() if of_two.get(name) is taken}
+            decided = {name: taken for name, taken in decided.items() if of_two.get(name) == taken}
         if not decided:
             return plain
-        plain = PlainModel(inline_branches(plain.model, decided), plain.batch, plain.given)
+        only = [f"{taken.branch} of {name!r}" for name, taken in decided.items() if not taken.by_constant]
+        model = inline_branches(plain.model, {name: taken.branch for name, taken in decided.items()})
+        plain = PlainModel(model, plain.batch, plain.given, (*plain.only_branches, *only))
 
 
-def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, bool]:
-    """The conditions of Ifs that are constants, by their names."""
-    conditions = {node.input[0] for node in model.graph.node if node.op_type == "If" and not node.domain}
-    return {
-        name: bool(value.data.reshape(-1)[0])
-        for name in conditions
-        if (value := values[name]).data is not None and value.constant
-    }
+class _Taken(NamedTuple):
+    """The branch of an If that runs, as ONNX names it, and whether a constant says so; else the other does not fit."""
+
+    branch: str
+    by_constant: bool
+
+
+def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, _Taken]:
+    """The Ifs of which one branch only runs, by their first outputs."""
+    decided = {}
+    for node in all_nodes(model.graph):
+        if node.op_type != "If" or node.domain or node.input[0] not in values:
+            continue
+        condition, name = values[node.input[0]], next(filter(None, node.output))
+        fitting = [entry.name for entry in node.attribute if all(end.name in values for end in entry.g.output)]
+        if condition.data is not None and condition.constant:
+            decided[name] = _Taken("then_branch" if condition.data.reshape(-1)[0] else "else_branch", by_constant=True)
+        elif len(fitting) == 1:
+            decided[name] = _Taken(fitting[0], by_constant=False)
+    return decided
 
 
 def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:

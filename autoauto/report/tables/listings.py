@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,22 @@ def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
         "Built-in models",
         (Column("name"), *numbers),
         tuple((row["name"], *(row[column.quantity] for column in numbers)) for row in rows),
+    )
+
+
+def ends_table(inputs: Iterable[Sequence[str]], outputs: Iterable[Sequence[str]]) -> Table:
+    """One row per input and output of a model, each (name, element type, shape)."""
+    rows = [(side, *end) for side, ends in (("input", inputs), ("output", outputs)) for end in ends]
+    columns = (Column("end"), Column("name"), Column("type"), Column("shape"))
+    return Table("Inputs and outputs", columns, tuple(rows), grouped=True)
+
+
+def operators_table(uses: Iterable[tuple[str, int, bool]]) -> Table:
+    """One row per operator of a model: its name, how many layers it has, and its price on IPUs."""
+    return Table(
+        "Operators",
+        (Column("operator"), Column("layers", "n_layers"), Column("on ipu")),
+        tuple((name, n_layers, "priced" if has_rule else "as elementwise") for name, n_layers, has_rule in uses),
     )
 
 

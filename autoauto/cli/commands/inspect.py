@@ -1,0 +1,62 @@
+"""Show what a model file needs and what can run it: inputs, open axes, operators, assumptions, a command to start."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import Any
+
+from autoauto.cli.options.model import add_inputs
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line
+
+EXAMPLE = "inspect resnet50"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a model, what is said of its inputs, and whether runtimes of this machine are asked."""
+    parser.add_argument("model", metavar="MODEL", help="a built-in model (see `autoauto models`) or an ONNX file")
+    add_inputs(parser)
+    parser.add_argument("--no-run", action="store_true", help="ask no runtime of this machine to run it")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the file says, what was assumed, and the command to start with."""
+    from autoauto.evaluate.inspection import command_to_start, inspect_model
+    from autoauto.records.model_inputs import read_model_inputs
+    from autoauto.report.tables.listings import ends_table, operators_table
+    from autoauto.report.tables.table import show, show_command
+
+    given = read_model_inputs(args.shape, args.batch_axis, args.state)
+    inspection = inspect_model(args.model, given, runs=not args.no_run)
+    command = shlex.join(command_to_start(args.model, inspection))
+    if args.json:
+        print_json(_describe(inspection) | {"command": command})
+        return 0
+    graph = inspection.graph
+    print_line(f"{graph.name}: {len(graph)} layers, batch size {'1 only' if graph.fixed_batch else 'open'}")
+    if graph.fixed_batch:
+        print_line(f"batch size 1 only: {graph.fixed_batch}")
+    show("", ends_table(inspection.inputs, inspection.outputs), operators_table(inspection.operators))
+    for answer in inspection.runtimes:
+        print_line(f"{answer.name}: {answer.reason or 'runs it'}")
+    if inspection.offered:
+        print_line(f"lengths that nobody gave, sensible ones instead: {', '.join(inspection.offered)}")
+    print_assumed(inspection.notes)
+    show_command("start with", command)
+    return 0
+
+
+def _describe(inspection: Any) -> dict[str, Any]:
+    """The inspection as plain values."""
+    return {
+        "model": inspection.graph.name,
+        "n_layers": len(inspection.graph),
+        "fixed_batch": inspection.graph.fixed_batch,
+        "inputs": [end._asdict() for end in inspection.inputs],
+        "outputs": [end._asdict() for end in inspection.outputs],
+        "operators": [use._asdict() for use in inspection.operators],
+        "offered": list(inspection.offered),
+        "assumed": list(inspection.notes),
+        "runtimes": [answer._asdict() for answer in inspection.runtimes],
+    }
