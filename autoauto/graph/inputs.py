@@ -311,7 +311,7 @@ def _with_batch_axes(inputs: Sequence[_Input]) -> list[_Input]:
 def _like_others(each: _Input, names: Collection[Dim]) -> _Input:
     """An input whose batch axis has a name that the batch has elsewhere, or is its only open one and has none."""
     axes = each.open_axes
-    alike = [axis for axis in axes if each.dims[axis] in names and (each.dims[axis] or len(axes) == 1)]
+    alike = [axis for axis in axes if (each.dims[axis] in names if each.dims[axis] else len(axes) == 1)]
     return each._replace(batch_axis=alike[0] if alike else None)
 
 

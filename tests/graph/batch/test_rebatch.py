@@ -13,7 +13,7 @@ from autoauto.graph.batch.rebatch import rebatch, resolve_batch
 from autoauto.graph.inputs import Batch
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.plain import flatten
-from autoauto.records.errors import BadInput, UnreadableModel
+from autoauto.records.errors import BadInput
 
 DEEPER_OR_LONGER = {
     *("bert-base-256", "bert-base-384-mlm", "bert-base-512-mlm"),
