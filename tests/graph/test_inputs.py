@@ -140,3 +140,9 @@ def test_a_wrong_length_is_one_clear_line(texts: list[str], message: str, make: 
 def test_a_wrong_batch_axis_is_one_clear_line(axes: list[str], message: str, make: Any) -> None:
     with pytest.raises(BadInput, match=message):
         resolve_batch(make("Relu x > y", {"x": [1, 3, 8, 8]}, "y"), read_model_inputs([], axes))
+
+
+def test_a_fixed_axis_of_one_among_lengths_that_were_given(make: Any) -> None:
+    """Of (1, 1, 64, width) either axis of length 1 may be left out; the first one is the batch."""
+    model = make("Relu x > y", {"x": [1, 1, 64, "image_width"]}, "y")
+    assert lengths(model, read_model_inputs(["x=1x64x160"])) == {"x": (2, 1, 64, 160)}
