@@ -245,21 +245,21 @@ def _with_shape(each: _Input, lengths: Sequence[int]) -> _Input:
         example = "x".join(str(_sensible(name, dims, axis)) for axis in range(len(dims)) if axis != likely)
         got = f"{name}={'x'.join(map(str, lengths))}"
         raise BadInput(f"input {name!r} {describe(dims)} has {n_axes}, got --shape {got}; try --shape {name}={example}")
-    axis = _left_out(dims, lengths) if likely is None else likely
-    if axis is None:
-        return each
+    axis, is_sure = (likely, True) if likely is not None else _left_out(dims, lengths)
+    if not is_sure:
+        return each._replace(dims=_agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:])))
     return _Input(name, _agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:])), axis, is_given=True)
 
 
-def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> int | None:
-    """The axis without which the others have these lengths, an open one if any does; None where several fixed ones do.
+def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
+    """The axis without which the others have these lengths, an open one if any does, and whether it is the only one.
 
     >>> _left_out((2, "", 128), (2, 128)), _left_out((1, 64, ""), (64, 160)), _left_out((1, 1, 64), (1, 64))
-    (1, 0, None)
+    ((1, True), (0, True), (0, False))
     """
     fit = [axis for axis in range(len(dims)) if _fits((*dims[:axis], *dims[axis + 1 :]), lengths)]
     is_open = [axis for axis in fit if isinstance(dims[axis], str)]
-    return is_open[0] if is_open else None if len(fit) > 1 else 0
+    return (is_open[0], True) if is_open else (fit[0] if fit else 0, len(fit) < 2)
 
 
 def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
