@@ -244,9 +244,11 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
     replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
     lines = "\n".join(exporter.apply).replace("{packages}", deployment.packages)
+    assumed = "; ".join(deployment.graph.notes)
     return (
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
         f"{stages}{replicas}, batch size {knobs.batch_size}, on {deployment.cluster.name}: "
         f"{deployment.samples_per_s:,.1f} samples/s ({deployment.origin}).\n\n```\n{lines}\n```\n"
+        + (f"\nThe plan and its files assume of the model: {assumed}.\n" if assumed else "")
         + (f"\n{exporter.notes}\n" if exporter.notes else "")
     )
