@@ -43,12 +43,14 @@ class ModelPort:
     Attributes:
         name, shape, dtype: as in `Port` (`autoauto.records.layers`).
         batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
+        data_dependent: as in `Port`; samples lie along no axis then.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     batch_axis: int | None
+    data_dependent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +192,16 @@ def model_ports(deployment: Deployment, cut: int) -> tuple[ModelPort, ...]:
     ports = deployment.source.carried(graph, cut, batch_size)
     others = ports if graph.fixed_batch else deployment.source.carried(graph, cut, 1 if batch_size > 1 else 2)
     pairs = zip(ports, others, strict=True)
-    return tuple(ModelPort(*port, _differing_axis(port.shape, other.shape)) for port, other in pairs)
+    return tuple(
+        ModelPort(port.name, port.shape, port.dtype, _batch_axis(port, other), port.data_dependent)
+        for port, other in pairs
+    )
 
 
-def _differing_axis(shape: tuple[int, ...], other: tuple[int, ...]) -> int | None:
-    return next((axis for axis, (a, b) in enumerate(zip(shape, other, strict=True)) if a != b), None)
+def _batch_axis(port: Port, other: Port) -> int | None:
+    """The axis in which the shapes at two batch sizes differ; bounds of lengths are no shapes."""
+    axes = (axis for axis, (a, b) in enumerate(zip(port.shape, other.shape, strict=True)) if a != b)
+    return None if port.data_dependent else next(axes, None)
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
@@ -213,9 +220,10 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
-    """Inputs of n micro-batches, given or made up, or of one where no input has a batch axis; how many they are."""
+    """Inputs of n micro-batches, given or made up, or of one where the program takes no more; how many they are."""
     rng, ports = np.random.default_rng(0), model_ports(deployment, 0)
-    n = n if any(port.batch_axis is not None for port in ports) else 1
+    is_alone = any(port.data_dependent for port in model_ports(deployment, len(deployment.graph)))
+    n = 1 if is_alone or all(port.batch_axis is None for port in ports) else n
     long = [Port(port.name, _shape(port, n), port.dtype) for port in ports]
     return n, dict(deployment.inputs(long)) if deployment.inputs else {port.name: made_up(port, rng) for port in long}
 

@@ -175,6 +175,9 @@ def run(inputs: Tensors) -> Tensors:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # so that CUDA counts GPUs as pipeline.json does
     pipeline = json.loads((FOLDER / "pipeline.json").read_text(encoding="utf-8"))
     parts, names = micro_batches(inputs, pipeline["inputs"]), pipeline.get("devices", [])
+    bounded = [port["name"] for port in pipeline["outputs"] if port.get("data_dependent")]
+    if bounded and len(parts) > 1:
+        raise ValueError(f"output {bounded[0]!r} has lengths of its own, so give one micro-batch, got {len(parts)}")
     replicas = [open_replica(p, r, names) for p in pipeline["pipelines"] for r in range(p["n_replicas"])]
     results = []
     for i, part in enumerate(parts):

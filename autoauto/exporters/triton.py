@@ -94,8 +94,11 @@ def _tensor(port: Port) -> str:
     """The name, type and whole shape of a tensor.
 
     Raises:
-        BadInput: Triton has no such type, no scalars, or no tensors without elements.
+        BadInput: Triton has no such type, no scalars, no tensors without elements, or a length that depends on data:
+            those of the file are fixed.
     """
+    if port.data_dependent:
+        raise BadInput(f"files for Triton have fixed shapes, lengths of {port.name!r} depend on data; try --to onnx")
     if port.dtype not in TYPES or not port.shape or 0 in port.shape:
         got = f"{port.name!r} is {port.dtype} of shape {list(port.shape)}"
         raise BadInput(f"Triton has tensors of one or more dimensions and of its own types, {got}; try --to onnx")

@@ -201,7 +201,10 @@ def _read(folder: Path) -> PipelineFile:
 
 
 def _served(ports: Sequence[ModelPort], batch_size: int) -> tuple[ServedTensor, ...]:
-    return tuple(ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size) for port in ports)
+    return tuple(
+        ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size, port.data_dependent)
+        for port in ports
+    )
 
 
 class _StageFiles:
@@ -230,7 +233,7 @@ class _StageFiles:
 
 
 def _as_ports(ports: Sequence[ModelPort]) -> tuple[Port, ...]:
-    return tuple(Port(port.name, port.shape, port.dtype) for port in ports)
+    return tuple(Port(port.name, port.shape, port.dtype, port.data_dependent) for port in ports)
 
 
 def _ports(entries: Sequence[dict[str, Any]]) -> tuple[Port, ...]:

@@ -110,6 +110,9 @@ class MicroBatch:
         for port in ports:
             start = 0
             for job, first, last in self.pieces:
+                if port.data_dependent:  # the job is the micro-batch
+                    job.outputs[port.name] = arrays[port.name].copy()
+                    continue
                 if port.name not in job.outputs:
                     job.outputs[port.name] = np.empty(port.shape_of(job.n_samples), port.dtype)
                 stop = start + last - first

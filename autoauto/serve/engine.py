@@ -18,7 +18,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Protocol
 
-from autoauto.records.errors import AutoautoError, WorkerLost
+from autoauto.records.errors import AutoautoError, Unsupported, WorkerLost
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import MicroBatch
 from autoauto.targets.host.run.pipelines import Batch
@@ -161,4 +161,6 @@ class PipelineEngine:
 
 def _as_ours(error: Exception) -> AutoautoError:
     """An error that the command line shows in one line."""
-    return error if isinstance(error, AutoautoError) else WorkerLost(f"a process failed: {error}")
+    if isinstance(error, AutoautoError) and not isinstance(error, Unsupported):  # the file was read at the start
+        return error
+    return WorkerLost(f"a process failed: {error}")

@@ -51,6 +51,7 @@ class ServedTensor:
         dtype: of an element, as NumPy names it.
         batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
         batch_size: samples of a micro-batch.
+        data_dependent: whether lengths depend on data; `shape` is then an upper bound.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ServedTensor:
     dtype: str
     batch_axis: int | None
     batch_size: int
+    data_dependent: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in DATATYPE_OF:
@@ -89,8 +91,8 @@ class ServedTensor:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Name, type and shape as model metadata have them; -1 is a length that the number of samples decides."""
-        shape = [-1 if axis == self.batch_axis else size for axis, size in enumerate(self.shape)]
+        """Name, type and shape as model metadata have them; -1 is a length that the request decides."""
+        shape = [-1 if axis == self.batch_axis or self.data_dependent else n for axis, n in enumerate(self.shape)]
         return {"name": self.name, "datatype": DATATYPE_OF[self.dtype], "shape": shape}
 
 

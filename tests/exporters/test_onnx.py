@@ -57,6 +57,7 @@ SPECIAL: dict[str, tuple[str, dict[str, Any], str, tuple[int, ...], int]] = {
     "an output that is an input": ("Tanh x > a; Neg a > y", X, "y x", (0, 1, 2), 2),
     "an input that nothing reads": ("Tanh x > a; Neg a > y", {**X, "u": ["n", 3]}, "y", (0, 1, 2), 2),
     "names of paths and of arguments": ("Tanh /x > /a/b; Neg /a/b > file", {"/x": ["n", 4]}, "file", (0, 1, 2), 2),
+    "lengths that depend on data": ("Tanh x > a; Relu a > b; NonZero b > y; Neg b > z", X, "y z", (0, 1, 4), 2),
     "an output that is a constant": ("Tanh x > a; Neg a > y; Identity w > v", X, "y v", (0, 1, 2), 2),
 }
 
@@ -70,9 +71,31 @@ def test_the_stages_of_a_special_model_are_the_model(case: str, to: str, deploy:
         with pytest.raises(BadInput, match=r"makes every output, 'x' is an input; try --to onnx$"):
             written(plan, tmp_path / "artifact", to)
         return
+    if (case, to) == ("lengths that depend on data", "triton"):
+        with pytest.raises(BadInput, match=r"have fixed shapes, lengths of 'y' depend on data; try --to onnx$"):
+            written(plan, tmp_path / "artifact", to)
+        return
     checks = written(plan, tmp_path / "artifact", to)
     assert [each for each in checks if each.passed is False] == []
     assert any(f"output {outputs.split()[0]} " in each.what for each in checks)
+
+
+@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
+def test_outputs_whose_lengths_depend_on_data_have_their_own_lengths_and_one_micro_batch(
+    runtime: HostRuntime, deploy: Deploy, tmp_path: Path
+) -> None:
+    pytest.importorskip(runtime)
+    plan = deploy("Relu x > a; NonZero a > y", X, "y", plan=plan_of((0, 1, 2)), session=(runtime, None))
+    written(plan, tmp_path / "artifact")
+    assert json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["outputs"] == [
+        {"name": "y", "shape": [2, 8], "dtype": "int64", "batch_axis": None, "data_dependent": True}
+    ]
+    x = np.array([[0, 1, 0, -1], [2, 0, 0, 3]], np.float32)
+    assert run(tmp_path / "artifact", {"x": x}).returncode == 0
+    with np.load(tmp_path / "artifact" / "outputs.npz") as outputs:
+        assert outputs["y"].tolist() == [[0, 1, 1], [1, 0, 3]]
+    done = run(tmp_path / "artifact", {"x": np.concatenate([x, x])})
+    assert done.stderr == "run_pipeline.py: output 'y' has lengths of its own, so give one micro-batch, got 2\n"
 
 
 @pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])

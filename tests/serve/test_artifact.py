@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,16 @@ def test_a_tensor_without_an_axis_of_samples_makes_requests_whole_micro_batches(
     folder = write_folder(tmp_path / "folder")
     model = Artifact(changed(folder, lambda content: content["outputs"][0].update(batch_axis=None))).model
     assert not model.merges
+
+
+def test_an_output_whose_lengths_depend_on_data_makes_requests_whole_micro_batches(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder", (0, 1, 2), 3, program="Relu x > a; NonZero a > y", inputs=NONZERO)
+    model = Artifact(folder).model
+    assert not model.merges
+    assert model.outputs[0].metadata == {"name": "y", "datatype": "INT64", "shape": [-1, -1]}
+
+
+NONZERO: dict[str, Sequence[Any]] = {"x": ["n", 4]}
 
 
 def of_another_target(content: dict[str, Any]) -> None:

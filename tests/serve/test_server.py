@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import run
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,16 @@ from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import NotServing
 from autoauto.serve.server import Server, ServerOptions
 from tests.running import PATIENCE_S, is_running, wait_until
-from tests.serve.conftest import ROOT, WIDTH, RunningServer, expected, need_libraries, request_body, write_folder
+from tests.serve.conftest import (
+    ROOT,
+    WIDTH,
+    RunningServer,
+    expected,
+    need_libraries,
+    request,
+    request_body,
+    write_folder,
+)
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., RunningServer]
@@ -129,6 +140,23 @@ def test_eight_clients_have_their_own_answers_while_others_misbehave(server: Run
         assert [each.result() for each in good] == [25] * 8
         assert [each.result() for each in bad] == [{b"400", b"413"}] * 5
     assert "autoauto_restarts_total 0.0" in server.get("/metrics")[1]
+
+
+def test_an_output_whose_lengths_depend_on_data_has_those_of_its_request(start_server: Start, tmp_path: Path) -> None:
+    program = "Relu x > a; NonZero a > y"
+    server = start_server(write_folder(tmp_path / "folder", (0, 1, 2), 2, program=program, inputs={"x": ["n", 4]}))
+
+    def infer(*rows: list[int]) -> Any:
+        given = {"name": "x", "shape": [len(rows), 4], "datatype": "FP32", "data": rows}
+        return request(f"{server.url}/infer", json.dumps({"inputs": [given]}).encode())
+
+    for rows, n in (([[0, 1, 0, 1], [2, 0, 0, 0]], 3), ([[0] * 4] * 2, 0), ([[1] * 4] * 2, 8)):
+        status, content = infer(*rows)
+        assert (status, content["outputs"][0]["shape"]) == (200, [2, n])
+        assert content["outputs"][0]["data"] == np.array(np.nonzero(np.array(rows))).ravel().tolist()
+    status, content = infer([1] * 4)
+    assert (status, content["error"].partition(",")[0]) == (400, "a request must hold 2 samples")
+    assert server.stop() == (0, "")
 
 
 def test_a_killed_stage_gives_503_and_recovery(start_server: Start, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import Port
 from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.processes import environment
+from autoauto.targets.host.transport.bounded import memory_of
 
 Result = TypeVar("Result")
 
@@ -108,7 +109,8 @@ def machine_bytes() -> int:
 
 
 def shared_array(port: Port) -> Array:
-    """Zeros in shared memory, which does not count as private memory of this process."""
+    """Zeros in shared memory, which does not count as private memory of this process: see `memory_of`."""
+    port = memory_of(port)
     memory = mmap(-1, max(port.n_bytes, 1))
     return np.frombuffer(memory, port.dtype, prod(port.shape)).reshape(port.shape)
 

@@ -52,6 +52,7 @@ from autoauto.targets.host.transport.shared_memory import (
     copy_batch,
     message_bytes,
     message_of,
+    places,
 )
 
 
@@ -68,16 +69,17 @@ def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_si
     for ports, parts, has_samples in ((whole.inputs, part.inputs, False), (whole.outputs, part.outputs, True)):
         for port, own in zip(ports, parts, strict=True):
             if not (_is_of_parts(port, own, n_parts) or (port == own and not has_samples)):
+                shape = "lengths that depend on data" if port.data_dependent else f"the shape {list(port.shape)}"
                 raise BadInput(
-                    f"streams need the batch as the first axis of every tensor, {port.name} has the shape "
-                    f"{list(port.shape)}; try --streams 1"
+                    f"streams need the batch as the first axis of every tensor, {port.name} has {shape}; "
+                    "try --streams 1"
                 )
     return replace(whole, content=part.content)
 
 
 def _is_of_parts(port: Port, part: Port, n_parts: int) -> bool:
     """Whether a tensor is the tensors of its parts, one behind the other."""
-    return bool(part.shape) and port.shape == (n_parts * part.shape[0], *part.shape[1:])
+    return bool(part.shape) and not port.data_dependent and port.shape == (n_parts * part.shape[0], *part.shape[1:])
 
 
 N_SLOTS = 3
@@ -234,7 +236,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         """Send the next micro-batch into a pipeline; at the end of the stream end the ring for it, and drop that."""
         ports = self._messages[0]
         for number, batch in batches:
-            write(batch, arrays(rings[0].reserve(), ports))
+            write(batch, places(rings[0].reserve(), ports))
             in_flight.append(number)
             rings[0].commit(message_bytes(ports))
             rings.rotate(-1)

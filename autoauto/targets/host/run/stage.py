@@ -26,7 +26,14 @@ from autoauto.targets.host.measure.session import (
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.shared_memory import FailedMessage, SubModelFile, arrays, arrays_in, message_bytes
+from autoauto.targets.host.transport.shared_memory import (
+    FailedMessage,
+    SubModelFile,
+    arrays,
+    arrays_in,
+    message_bytes,
+    places,
+)
 from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 
 ROWS_PER_BLOCK = 4096
@@ -148,7 +155,7 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
         start = perf_counter_ns()
         message = receive.peek()  # takes time where it comes from another machine
         assert message is not None
-        inputs, outputs = arrays(message, task.received), arrays(slot, task.sent)
+        inputs, outputs = arrays(message, task.received), places(slot, task.sent)
         for name in carried:
             outputs[name][...] = inputs[name]
         copied, core_start = perf_counter_ns() - session.moved_ns(), session.cpu_time_ns()
@@ -179,7 +186,7 @@ def _serve_stream(session: Session, task: StageTask) -> None:
             message = receive.peek()
             if message is None:
                 break
-            inputs, outputs = arrays(message, task.received), arrays(send.reserve(), task.sent)
+            inputs, outputs = arrays(message, task.received), places(send.reserve(), task.sent)
             for name in carried:
                 outputs[name][...] = inputs[name]
             session.run(inputs, outputs)

@@ -27,6 +27,7 @@ from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
 from autoauto.targets.host.gpu.gpus import gpus, used_bytes
 from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.transport.bounded import write
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
 _GRAPH, _CHANNELS_LAST = "enable_cuda_graph", "prefer_nhwc"
@@ -275,8 +276,11 @@ class CudaModel(LoadedModel):
         received = perf_counter_ns()
         self._compute()
         computed = perf_counter_ns()
-        for port in self._outputs:
-            self._memory.from_gpu(outputs[port.name], self._addresses[port.name])
+        for port, value in zip(self._outputs, self._binding.get_outputs(), strict=True):
+            if port.data_dependent:
+                write(outputs[port.name], port, value.numpy())
+            else:
+                self._memory.from_gpu(outputs[port.name], self._addresses[port.name])
         self._moved_ns += received - start + perf_counter_ns() - computed
 
     def resident(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
@@ -307,6 +311,9 @@ class CudaModel(LoadedModel):
             return
         for ports, bind in ((self._inputs, self._binding.bind_input), (self._outputs, self._binding.bind_output)):
             for port in ports:
+                if port.data_dependent:  # of the outputs
+                    bind(port.name, "cpu")  # the runtime allocates it, in this process
+                    continue
                 address = self._memory.allocate(port.n_bytes)
                 finalize(self, self._memory.free, address)
                 self._addresses[port.name] = address

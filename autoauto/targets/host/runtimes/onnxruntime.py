@@ -17,6 +17,7 @@ from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.transport.bounded import write
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
 
@@ -90,6 +91,7 @@ class _OnnxRuntimeModel(LoadedModel):
     ) -> None:
         self._session, self._tidy, self._record = session, tidy, record
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        self._has_bounds = any(port.data_dependent for port in outputs)
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
         binding = self._session.io_binding()
@@ -97,8 +99,15 @@ class _OnnxRuntimeModel(LoadedModel):
             binding.bind_cpu_input(port.name, inputs[port.name])
         for port in self._outputs:
             array = outputs[port.name]
-            binding.bind_output(port.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+            if port.data_dependent:
+                binding.bind_output(port.name, "cpu")  # the runtime allocates it
+            else:
+                binding.bind_output(port.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         self._session.run_with_iobinding(binding, self._tidy if tidy else None)
+        if self._has_bounds:
+            for port, value in zip(self._outputs, binding.get_outputs(), strict=True):
+                if port.data_dependent:
+                    write(outputs[port.name], port, value.numpy())
 
     def cpu_time_ns(self) -> int:
         return thread_time_ns()

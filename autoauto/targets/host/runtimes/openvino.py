@@ -20,6 +20,7 @@ from autoauto.records.layers import Port
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import shared_array
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.transport.bounded import write
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
@@ -80,9 +81,11 @@ class _OpenVinoModel(LoadedModel):
     def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port], times_nodes: bool) -> None:
         self._compiled, self._times_nodes = compiled, times_nodes
         self._n_runs, self._warming_up_us = 0, dict[str, int]()
-        self._inputs, self._outputs = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
+        self._inputs, own = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
+        self._bounded = [(port, own[port.name]) for port in outputs if port.data_dependent]
+        self._outputs = {port.name: own[port.name] for port in outputs if not port.data_dependent}
         # A model of a part of a micro-batch has a request for every part, and a stream each.
-        n_parts = max((_n_parts(port, self._outputs[port.name]) for port in outputs), default=1)
+        n_parts = max((_n_parts(port, own[port.name]) for port in outputs), default=1)
         self._requests = [compiled.create_infer_request() for _ in range(n_parts)]
         # Until its first run the request holds inputs and outputs of its own.
         arrays = {port.name: shared_array(port) for port in (*inputs, *outputs)}
@@ -101,6 +104,8 @@ class _OpenVinoModel(LoadedModel):
                 # `infer` would drop the exception of a failed allocation, and leave the outputs as they are.
                 request.start_async()
                 started.callback(request.wait)
+        for port, own in self._bounded:  # of a model in one part; the runtime has allocated them
+            write(outputs[port.name], port, self._requests[0].get_tensor(own).data)
         if tidy:
             self._compiled.release_memory()
         self._n_runs += 1
@@ -151,14 +156,16 @@ def _streams(n: int) -> str:
 
 
 def _n_parts(port: Port, own: Any) -> int:
-    """How many parts with the shape of OpenVINO's own port a tensor has."""
+    """How many parts with the shape of OpenVINO's own port a tensor has; one where it knows no shape."""
+    if own.partial_shape.is_dynamic:
+        return 1
     shape = tuple(own.shape)
     return port.shape[0] // shape[0] if port.shape and port.shape != shape else 1
 
 
 def _part(array: Array, own: Any, number: int) -> Array:
-    """A part of a tensor, or all of it where every part has the same."""
-    shape = tuple(own.shape)
+    """A part of a tensor, or all of it where every part has the same, or where OpenVINO knows no shape."""
+    shape = array.shape if own.partial_shape.is_dynamic else tuple(own.shape)
     return array if array.shape == shape else array[number * shape[0] : (number + 1) * shape[0]]
 
 

@@ -62,7 +62,8 @@ class LoadedModel(Protocol):
         """Compute `outputs` from `inputs` in place, without copies.
 
         Args:
-            inputs, outputs: arrays by the names of ports; others among them are not used.
+            inputs, outputs: arrays by the names of ports; others among them are not used. An output whose lengths
+                depend on data is written with them into bytes (`autoauto/targets/host/transport/bounded.py`).
             tidy: afterwards the memory that the runtime keeps for the next run goes back to the system.
 
         Raises:

@@ -16,7 +16,7 @@ The file of an `ArrayFile` has no name (`tempfile.TemporaryFile`): the kernel re
 however that process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside
 the device; the arrays that `load` returns are memory inside.
 
-A message is tensors, one behind the other, in rings, connections and files alike: `arrays`, `message_of`.
+A message is tensors, one behind the other, in rings, connections and files alike: `places`, `arrays`, `message_of`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ import numpy as np
 from autoauto.records.layers import Port
 from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
+from autoauto.targets.host.transport.bounded import memory_of, read
 
 ALIGNMENT = 64
 """Alignment of tensors in a slot, in bytes: a cache line, and the widest vector registers."""
@@ -327,18 +328,27 @@ def message_bytes(ports: Sequence[Port]) -> int:
     return max((start + port.n_bytes for start, port in _offsets(ports)), default=0)
 
 
-def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
-    """Views of the tensors of a message, by name."""
+def places(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
+    """Where the tensors of a message are written, by name: arrays, and bytes where the shape depends on data.
+
+    What is written there is in `autoauto/targets/host/transport/bounded.py`.
+    """
     return {
         port.name: np.frombuffer(message, np.uint8, port.n_bytes, start).view(port.dtype).reshape(port.shape)
         for start, port in _offsets(ports)
     }
 
 
+def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
+    """Views of the tensors of a message that was written, by name."""
+    written = places(message, ports)
+    return {**written, **{port.name: read(written[port.name], port) for port in ports if port.data_dependent}}
+
+
 def message_of(batch: Mapping[str, Array], ports: Sequence[Port]) -> bytes:
     """A message with these tensors of a micro-batch."""
     message = bytearray(message_bytes(ports))
-    copy_batch(batch, arrays(memoryview(message), ports))
+    copy_batch(batch, places(memoryview(message), ports))
     return bytes(message)
 
 
@@ -357,7 +367,7 @@ def arrays_in(file: SubModelFile, ports: Sequence[Port]) -> Mapping[str, Array]:
 def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
     """Where in a message every tensor starts, in bytes."""
     offsets, stop = [], 0
-    for port in ports:
+    for port in map(memory_of, ports):
         start = -(-stop // ALIGNMENT) * ALIGNMENT
         offsets.append((start, port))
         stop = start + port.n_bytes
