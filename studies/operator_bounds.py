@@ -18,6 +18,7 @@ from autoauto.targets.ipu.operator_cost import Family, OperatorContext, Operator
 from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, products, sequences
 from autoauto.targets.ipu.operators.registry import COST_RULES
 from autoauto.targets.ipu.tiling.split import Engine, Product
+from studies import contrib_bounds
 
 MEMORY_BYTES_PER_CYCLE = 24  # of a tile: two loads and a store of 8 bytes
 VECTOR_BYTES_PER_CYCLE = 16  # 8 operations on halves, 4 on floats
@@ -25,6 +26,7 @@ MATRIX_OPERATIONS_PER_CYCLE = {Precision.FP8: 256, Precision.FP16: 128, Precisio
 WINDOW_OPERATIONS_PER_CYCLE = {Engine.SLIDING_WINDOW: 64, Engine.VECTOR: 8}
 TAPS_A_STEP = 4  # of a narrow group, whose taps follow each other on a tile
 PANEL = 16  # channels that the matrix units take at once
+_RECURRENT = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
 STEP_CYCLES = kernels.SYNC_CYCLES + kernels.SHORTEST_EXCHANGE_CYCLES + kernels.BINARY_LAUNCH_CYCLES
 FEWEST_ELEMENTS = 12  # of a tile: two a worker, because eight stay together
 FUNCTIONS = frozenset({"erf", "power", "sine"})  # inner loops of one element at a time
@@ -95,13 +97,34 @@ def step_cycles(context: OperatorContext, limit: OperatorClass) -> int:
 
 def _n_steps(context: OperatorContext, limit: OperatorClass) -> int:
     """Those of the class, for each position of a sequence, and for each round of a sort."""
-    if context.layer.op in ("LSTM", "GRU", "RNN"):
+    op = context.layer.op
+    if op in _RECURRENT:
         return limit.n_steps * (1 + context.shape(0)[0])
-    if context.layer.op == "TopK":
-        return limit.n_steps + _levels(context.out_shape[context.axis(-1, len(context.out_shape))]) ** 2
-    if context.layer.op == "Conv" and context.integer("group", 1) > 1:
-        return limit.n_steps + size(context.shape(1)[2:]) // TAPS_A_STEP
-    return limit.n_steps
+    if op.endswith("LinearAttention"):
+        return limit.n_steps * context.shape(0)[1]
+    return limit.n_steps + _MORE_STEPS.get(op, _no_steps)(context)
+
+
+def _no_steps(context: OperatorContext) -> int:
+    return 0
+
+
+def _rounds_of_a_sort(context: OperatorContext) -> int:
+    return _levels(context.out_shape[context.axis(-1, len(context.out_shape))]) ** 2
+
+
+def _taps_of_narrow_groups(context: OperatorContext) -> int:
+    return size(context.shape(1)[2:]) // TAPS_A_STEP if context.integer("group", 1) > 1 else 0
+
+
+_MORE_STEPS: dict[str, Callable[[OperatorContext], int]] = {
+    "Conv": _taps_of_narrow_groups,
+    "Det": lambda context: 2 * context.shape(0)[-1],
+    "Inverse": lambda context: 2 * context.shape(0)[-1],
+    "NonMaxSuppression": lambda context: 2 * context.out_shape[0] + _levels(context.shape(1)[-1]) ** 2,
+    "TopK": _rounds_of_a_sort,
+    "Unique": lambda context: _levels(size(context.shape(0))) ** 2,
+}
 
 
 def _levels(length: int) -> int:
@@ -111,12 +134,15 @@ def _levels(length: int) -> int:
 def bound_of(context: OperatorContext, cost: OperatorCost) -> Bound:
     """The bound of a layer on all tiles of the device."""
     table = context.layer.operands[0] if context.layer.operands else -1
-    looked_up = table if cost.family is Family.GATHER and not context.is_activation(table) else -1
+    picks = cost.family is Family.GATHER and (
+        not context.is_activation(table) or context.layer.op == "NegativeLogLikelihoodLoss"
+    )
+    looked_up = table if picks else -1
     read_bytes = sum(context.n_bytes(index) for index in context.present if index != looked_up)
     if cost.family is Family.MOVE and context.layer.op in COST_RULES:  # what a slice leaves out is not read
         read_bytes = min(read_bytes, context.out_bytes)
     n_bytes = context.out_bytes + read_bytes
-    arithmetic = _ARITHMETIC.get(cost.family, _nothing)(context)
+    arithmetic = (contrib_bounds.OPERATIONS.get(context.layer.op) or _ARITHMETIC.get(cost.family, _nothing))(context)
     return Bound(n_bytes / context.n_tiles / MEMORY_BYTES_PER_CYCLE, arithmetic / context.n_tiles)
 
 
@@ -135,9 +161,9 @@ def _vectors(context: OperatorContext, n_operations: float) -> float:
 def _products(context: OperatorContext) -> float:
     """Products in whole panels of the matrix units; the gates of a recurrent cell count with its products."""
     op = context.layer.op
-    if op in ("LSTM", "GRU", "RNN"):
+    if op in _RECURRENT:
         steps, batch, inputs = context.shape(0)
-        directions, gates, hidden = context.shape(2)
+        directions, gates, hidden = products.cell(context)
         per_step = products.matrix_product(context, directions, batch, inputs + hidden, gates)
         return steps * _product(per_step)
     if op == "Attention":
@@ -145,6 +171,8 @@ def _products(context: OperatorContext) -> float:
     if op == "DeformConv":
         sampled = size(context.out_shape) / context.out_shape[1] * size(context.shape(1)[1:])
         return _product(convolutions.convolution_product(context)) + _vectors(context, 8 * sampled)
+    if op in contrib_bounds.PRODUCTS:
+        return sum(map(_product, contrib_bounds.PRODUCTS[op](context)))
     return _product(_PRODUCTS[op](context))
 
 
@@ -210,6 +238,10 @@ def _looked_up(context: OperatorContext) -> float:
 def _ordered(context: OperatorContext) -> float:
     """Three instructions an element of a scan; a comparison of a sort for every level of the blocks that stay."""
     n = size(context.shape(0))
+    if context.layer.op == "NonMaxSuppression":
+        return float(n)
+    if context.layer.op == "Unique":
+        return n * _levels(n) ** 2 / 4
     if context.layer.op != "TopK":
         return 3.0 * n
     n_largest = context.out_shape[context.axis(-1, len(context.out_shape))]
@@ -220,7 +252,7 @@ _ARITHMETIC: dict[Family, Callable[[OperatorContext], float]] = {
     Family.PRODUCT: _products,
     Family.ELEMENTWISE: _loops,
     Family.NORM: _normalised,
-    Family.SOFTMAX: lambda context: _vectors(context, 5 * context.n_out),
+    Family.SOFTMAX: lambda context: _vectors(context, 5 * size(context.shape(0))),
     Family.REDUCE: lambda context: _vectors(context, size(context.shape(0))),
     Family.POOL: _pooled,
     Family.GATHER: _looked_up,

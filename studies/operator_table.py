@@ -1,7 +1,8 @@
 """Modelled cycles of every operator over what it takes at least: `python studies/operator_table.py [MODEL ...]`.
 
-Without MODEL: all cases of `operator_cases.py`. With MODEL, files or built-in names: what share of the cycles each
-operator of a model takes, and its layer that is most above its bound. Bounds and classes: `operator_bounds.py`.
+Without MODEL: all cases of `operator_cases.py` and `contrib_cases.py`. With MODEL, files or built-in names: what share
+of the cycles each operator of a model takes, and its layer that is most above its bound. Bounds and classes:
+`operator_bounds.py`.
 `--above N` leaves out what takes less than N times its bound. The exit status is 1 when a layer is above its class.
 """
 
@@ -25,6 +26,7 @@ from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.operator_cost import OperatorContext
 from autoauto.targets.ipu.operators.registry import default_notes, forward_cost
+from studies import contrib_cases
 from studies.operator_bounds import CLASSES, Bound, bound_of, class_of, step_cycles
 from studies.operator_cases import CASES, Case
 
@@ -139,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     device, precision = load_cluster("c600").devices[0], Precision(args.precision)
     if not args.models:
-        rows = [row for case in CASES for row in rows_of_case(case, device, precision)]
+        rows = [row for case in (*CASES, *contrib_cases.CASES) for row in rows_of_case(case, device, precision)]
         print_cases([row for row in rows if row.ratio >= args.above])
         print()
         print_classes(rows)

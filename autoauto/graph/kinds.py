@@ -11,6 +11,7 @@ from onnx import helper
 
 from autoauto.graph.facts import TensorFact
 from autoauto.graph.shapes.infer import schema
+from autoauto.graph.shapes.values import operator_name
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph
 from autoauto.records.units import Precision
 
@@ -28,7 +29,8 @@ _READABLE = {
     onnx.AttributeProto.STRING,
     onnx.AttributeProto.STRINGS,
 }
-_MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
+_MATRIX_PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 _MARK = ("precision", str(Precision.FP8))
 
 
@@ -60,6 +62,12 @@ def kind(node: onnx.NodeProto, attributes: Attributes, outputs: list[str], facts
     written = [_description(facts[name]) for name in outputs]
     shapes = f"[{', '.join(read)}], [{', '.join(written)}]"
     return f"{node.op_type}-{_short_key(f'({node.domain!r}, {node.op_type!r}, {attributes!r}, {shapes})')}"
+
+
+def layer_operator(node: onnx.NodeProto) -> str:
+    """The name of an operator in a layer: with its domain where the standard has another operator of that name."""
+    has_namesake = node.domain and onnx.defs.has(node.op_type)
+    return operator_name(node) if has_namesake else str(node.op_type)
 
 
 def digest(*parts: object) -> str:
@@ -113,7 +121,7 @@ def _short_key(text: str) -> str:
 
 
 def _fp8_layers(graph: LayerGraph) -> set[int]:
-    convolutions = [index for index, layer in enumerate(graph.layers) if layer.op == "Conv"]
+    convolutions = [index for index, layer in enumerate(graph.layers) if layer.op in _CONVOLUTIONS]
     products = [index for index, layer in enumerate(graph.layers) if layer.op in _MATRIX_PRODUCTS]
     return {*convolutions[1:], *products[:-1]}
 

@@ -17,7 +17,7 @@ import onnx
 
 from autoauto.graph.blocks import blocks_of, scoped_operator
 from autoauto.graph.facts import ModelFacts, TensorFact
-from autoauto.graph.kinds import Attributes, attributes, code_operands, digest, kind
+from autoauto.graph.kinds import Attributes, attributes, code_operands, digest, kind, layer_operator
 from autoauto.graph.onnx_file import bodies, reads
 from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.control_flow import runs_name
@@ -156,7 +156,7 @@ def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, i
     given = _with_bodies(attributes(node, reading.version, known.facts), held)
     return Layer(
         name=title,
-        op=node.op_type,
+        op=layer_operator(node),
         attributes=given,
         operands=tuple(index(name) if name else -1 for name in reads(node)),
         inputs=tuple(map(index, reading.inputs)),

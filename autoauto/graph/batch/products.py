@@ -16,8 +16,8 @@ def multiplied(left: int = 0, right: int = 1, of_rows: Sequence[int] = ()) -> Sa
 
     def rule(step: NodeStep) -> SampleAxis:
         rank = max(2, len(step.shape(left)), len(step.shape(right)))
-        found = {_in_product(step, index, rank, side) for side, index in ((0, left), (1, right))}
-        (samples,) = same(step, set(filter(None, found)))
+        in_product = {_in_product(step, index, rank, side) for side, index in ((0, left), (1, right))}
+        (samples,) = same(step, set(filter(None, in_product)))
         if samples.axis >= rank - 2:
             step.only(left if samples.axis == rank - 2 else right)
             if (samples.axis == rank - 1 and len(step.read) > 2) or any(_is_long(step, index) for index in of_rows):

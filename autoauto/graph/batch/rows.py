@@ -135,7 +135,7 @@ def reverse_sequence(step: NodeStep) -> SampleAxis:
 def regions(step: NodeStep) -> SampleAxis:
     """RoiAlign: constant regions of the only sample become those of every sample."""
     samples, boxes, owners = step.only(), step.read[1], step.read[2]
-    if samples != SampleAxis(0, 1) or step.n_samples != 1 or not (boxes and owners):
+    if samples != SampleAxis(0, 1) or step.n_samples != 1 or not (boxes and owners and owners.data is not None):
         raise step.refuse("takes regions that are not those of one sample")
     n_regions = boxes.shape[0]
     step.copies[1] = 0

@@ -100,6 +100,15 @@ def packed_matmul(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     return [(first.dtype, (*first.shape[:-1], width))]
 
 
+def causal(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
+    """CausalConvWithState, channels first: the output, and as many inputs as the next call needs."""
+    first, weight = needed(operands, 0), needed(operands, 1)
+    if integer(node, "channels_last", 0) or integer(node, "state_window", 0) or integer(node, "input_channels", 0):
+        raise ValueError("only channels on the second axis and one state are known")
+    state = checked(((weight.shape[2] - 1) * count(node, "dilation", 1),))
+    return [(first.dtype, first.shape), (first.dtype, (*first.shape[:2], *state, *first.shape[3:]))]
+
+
 def halved(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """One half of the last axis gates the other."""
     first = needed(operands, 0)
@@ -297,6 +306,7 @@ RULES: dict[tuple[str, str], ShapeRule] = {
     **_of(MICROSOFT, as_standard("GatherND", 0, 1), "GatherND"),
     **_of(MICROSOFT, as_standard("GridSample", 0, 1), "GridSample"),
     (MICROSOFT, "CDist"): distances,
+    (MICROSOFT, "CausalConvWithState"): causal,
     (MICROSOFT, "ConvTransposeWithDynamicPads"): transposed_with_pads,
     (MICROSOFT, "CropAndResize"): cropped,
     (MICROSOFT, "ExpandDims"): expanded,

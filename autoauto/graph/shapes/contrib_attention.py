@@ -128,6 +128,18 @@ def sparse(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     return [output, *past]
 
 
+def linear(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
+    """LinearAttention: the output, and the state of every head, a matrix of key and value."""
+    queries, keys, values = (needed(operands, index) for index in range(3))
+    heads, kv_heads = count(node, "q_num_heads"), count(node, "kv_num_heads")
+    batch, n_tokens, _ = ranked(queries, 3)
+    width, value = ranked(keys, 3)[2] // kv_heads, ranked(values, 3)[2] // kv_heads
+    past, window = given(operands, 3), max(integer(node, "state_window", 0), 0)
+    state = (*(window,) * bool(window), batch, kv_heads, width, value)
+    output = (queries.dtype, (batch, n_tokens, max(heads, kv_heads) * value))
+    return [output, ((past or queries).dtype, state)]
+
+
 def decoder(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """DecoderAttention: (tokens, samples, channels), with a cache of keys and values."""
     queries, keys, heads = needed(operands, 0), needed(operands, 1), count(node, "num_heads")
@@ -179,6 +191,7 @@ _ATTENTION: dict[str, ShapeRule] = {
     "DecoderMaskedMultiHeadAttention": multi_head(past=5),
     "DecoderMaskedSelfAttention": attention(past=4),
     "GroupQueryAttention": grouped,
+    "LinearAttention": linear,
     "MultiHeadAttention": multi_head(past=6),
     "PackedAttention": packed_attention,
     "PackedMultiHeadAttention": packed_heads,

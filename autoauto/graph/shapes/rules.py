@@ -1,8 +1,9 @@
 """Shape rules of operators for which onnx has none, or a wrong one: `SHAPE_RULES`, by domain and operator.
 
 A rule reads a node and the values of its operands, and returns the element type and the shape of every output in order.
-It raises `ValueError` with the reason where the operands do not fit. To add one, put it into the table of the file that
-fits; the definitions are those of the documentation of the domain [onnxruntime-contrib].
+A shape that depends on data is None. It raises `ValueError` with the reason where the operands do not fit. To add one,
+put it into the table of the file that fits; the definitions are those of the documentation of the domain
+[onnxruntime-contrib].
 
     contrib.py               what ONNX Runtime's optimiser fuses and lays out anew
     contrib_attention.py     attention and embeddings of transformers
@@ -14,11 +15,11 @@ fits; the definitions are those of the documentation of the domain [onnxruntime-
 from __future__ import annotations
 
 from autoauto.graph.shapes import classic, contrib, contrib_attention, contrib_quantised, signals
-from autoauto.graph.shapes.shape_rule import Output, ShapeRule, like_first
+from autoauto.graph.shapes.shape_rule import Output, ShapeRule, like_first, or_open
 
 __all__ = ["SHAPE_RULES", "Output", "ShapeRule", "like_first"]
 
-SHAPE_RULES: dict[tuple[str, str], ShapeRule] = {
+_RULES: dict[tuple[str, str], ShapeRule] = {
     ("", "GroupNormalization"): like_first,
     ("", "MeanVarianceNormalization"): like_first,
     **classic.RULES,
@@ -27,4 +28,6 @@ SHAPE_RULES: dict[tuple[str, str], ShapeRule] = {
     **contrib_quantised.RULES,
     **signals.RULES,
 }
+
+SHAPE_RULES: dict[tuple[str, str], ShapeRule] = {key: or_open(rule) for key, rule in _RULES.items()}
 """By domain and operator."""

@@ -16,16 +16,32 @@ from autoauto.graph.shapes.values import Value
 from autoauto.records.units import Array
 
 Shape = tuple[int, ...]
-Output = tuple[int, Shape]
-"""The element type of an output, a `TensorProto.DataType`, and its shape."""
+Output = tuple[int, Shape | None]
+"""The element type of an output, a `TensorProto.DataType`, and its shape, None where it depends on data."""
 Operands = Sequence[Value | None]
 """In the order of the node, None for an omitted one."""
 ShapeRule = Callable[[onnx.NodeProto, Operands], Sequence[Output]]
 
 _STANDARD_VERSION = 22
 """The operator set of which `as_standard` reads definitions."""
-_KEPT = frozenset({TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64})
+_UNCHANGED = frozenset({TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64})
 """Types of positions, masks and shapes; any other operand stands for numbers."""
+
+
+class NotConstantError(ValueError):
+    """The elements of an operand decide a shape, and are known only when the model runs."""
+
+
+def or_open(rule: ShapeRule) -> ShapeRule:
+    """A rule whose outputs are open where their lengths depend on data; they have the type of the first operand."""
+
+    def opened(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
+        try:
+            return rule(node, operands)
+        except NotConstantError:
+            return [(needed(operands, 0).dtype, None)] * len(node.output)
+
+    return opened
 
 
 def given(operands: Operands, index: int) -> Value | None:
@@ -45,7 +61,7 @@ def elements(operands: Operands, index: int) -> Array:
     """The elements of an operand, which decide a shape."""
     data = needed(operands, index).data
     if data is None:
-        raise ValueError(f"operand {index} decides the shape and is not constant")
+        raise NotConstantError(f"operand {index} decides the shape and is not constant")
     return data
 
 
@@ -151,7 +167,7 @@ def standard_shape(
     data = {
         name: numpy_helper.from_array(value.data, name)
         for name, value in there.items()
-        if value.data is not None and value.dtype in _KEPT
+        if value.data is not None and value.dtype in _UNCHANGED
     }
     imports = [helper.make_opsetid("", version)]
     try:
@@ -160,13 +176,13 @@ def standard_shape(
         raise ValueError(str(error)) from error
     dims = kinds["y"].tensor_type.shape.dim
     if not all(dim.HasField("dim_value") for dim in dims):
-        raise ValueError("the shape depends on values that are not constant")
+        raise NotConstantError("the shape depends on values that are not constant")
     return checked(tuple(dim.dim_value for dim in dims))
 
 
 def _standard_type(value: Value) -> int:
     """Standard operators compute in floats what others compute in narrow integers."""
-    return value.dtype if value.dtype in _KEPT else int(TensorProto.FLOAT)
+    return value.dtype if value.dtype in _UNCHANGED else int(TensorProto.FLOAT)
 
 
 def channels_last(rule: ShapeRule) -> ShapeRule:
@@ -176,7 +192,7 @@ def channels_last(rule: ShapeRule) -> ShapeRule:
         first = needed(operands, 0)
         batch, *field, channels = first.shape
         dtype, shape = rule(node, [first._replace(shape=(batch, channels, *field)), *operands[1:]])[0]
-        return [(dtype, (shape[0], *shape[2:], shape[1]))]
+        return [(dtype, shape and (shape[0], *shape[2:], shape[1]))]
 
     return turned
 

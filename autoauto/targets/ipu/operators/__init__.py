@@ -9,7 +9,11 @@ fits, with a rule that is there already or with a new function `OperatorContext 
     convolutions.py    windows that slide over a field: convolutions and pooling
     rows.py            normalisation, softmax and reduction along rows
     data_movement.py   relayouts, slices, interpolation; rows of a table that are read or written by indices
-    sequences.py       sorts and scans along an axis
+    sequences.py       steps that depend on each other: sorts and scans along an axis, recurrences
+    signals.py         Fourier transforms
+    contrib.py         what ONNX Runtime's optimiser fuses, as the standard operators that are in it
+    quantised.py       what its quantiser writes
+    classic.py         trees, linear models and encoders of `ai.onnx.ml`
 
 The backward pass follows from the rule: an operator that reuses a rule gets that rule's backward pass, and a new rule
 costs backward what it costs forward. A backward pass of another kind is a second edit: a function in `backward.py`, and

@@ -18,7 +18,7 @@ from autoauto.targets.ipu.operator_cost import (
     size,
     together,
 )
-from autoauto.targets.ipu.operators import rows
+from autoauto.targets.ipu.operators import data_movement, rows
 from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
 from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
@@ -29,9 +29,9 @@ _LARGE_WINDOW = 64  # elements of a window of which several tiles can reduce par
 
 def convolution(context: OperatorContext) -> OperatorCost:
     """Conv of floats or integers, and the addition of its bias."""
-    weight = 3 if context.layer.op == "QLinearConv" else 1
+    weight = 3 if context.layer.op.endswith("QLinearConv") else 1
     product = multiply(context, partial(convolution_product, weight=weight), context.present[:1])
-    return with_bias(context, product, 8 if weight == 3 else 2, 1)
+    return with_bias(context, product, 8 if weight == 3 else 2, -1 if is_channels_last(context) else 1)
 
 
 def deformed_convolution(context: OperatorContext) -> OperatorCost:
@@ -46,7 +46,32 @@ def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
     """The product of a convolution whose weights are the operand at `weight`, on the codelet that suits it."""
     kernel, n_groups = context.shape(weight), context.integer("group", 1)
     inputs, outputs = kernel[1] * size(kernel[2:-2]), kernel[0] // n_groups
-    return _on_best_codelet(_over_field(context, context.out_shape, n_groups, inputs, outputs, _plane(kernel[2:])))
+    field = channels_second(context, context.out_shape)
+    return _on_best_codelet(_over_field(context, field, n_groups, inputs, outputs, _plane(kernel[2:])))
+
+
+def is_channels_last(context: OperatorContext) -> bool:
+    """Whether the channels of a field lie on the last axis, as an operator's name or attribute says."""
+    return "Nhwc" in context.layer.op or context.integer("channels_last", 0) == 1
+
+
+def channels_second(context: OperatorContext, shape: Shape) -> Shape:
+    """The shape of a field as (samples, channels, ...)."""
+    return (shape[0], shape[-1], *shape[1:-1]) if is_channels_last(context) else shape
+
+
+def causal_convolution(context: OperatorContext) -> OperatorCost:
+    """CausalConvWithState: a convolution of every channel by itself; its last inputs are stored."""
+    product = multiply(context, causal_product, context.present[:1])
+    state = data_movement.move_bytes(context, sum(map(context.n_bytes, context.layer.outputs[1:])), per_element=False)
+    return with_bias(context, together(product, state), 2, 1)
+
+
+def causal_product(context: OperatorContext) -> Product:
+    """The product of a convolution of every channel by itself."""
+    channels = context.shape(1)[0] if context.shape(1) else 1
+    layer = replace(context.layer, attributes=(*context.layer.attributes, ("group", channels)))
+    return convolution_product(replace(context, layer=layer))
 
 
 def transposed_convolution(context: OperatorContext) -> OperatorCost:
@@ -100,18 +125,18 @@ def _kernel_gradient(conv: Product) -> Product:
 def _over_field(
     context: OperatorContext, shape: Shape, n_groups: int, inputs: int, outputs: int, taps: tuple[int, int]
 ) -> Product:
-    """A convolution onto the field of a tensor of `shape`; depth joins the batch."""
+    """A convolution onto the field of a tensor of `shape`; depth joins the batch, and nothing is shorter than 1."""
     batch, _, *spatial = shape
     height, width = _plane(tuple(spatial))
     return Product(
         engine=Engine.CONVOLUTION,
-        groups=n_groups,
+        groups=max(n_groups, 1),
         batch=max(batch * size(tuple(spatial[:-2])), 1),
         height=max(height, 1),
         width=max(width, 1),
-        inputs=inputs,
-        outputs=outputs,
-        taps=taps,
+        inputs=max(inputs, 1),
+        outputs=max(outputs, 1),
+        taps=(max(taps[0], 1), max(taps[1], 1)),
         stride=_plane(context.integers("strides", ())),
         precision=context.precision,
         partials=context.settings.partials,
@@ -148,7 +173,8 @@ def _plane(spatial: Shape) -> tuple[int, int]:
 def pool(context: OperatorContext) -> OperatorCost:
     """MaxPool, AveragePool, LpPool: windows on the tiles of the outputs; large ones may be cut over several tiles."""
     windows = _whole_windows(context)
-    window = size(tuple(map(min, context.integers("kernel_shape", ()), context.shape(0)[2:])))
+    field = channels_second(context, context.shape(0))[2:]
+    window = size(tuple(map(min, context.integers("kernel_shape", ()), field)))
     if window < _LARGE_WINDOW:
         return windows
     read = context.n_out * window
@@ -162,7 +188,9 @@ def pool(context: OperatorContext) -> OperatorCost:
 def _whole_windows(context: OperatorContext) -> OperatorCost:
     """Every output reads its window, whose halo comes from other tiles."""
     kernel = context.integers("kernel_shape", (2, 2))
-    window = size(tuple(map(min, kernel, context.shape(0)[2:])))  # what lies beyond the field is not read
+    window = size(
+        tuple(map(min, kernel, channels_second(context, context.shape(0))[2:]))
+    )  # what lies beyond the field is not read
     step = size(context.integers("strides", (1, 1)))
     share = grain_share(context, context.n_out)
     vector = 8 // context.precision.n_bytes
@@ -179,6 +207,7 @@ def _whole_windows(context: OperatorContext) -> OperatorCost:
 
 COST_RULES: dict[str, CostRule] = {
     **by_operator(convolution, "Conv ConvInteger QLinearConv"),
+    **by_operator(causal_convolution, "CausalConvWithState"),
     **by_operator(deformed_convolution, "DeformConv"),
     **by_operator(transposed_convolution, "ConvTranspose"),
     **by_operator(pool, "MaxPool AveragePool LpPool MaxRoiPool RoiAlign"),

@@ -139,7 +139,7 @@ def gathered(context: OperatorContext) -> LookUps:
     table = context.shape(0)
     if context.layer.op == "GatherElements":
         return _elementwise_groups(context, table)
-    if context.layer.op == "GatherND":
+    if context.layer.op.endswith("GatherND"):
         return _tuples(table, context.shape(1), context.integer("batch_dims", 0))
     entries = table[context.axis(0, len(table))] if table else 1
     return LookUps(1, entries, size(table) // max(entries, 1), size(context.shape(1)))
@@ -288,7 +288,7 @@ def _update_bytes(work: LookUps, split: _Split, width: int) -> _Bytes:
 COST_RULES: dict[str, CostRule] = {
     **by_operator(interpolate, "Resize Upsample GridSample"),
     **by_operator(move, "Concat Slice Split Pad Expand Tile Reshape Flatten Squeeze Unsqueeze ConstantOfShape Range"),
-    **by_operator(move, "AffineGrid CenterCropPad Col2Im OneHot Trilu EyeLike Compress ReverseSequence MaxUnpool"),
+    **by_operator(move, "AffineGrid CenterCropPad Col2Im OneHot Trilu EyeLike ReverseSequence MaxUnpool"),
     **by_operator(shuffle, "Transpose DepthToSpace SpaceToDepth"),
     **by_operator(look_up, "Gather GatherND GatherElements"),
     **by_operator(update, "ScatterND ScatterElements Scatter TensorScatter"),

@@ -34,7 +34,17 @@ _LOOPS: dict[str, Loops] = {
     **_uses("add", "Add Sub Sum And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift Not Identity"),
     **_uses("add", "Mul Bernoulli RandomNormal RandomNormalLike RandomUniform RandomUniformLike"),
     **_uses("add add", "BatchNormalization Mean"),
-    **_uses("add add add", "RotaryEmbedding"),
+    **_uses("add add", "BiasAdd Momentum Scaler"),
+    **_uses("add add add", "GatedAdd GemmaRotaryEmbedding RotaryEmbedding"),
+    **_uses("add add add add", "ComplexMul ComplexMulConj"),
+    **_uses("add add sqrt divide", "Adam"),
+    **_uses("square add sqrt divide add", "Adagrad"),
+    **_uses("compare", "Binarizer"),
+    **_uses("compare select", "Imputer"),
+    **_uses("cast add add cast add add add add round maximum maximum", "QLinearAdd QLinearMul"),
+    **_uses("cast add add compare add select add round maximum maximum", "QLinearLeakyRelu"),
+    **_uses("cast add add sigmoid add round maximum maximum", "QLinearSigmoid"),
+    **_uses("cast add add select add round maximum maximum", "QLinearWhere"),
     **_uses("cast", "BitCast Cast CastLike"),
     **_uses("compare", "Equal Greater GreaterOrEqual Less LessOrEqual IsInf IsNaN Sign"),
     **_uses("compare add select", "LeakyRelu PRelu ThresholdedRelu Shrink"),
@@ -50,6 +60,9 @@ _LOOPS: dict[str, Loops] = {
     **_uses("exponent add logarithm", "Softplus"),
     **_uses("exponent add logarithm tanh add", "Mish"),
     **_uses("gelu", "Gelu"),
+    **_uses("add gelu", "BiasGelu FastGelu"),
+    **_uses("add gelu add", "BiasSplitGelu"),
+    **_uses("add sigmoid add", "QuickGelu ScaledSiLU"),
     **_uses("inverse", "Reciprocal"),
     **_uses("absolute add divide", "Softsign"),
     **_uses("logarithm", "Log"),
@@ -144,14 +157,21 @@ def one_pass(context: OperatorContext, n_elements: int, loops: Loops, n_operands
 def loops_of(context: OperatorContext) -> Loops:
     """The inner loops of an elementwise operator.
 
-    Pow has those of multiplications when its exponent is a constant of one element, as PopART does for small integers.
+    One of another domain has those of its namesake. Pow has those of multiplications when its exponent is a constant of
+    one element, as PopART does for small integers.
     """
-    if context.layer.op in _LOOPS:
-        loops = _LOOPS[context.layer.op]
+    name = context.layer.op.rpartition(".")[2]
+    if name != "Pow":
+        loops = loops_named(name)
         return ("gelu_erf",) if loops == _GELU and context.settings.erf_gelu else loops
     exponent = context.present[-1]
     constant = context.n_elements(exponent) == 1 and not context.is_activation(exponent)
     return ("square", "add") if constant else ("power",)
+
+
+def loops_named(op: str) -> Loops:
+    """The inner loops of an operator by its name, as an activation that another one ends with; one pass if unknown."""
+    return _LOOPS.get(op, ("add",))
 
 
 def derivative_loops(context: OperatorContext) -> Loops:

@@ -19,6 +19,7 @@ from autoauto.targets.ipu.operator_cost import (
     OperatorContext,
     OperatorCost,
     Relayout,
+    Shape,
     by_operator,
     size,
     together,
@@ -48,14 +49,14 @@ GradientsOf = Callable[[OperatorContext], FactorGradients]
 
 
 def matmul(context: OperatorContext) -> OperatorCost:
-    """MatMul of floats or integers."""
+    """MatMul of floats or integers, whose operands may be turned (FusedMatMul)."""
     right = 3 if context.layer.op == "QLinearMatMul" else 1
-    return multiply(context, partial(matmul_product, right=right), _two_operands(context, 0, right))
+    return multiply(context, partial(matmul_product, right=right), two_operands(context, 0, right))
 
 
 def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> Product:
     """The product of a MatMul: batched when both operands are, one large product when the right one is a matrix."""
-    a, b = context.shape(left), context.shape(right)
+    a, b = _turned(context, left, "A"), _turned(context, right, "B")
     rows, inputs = (a[-2] if len(a) > 1 else 1), a[-1]
     outputs = b[-1] if len(b) > 1 else 1
     if size(b[:-2]) == 1:
@@ -64,9 +65,18 @@ def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> P
     return matrix_product(context, groups, rows, inputs, outputs)
 
 
+def _turned(context: OperatorContext, position: int, side: str) -> Shape:
+    """The shape of a factor as a product reads it: its leading axis behind those of the batch, its last two turned."""
+    shape = context.shape(position)
+    if context.integer(f"transBatch{side}", 0) and len(shape) > 2:
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    turns = context.integer(f"trans{side}", 0) and len(shape) > 1
+    return (*shape[:-2], shape[-1], shape[-2]) if turns else shape
+
+
 def gemm(context: OperatorContext) -> OperatorCost:
     """Gemm: a product, and the addition of C."""
-    product = multiply(context, gemm_product, _two_operands(context, 0, 1))
+    product = multiply(context, gemm_product, two_operands(context, 0, 1))
     return with_bias(context, product, 2, -1)
 
 
@@ -113,40 +123,72 @@ def _labels(term: str, rank: int) -> list[str]:
     return [*before, *(str(hidden - i) for i in range(hidden if dots else 0)), *after]
 
 
+class AttentionSizes(NamedTuple):
+    """Heads of all samples, queries of each, channels of a query, keys of each, channels of a value."""
+
+    groups: int
+    queries: int
+    width: int
+    keys: int
+    value: int
+
+
 def attention(context: OperatorContext) -> OperatorCost:
-    """Attention of queries, keys and values: two batched products around a softmax."""
-    scores = attention_scores(context)
+    """Attention of queries, keys and values."""
+    return attend(context, attention_sizes, two_operands(context, 0, 1), context.present[2:3])
+
+
+def attend(
+    context: OperatorContext,
+    sizes_of: Callable[[OperatorContext], AttentionSizes],
+    queries_and_keys: tuple[int, ...] = (),
+    values: tuple[int, ...] = (),
+) -> OperatorCost:
+    """Two batched products around a softmax; operands are wanted in panels."""
+    sizes = sizes_of(context)
     return together(
-        multiply(context, attention_scores, _two_operands(context, 0, 1)),
-        rows.softmax_rows(context, scores.groups * scores.width, scores.outputs),
-        multiply(context, attention_output, context.present[2:3]),
+        multiply(context, partial(scores_product, sizes_of), queries_and_keys),
+        rows.softmax_rows(context, sizes.groups * sizes.queries, sizes.keys),
+        multiply(context, partial(output_product, sizes_of), values),
     )
+
+
+def scores_product(sizes_of: Callable[[OperatorContext], AttentionSizes], context: OperatorContext) -> Product:
+    """Queries by keys."""
+    groups, queries, width, keys, _ = sizes_of(context)
+    return matrix_product(context, groups, queries, width, keys)
+
+
+def output_product(sizes_of: Callable[[OperatorContext], AttentionSizes], context: OperatorContext) -> Product:
+    """What the softmax makes of scores, by values."""
+    groups, queries, _, keys, value = sizes_of(context)
+    return matrix_product(context, groups, queries, keys, value)
 
 
 def attention_scores(context: OperatorContext) -> Product:
     """Queries by keys of an Attention."""
-    groups, queries, width, keys, _ = _attention_sizes(context)
-    return matrix_product(context, groups, queries, width, keys)
+    return scores_product(attention_sizes, context)
 
 
 def attention_output(context: OperatorContext) -> Product:
     """What the softmax makes of the scores of an Attention, by values."""
-    groups, queries, _, keys, width = _attention_sizes(context)
-    return matrix_product(context, groups, queries, keys, width)
+    return output_product(attention_sizes, context)
 
 
-def _attention_sizes(context: OperatorContext) -> tuple[int, int, int, int, int]:
-    """Heads of all samples, queries, channels of a query, keys, channels of a value."""
+def attention_sizes(context: OperatorContext) -> AttentionSizes:
+    """Those of an Attention of the standard; with a past, its keys are those of the past, too."""
     queries, keys, values = (context.shape(position) for position in range(3))
     heads = queries[1] if len(queries) == 4 else context.integer("q_num_heads", 1)
     width, value = (s[-1] if len(queries) == 4 else s[-1] // heads for s in (queries, values))
-    return queries[0] * heads, queries[-2], width, keys[-2], value
+    past = context.shape(4)
+    n_keys = keys[-2] + (past[-2] if len(past) == 4 else 0)
+    return AttentionSizes(queries[0] * heads, queries[-2], width, n_keys, value)
 
 
 def recurrent(context: OperatorContext) -> OperatorCost:
     """LSTM, GRU or RNN: the inputs of all steps at once, then step by step the state and the gates."""
     steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
-    directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
+    directions, gates, hidden = cell(context)
     feed = multiply(context, lambda c: _of_steps(c, (*c.shape(0), 1)[0], inputs), context.present[:1])
     step = multiply(context, lambda c: _of_steps(c, 1, hidden))
     share = -(-batch * directions * gates // context.n_tiles)
@@ -166,8 +208,16 @@ def recurrent(context: OperatorContext) -> OperatorCost:
 
 def _of_steps(context: OperatorContext, n_steps: int, inputs: int) -> Product:
     """The product of a recurrent cell for some of its steps, with its inputs or with its state."""
-    batch, (directions, gates) = (*context.shape(0), 1)[1], (*context.shape(2), 1, 1)[:2]
+    batch, (directions, gates, _) = (*context.shape(0), 1)[1], cell(context)
     return matrix_product(context, directions, n_steps * batch, inputs, gates)
+
+
+def cell(context: OperatorContext) -> tuple[int, int, int]:
+    """Directions, channels of all gates, and channels of the state; quantised cells store their weights turned."""
+    directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
+    return (
+        (directions, hidden, gates) if context.layer.op.startswith("DynamicQuantize") else (directions, gates, hidden)
+    )
 
 
 def matrix_product(context: OperatorContext, groups: int, rows: int, inputs: int, outputs: int) -> Product:
@@ -311,12 +361,13 @@ def matrix_gradients(product_of: ProductOf) -> GradientsOf:
     return gradients_of
 
 
-def _two_operands(context: OperatorContext, left: int, right: int) -> tuple[int, ...]:
+def two_operands(context: OperatorContext, left: int, right: int) -> tuple[int, ...]:
+    """The factors of a product, once when they are one tensor."""
     return tuple(dict.fromkeys(context.layer.operands[position] for position in (left, right)))
 
 
 COST_RULES: dict[str, CostRule] = {
-    **by_operator(attention, "Attention"),
+    **by_operator(attention, "Attention FlexAttention"),
     **by_operator(einsum, "Einsum"),
     **by_operator(gemm, "Gemm"),
     **by_operator(matmul, "MatMul MatMulInteger QLinearMatMul"),

@@ -5,24 +5,28 @@ An operator that is in no table is priced by a default, `as_elementwise`, and `d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from autoauto.records.layers import Layer, LayerGraph
+from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, together
 from autoauto.targets.ipu.operators import (
+    classic,
+    contrib,
     control_flow,
     convolutions,
     data_movement,
     elementwise,
     products,
+    quantised,
     rows,
     sequences,
+    signals,
 )
 
-TABLES = tuple(module.COST_RULES for module in (convolutions, data_movement, elementwise, products, rows, sequences))
+_STANDARD = (convolutions, data_movement, elementwise, products, rows, sequences, signals)
+TABLES = tuple(module.COST_RULES for module in (*_STANDARD, classic, contrib, quantised))
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 """Operators that cost what the layers in their bodies do."""
 COST_RULES: dict[str, CostRule] = {name: rule for table in TABLES for name, rule in table.items()}
@@ -41,25 +45,23 @@ def as_elementwise(context: OperatorContext) -> OperatorCost:
 
 def default_notes(graph: LayerGraph) -> tuple[str, ...]:
     """Which operators of a model have no rule of their own, as a sentence; none when all have one."""
-    unknown = sorted({layer.op for layer in _all_layers(graph)} - COST_RULES.keys() - CONTROL_FLOW)
+    unknown = sorted({layer.op for layer in graph.all_layers() if not has_rule(layer.op)})
     return (f"priced as elementwise: {', '.join(unknown)}",) if unknown else ()
 
 
-def _all_layers(graph: LayerGraph) -> Iterator[Layer]:
-    """The layers of a graph, and those of bodies in it."""
-    for layer in graph.layers:
-        yield layer
-        for body in layer.bodies:
-            yield from _all_layers(body.graph)
+def has_rule(operator: str) -> bool:
+    """Whether an operator has a price of its own."""
+    return operator in COST_RULES or operator in CONTROL_FLOW
 
 
 def forward_cost(context: OperatorContext) -> OperatorCost:
-    """The cost of one layer."""
+    """The cost of one layer, which launches one vertex at least, however little there is to compute."""
     if context.layer.op in context.settings.float_operators and context.precision is not Precision.FP32:
         return _in_single_precision(context)
     if context.layer.op in CONTROL_FLOW:
         return control_flow.control_flow(context, forward_cost)
-    return rule_of(context.layer.op)(context)
+    cost = rule_of(context.layer.op)(context)
+    return cost if cost.cycles else replace(cost, compute_cycles=kernels.UNARY_LAUNCH_CYCLES)
 
 
 def _in_single_precision(context: OperatorContext) -> OperatorCost:

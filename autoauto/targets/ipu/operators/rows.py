@@ -8,12 +8,22 @@ from math import isqrt
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.kernels import WORKERS
-from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
+from autoauto.targets.ipu.operator_cost import (
+    CostRule,
+    Family,
+    OperatorContext,
+    OperatorCost,
+    by_operator,
+    size,
+    together,
+)
 from autoauto.targets.ipu.operators.elementwise import elementwise, grain_share
 
 _CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 92, 184, 368, 736, 1472)
 _LONG_ROW = 64  # pieces above which rows are so long that passes of all workers beat the measured kernels
 _SHORTEST_CUT = 16  # elements of a row below which it is not cut further
+_LABEL_BYTES = 4
+_PICK_CYCLES = 19  # of a worker, to load an index and one element, as in a look-up of rows [poplibs]
 _STAGE_PARTIALS = 125  # from so many partial sums on there is one stage more [poplibs]
 
 
@@ -21,7 +31,7 @@ def layer_norm(context: OperatorContext) -> OperatorCost:
     """LayerNormalization and RMSNormalization: rows end with the last axis."""
     shape = context.shape(0)
     axis = context.axis(-1, len(shape))
-    return _normalise(context, size(shape[:axis]), size(shape[axis:]))
+    return normalise(context, size(shape[:axis]), size(shape[axis:]))
 
 
 def group_norm(context: OperatorContext) -> OperatorCost:
@@ -29,7 +39,7 @@ def group_norm(context: OperatorContext) -> OperatorCost:
     shape = context.shape(0)
     groups = context.integer("num_groups", shape[1] if len(shape) > 1 else 1)
     n_rows = max(shape[0] * groups, 1)
-    return _normalise(context, n_rows, size(shape) // n_rows)
+    return normalise(context, n_rows, size(shape) // n_rows)
 
 
 def batch_norm(context: OperatorContext) -> OperatorCost:
@@ -41,7 +51,7 @@ def batch_norm(context: OperatorContext) -> OperatorCost:
         return elementwise(context)
     shape = context.shape(0)
     n_channels = max(shape[1] if len(shape) > 1 else 1, 1)
-    return _normalise(context, n_channels, size(shape) // n_channels)
+    return normalise(context, n_channels, size(shape) // n_channels)
 
 
 def field_norm(context: OperatorContext) -> OperatorCost:
@@ -50,7 +60,7 @@ def field_norm(context: OperatorContext) -> OperatorCost:
     width = (
         shape[context.axis(-1, len(shape))] if context.layer.attribute("axis") is not None else size(shape) // shape[1]
     )
-    return _normalise(context, size(shape) // max(width, 1), width)
+    return normalise(context, size(shape) // max(width, 1), width)
 
 
 def local_response_norm(context: OperatorContext) -> OperatorCost:
@@ -62,8 +72,8 @@ def local_response_norm(context: OperatorContext) -> OperatorCost:
     return OperatorCost(Family.NORM, round(float(exchange)), round(compute), ("lrn",), context.n_tiles, n_sources=2)
 
 
-def _normalise(context: OperatorContext, rows: int, width: int) -> OperatorCost:
-    """Mean and variance of every row, then subtract, scale and shift."""
+def normalise(context: OperatorContext, rows: int, width: int) -> OperatorCost:
+    """Rows of any operator: mean and variance of every row, then subtract, scale and shift."""
     precision = context.precision
 
     def whole(share: int, width: int) -> float:
@@ -119,6 +129,24 @@ def softmax_rows(context: OperatorContext, rows: int, keys: int) -> OperatorCost
     return OperatorCost(
         Family.SOFTMAX, round(meet), round(compute), codelets, context.n_tiles, 8, follows=context.present[0]
     )
+
+
+def negative_log_likelihood(context: OperatorContext) -> OperatorCost:
+    """NegativeLogLikelihoodLoss: workers pick the elements of their classes from rows where they lie; then the mean."""
+    n_rows = max(size(context.shape(1)), 1)
+    share = -(-n_rows // context.n_tiles)
+    exchange = round(float(kernels.exchange(_LABEL_BYTES * share)))
+    compute = kernels.UNARY_LAUNCH_CYCLES + WORKERS * -(-share // WORKERS) * _PICK_CYCLES
+    picked = OperatorCost(Family.GATHER, exchange, compute, ("multiSlice", "copy"), context.n_tiles, n_sources=1)
+    n_out, n_samples = max(size(context.out_shape), 1), context.options.batch_size
+    return together(picked, reduce_to(context, n_rows, n_out, n_samples=n_samples)) if n_out < n_rows else picked
+
+
+def cross_entropy(context: OperatorContext) -> OperatorCost:
+    """SoftmaxCrossEntropyLoss: the logarithm of a softmax of every row, then as above."""
+    shape = context.shape(0)
+    n_classes = max(shape[1] if len(shape) > 1 else 1, 1)
+    return together(softmax_rows(context, size(shape) // n_classes, n_classes), negative_log_likelihood(context))
 
 
 def reduction(context: OperatorContext) -> OperatorCost:
@@ -208,5 +236,7 @@ COST_RULES: dict[str, CostRule] = {
     **by_operator(reduction, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum"),
     **by_operator(reduction, "ReduceLogSumExp ReduceSumSquare ArgMax ArgMin"),
     **by_operator(reduction, "GlobalAveragePool GlobalMaxPool GlobalLpPool"),
+    **by_operator(cross_entropy, "SoftmaxCrossEntropyLoss"),
+    **by_operator(negative_log_likelihood, "NegativeLogLikelihoodLoss"),
     **by_operator(softmax, "Softmax LogSoftmax Hardmax"),
 }

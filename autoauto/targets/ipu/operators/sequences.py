@@ -1,14 +1,28 @@
-"""Operators along one axis whose elements depend on each other: sorts (TopK) and scans (CumSum, CumProd)."""
+"""Operators of steps that depend on each other.
+
+Sorts (TopK) and scans (CumSum, CumProd) along an axis, recurrences (LinearAttention), elimination in matrices (Det).
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, log2
 from typing import NamedTuple
 
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.kernels import WORKERS
-from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
-from autoauto.targets.ipu.operators import products
+from autoauto.targets.ipu.operator_cost import (
+    CostRule,
+    Family,
+    OperatorContext,
+    OperatorCost,
+    by_operator,
+    size,
+    together,
+)
+from autoauto.targets.ipu.operators import data_movement, products
+from autoauto.targets.ipu.operators.elementwise import one_pass
+from autoauto.targets.ipu.operators.rows import reduce_to
 from autoauto.targets.ipu.tiling.split import Product
 
 _COMPARE_CYCLES = 10  # compare and exchange two keyed elements: an assumption
@@ -32,7 +46,8 @@ class _Network(NamedTuple):
 
     @property
     def compute_cycles(self) -> float:
-        return self.n_launches * kernels.UNARY_LAUNCH_CYCLES + _COMPARE_CYCLES * self.n_pairs
+        """Of rows of one element nothing but their copy."""
+        return max(self.n_launches, 1) * kernels.UNARY_LAUNCH_CYCLES + _COMPARE_CYCLES * self.n_pairs
 
     @property
     def cycles(self) -> float:
@@ -43,19 +58,63 @@ def sort(context: OperatorContext) -> OperatorCost:
     """TopK: the largest elements along an axis, by the cheaper of two bitonic networks [poplibs]."""
     shape = context.shape(0) or (1,)
     axis = context.axis(-1, len(shape))
-    length, n_largest = max(shape[axis], 1), max(context.out_shape[axis] if context.out_shape else 1, 1)
+    length, n_largest = max(shape[axis], 1), max((*context.out_shape, *shape)[axis], 1)
     n_rows = max(size(shape) // length, 1)
     ways = (_sort_all(n_rows, length, context.n_tiles), _find_largest(n_rows, length, n_largest, context.n_tiles))
-    network = min(ways, key=lambda way: way.cycles)
+    return _sorted(context, min(ways, key=lambda way: way.cycles), size(shape))
+
+
+def _sorted(context: OperatorContext, network: _Network, n_elements: int, n_sources: int = 0) -> OperatorCost:
+    """What a network costs; its exchanges have so many sources, by default one each."""
     return OperatorCost(
         Family.SORT,
         round(network.exchange_cycles),
         round(network.compute_cycles),
         ("sort", "copy"),
         context.n_tiles,
-        network.n_exchanges,
-        _KEYED_BYTES * size(shape),
+        n_sources or network.n_exchanges,
+        _KEYED_BYTES * n_elements,
     )
+
+
+def unique(context: OperatorContext) -> OperatorCost:
+    """Unique: entries along an axis, or all elements, are sorted; then neighbours are compared, and equal ones go."""
+    shape = context.shape(0) or (1,)
+    length = size(shape) if context.layer.attribute("axis") is None else shape[context.axis(0, len(shape))]
+    network = _sort_all(1, max(length, 1), context.n_tiles)
+    return together(
+        _sorted(context, network, size(shape)), _compacted(context, length, context.n_bytes(context.present[0]))
+    )
+
+
+def suppress(context: OperatorContext) -> OperatorCost:
+    """NonMaxSuppression: scores of a class are sorted; then every box that stays is compared with all others.
+
+    Boxes that stay are looked at one after the other; in what they overlap there are no vectors of more than one box.
+    """
+    samples, classes, n_boxes = (*context.shape(1), 1, 1, 1)[:3]
+    n_rows = max(samples * classes, 1)
+    n_rounds = min(max(-(-context.out_shape[0] // n_rows), 1), max(n_boxes, 1))
+    overlap = one_pass(context, n_rows * max(n_boxes, 1), ("maximum", "maximum", "add", "add", "divide", "compare"))
+    chosen = replace(
+        overlap,
+        exchange_cycles=n_rounds * round(float(kernels.exchange(4 * _KEYED_BYTES))),
+        compute_cycles=n_rounds * overlap.compute_cycles,
+        n_sources=1,
+    )
+    network = _sort_all(n_rows, max(n_boxes, 1), context.n_tiles)
+    return together(_sorted(context, network, n_rows * n_boxes, _levels(context.n_tiles)), chosen)
+
+
+def compact(context: OperatorContext) -> OperatorCost:
+    """NonZero and Compress: positions of what stays are counted, then it moves together."""
+    n_elements = max(context.n_elements(context.layer.operands[-1]), 1)
+    return _compacted(context, n_elements, context.out_bytes)
+
+
+def _compacted(context: OperatorContext, n_elements: int, n_bytes: int) -> OperatorCost:
+    moved = data_movement.move_bytes(context, n_bytes, per_element=False)
+    return together(_scan_pieces(context, 1, max(n_elements, 1)), moved)
 
 
 def _sort_all(n_rows: int, length: int, n_tiles: int) -> _Network:
@@ -127,7 +186,50 @@ def _scan_in(context: OperatorContext, n_rows: int, length: int, pieces: int) ->
     )
 
 
+def linear_attention(context: OperatorContext) -> OperatorCost:
+    """LinearAttention: every token changes the state of its head, a matrix, and multiplies it.
+
+    Tokens follow each other: a pass that decays the state and adds a product of key and value, and one that multiplies
+    and sums it. That no better program is found is an assumption.
+    """
+    queries, values = context.shape(0), context.shape(2)
+    heads = context.integer("q_num_heads", queries[1] if len(queries) == 4 else 1)
+    n_tokens = queries[-2]
+    width, value = (s[-1] if len(s) == 4 else s[-1] // max(heads, 1) for s in (queries, values))
+    n_state = queries[0] * heads * width * max(value, 1)
+    changed = one_pass(context, n_state, ("add", "add", "add"))
+    read = reduce_to(context, n_state, max(n_state // max(width, 1), 1))
+    step = together(changed, read)
+    return replace(
+        step,
+        family=Family.PRODUCT,
+        exchange_cycles=n_tokens * step.exchange_cycles,
+        compute_cycles=n_tokens * step.compute_cycles,
+    )
+
+
+def eliminate(context: OperatorContext) -> OperatorCost:
+    """Det and Inverse: row by row, a pass over what is left of every matrix; an inverse has its rows beside them."""
+    shape = context.shape(0)
+    length = max(shape[-1], 1)
+    n_elements = size(shape) * (2 if context.layer.op == "Inverse" else 1)
+    step = one_pass(context, max(n_elements // 2, 1), ("add", "add"))
+    row = float(kernels.exchange(-(-size(shape) // length // context.n_tiles) * context.precision.n_bytes))
+    return replace(
+        step,
+        family=Family.SORT,
+        exchange_cycles=length * round(row),
+        compute_cycles=length * step.compute_cycles,
+        n_sources=1,
+    )
+
+
 COST_RULES: dict[str, CostRule] = {
+    **by_operator(eliminate, "Det Inverse"),
+    **by_operator(linear_attention, "LinearAttention"),
     **by_operator(scan, "CumSum CumProd"),
-    **by_operator(sort, "TopK Unique NonMaxSuppression"),
+    **by_operator(compact, "Compress NonZero"),
+    **by_operator(sort, "TopK"),
+    **by_operator(suppress, "NonMaxSuppression"),
+    **by_operator(unique, "Unique"),
 }

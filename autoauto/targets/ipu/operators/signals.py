@@ -1,0 +1,93 @@
+"""Fourier transforms: products with a matrix of sines and cosines, of long signals with two smaller ones.
+
+Nothing is public about transforms in Graphcore's libraries, so that this is an assumption. A signal of a x b samples is
+transformed as columns of a, weighed, and then as rows of b (Cooley and Tukey):
+
+    signal of length a b  ->  b signals of length a  ->  a pass that weighs  ->  a signals of length b
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, by_operator, size, together
+from autoauto.targets.ipu.operators import data_movement, products
+from autoauto.targets.ipu.operators.elementwise import one_pass
+from autoauto.targets.ipu.tiling.split import Product
+
+_LONGEST_MATRIX = 1024  # a longer signal is cut: its matrix would have 4 MiB in halves, and more operations
+
+
+def dft(context: OperatorContext) -> OperatorCost:
+    """DFT along an axis; half of the bins are of a real signal."""
+    (axis,) = context.integers("axis", (-2,))[:1]
+    before, after = context.shape(0), context.out_shape
+    if context.integer("onesided", 0):
+        length = 2 * (min(before[axis], after[axis]) - 1) if context.integer("inverse", 0) else before[axis]
+    else:
+        length = after[axis]
+    return transform(context, max(length, 1), parts=before[-1])
+
+
+def rfft(context: OperatorContext) -> OperatorCost:
+    """Rfft and Irfft along the last axis."""
+    inverse = context.layer.op == "Irfft"
+    return transform(context, max((context.out_shape if inverse else context.shape(0))[-1], 1), parts=1 + inverse)
+
+
+def stft(context: OperatorContext) -> OperatorCost:
+    """STFT: frames that overlap are copied, weighed by a window, and transformed."""
+    n_bins, window = context.out_shape[2], context.shape(2)
+    length = window[0] if window else 2 * (n_bins - 1) if context.integer("onesided", 1) else n_bins
+    n_elements = size(context.out_shape[:2]) * length
+    framed = data_movement.move_bytes(context, n_elements * context.precision.n_bytes, per_element=False)
+    costs = [transform(context, max(length, 1), parts=1), framed]
+    return together(*costs, one_pass(context, n_elements, ("add",))) if window else together(*costs)
+
+
+def transform(context: OperatorContext, length: int, parts: int) -> OperatorCost:
+    """Signals of `length`, of so many parts a sample: 1 of real ones, 2 of complex ones."""
+    if length <= _LONGEST_MATRIX:
+        return products.multiply(context, lambda c: _by_matrix(c, length, parts), context.present[:1])
+    columns = isqrt(length - 1) + 1
+    rows = -(-length // columns)
+    return together(
+        products.multiply(context, lambda c: _of_pieces(c, length, columns, parts), context.present[:1]),
+        one_pass(context, _n_signals(context, length) * 2 * length, ("add", "add", "add")),
+        products.multiply(context, lambda c: _of_pieces(c, length, rows, 2)),
+    )
+
+
+def sines_product(context: OperatorContext, length: int, parts: int) -> Product:
+    """The first or only product of a transform."""
+    if length <= _LONGEST_MATRIX:
+        return _by_matrix(context, length, parts)
+    return _of_pieces(context, length, isqrt(length - 1) + 1, parts)
+
+
+def _by_matrix(context: OperatorContext, length: int, parts: int) -> Product:
+    """All bins of whole signals."""
+    n_signals = _n_signals(context, length)
+    return products.matrix_product(context, 1, n_signals, length * parts, -(-size(context.out_shape) // n_signals))
+
+
+def _of_pieces(context: OperatorContext, length: int, piece: int, parts: int) -> Product:
+    """Pieces of signals, whose bins are complex."""
+    return products.matrix_product(
+        context, 1, _n_signals(context, length) * -(-length // piece), piece * parts, 2 * piece
+    )
+
+
+def _n_signals(context: OperatorContext, length: int) -> int:
+    """Signals in a tensor; an STFT has one a frame, other operators read every sample once."""
+    if context.layer.op == "STFT":
+        return max(size(context.out_shape[:2]), 1)
+    n_parts = 2 if context.layer.op == "Irfft" else 1 if context.layer.op == "Rfft" else max(context.shape(0)[-1], 1)
+    return max(size(context.shape(0)) // (n_parts * length), 1)
+
+
+COST_RULES: dict[str, CostRule] = {
+    **by_operator(dft, "DFT"),
+    **by_operator(rfft, "Rfft Irfft"),
+    **by_operator(stft, "STFT"),
+}
