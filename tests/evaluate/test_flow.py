@@ -193,10 +193,10 @@ def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> No
 
 def test_a_batch_size_that_the_model_cannot_run_is_an_outcome(flow: Flow) -> None:
     fixed = replace(flow, graph=replace(flow.graph, fixed_batch="Reshape r1 mixes samples"))
-    one, two = (fixed.evaluate(Knobs(1, 0.6, batch_size)) for batch_size in (1, 2))
-    assert one.runs
-    assert not two.runs
-    assert "Reshape r1" in two.reason
+    alone, together = (fixed.evaluate(Knobs(1, 0.6, batch_size)) for batch_size in (1, 2))
+    assert alone.runs
+    assert not together.runs
+    assert "Reshape r1" in together.reason
 
 
 def test_different_flows_have_different_fingerprints(flow: Flow) -> None:

@@ -42,7 +42,7 @@ def test_lengths_are_given_by_axis_or_by_input(shape: list[str], make: Any) -> N
         (["seq", "batch_size", 4], 1),
     ],
 )
-def test_the_batch_axis_by_its_name_or_place(shape: Shape, expected: int, make: Any) -> None:
+def test_the_batch_axis_by_its_name_or_position(shape: Shape, expected: int, make: Any) -> None:
     plain = resolve_batch(make("Relu x > y", {"x": shape}, "y"), model_inputs({"seq": 5} if "seq" in shape else {}))
     assert plain.batch.axes == (("x", expected),)
     assert plain.batch.fixed is None
@@ -64,9 +64,9 @@ def test_a_fixed_state_has_its_batch_where_other_batch_sizes_are_possible(make: 
 def test_the_batch_axis_may_be_given_or_denied(make: Any) -> None:
     model = make("Add x z > y", {"x": ["batch", 4], "z": ["rows", 4]}, "y")
     assert dict(resolve_batch(model, model_inputs(batch_axes={"z": 0})).batch.axes) == {"x": 0, "z": 0}
-    one = resolve_batch(model, model_inputs({"z": (1, 4)}, {"z": None}))
-    assert dict(one.batch.axes) == {"x": 0}
-    assert one.at(3).values["y"].shape == (3, 4)
+    shared = resolve_batch(model, model_inputs({"z": (1, 4)}, {"z": None}))
+    assert dict(shared.batch.axes) == {"x": 0}
+    assert shared.at(3).values["y"].shape == (3, 4)
 
 
 def test_without_any_batch_axis_there_is_one_batch_size(make: Any) -> None:

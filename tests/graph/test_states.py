@@ -42,11 +42,11 @@ def test_a_cache_is_a_weight_of_its_reader_and_moves_nowhere(make: Any) -> None:
 def test_memory_holds_the_state_of_every_sample(make: Any) -> None:
     graph, device = decoder(make), load_cluster("c600").devices[0]
     whole = LayerRange(0, len(graph))
-    one, four = (
+    of_one, of_four = (
         IpuTarget().compile(graph, whole, device, CompileOptions(batch_size, 0.6, Precision.FP16)).exclusive
         for batch_size in (1, 4)
     )
-    assert four["parameter"] - one["parameter"] == 3 * 2 * 127 * 8
+    assert of_four["parameter"] - of_one["parameter"] == 3 * 2 * 127 * 8
 
 
 def test_the_layers_of_a_state_share_a_stage(make: Any) -> None:

@@ -83,9 +83,9 @@ def test_options_that_would_do_nothing_are_refused(run_cli: RunCli, options: tup
 
 def test_what_is_priced_by_a_default_is_said_by_the_profile_and_the_report(run_cli: RunCli, tmp_path: Path) -> None:
     onnx.save(Case("Det", "1x8x4x4").model(), tmp_path / "det.onnx")
-    assert "priced as elementwise: Det" in run_cli("profile", "det.onnx").err
+    assert "priced as elementwise: Det" in run_cli("profile", "det.onnx").out
     study = ("--storage", "sqlite:///det.db")
     options = ("--n-ipu", "1", "--replicas", "1", "--memory-proportion", "0.6", "--batch-size", "1")
     assert run_cli("search", "det.onnx", *options, "--study-name", "det", *study).code == 0
-    assert "\npriced as elementwise: Det\n" in run_cli("report", "det", *study, "--html", "det.html").out
+    assert "\nassumed: priced as elementwise: Det\n" in run_cli("report", "det", *study, "--html", "det.html").out
     assert "priced as elementwise: Det" in (tmp_path / "det.html").read_text(encoding="utf-8")

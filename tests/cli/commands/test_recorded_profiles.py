@@ -34,7 +34,7 @@ def test_a_plan_of_a_table_is_estimated(capsys: pytest.CaptureFixture[str]) -> N
     assert plan["source"] == "estimated"
     assert plan["partition"] == [0, 2, 4]
     assert main(["plan", *BLOCKS, *DEVICES, "--n-ipu", "2"]) == 0
-    assert "batch size 1, 8; between them it is interpolated" in capsys.readouterr().err
+    assert "batch size 1, 8; between them it is interpolated" in capsys.readouterr().out
 
 
 def test_devices_in_six_lines_are_those_of_the_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
         "n_configurations": 4,
         "n_tried": 2,
         "n_measured": 1,
+        "assumed": [],
         "study_name": "s",
         "storage": "sqlite:///x.db",
         "cells": [
