@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +26,7 @@ from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, relative_error
+from autoauto.targets.host.measure.examples import lengths_of
 
 SCHEMA = 1
 RUNNER = "run_pipeline.py"
@@ -225,7 +226,7 @@ def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
     is_alone = any(port.data_dependent for port in model_ports(deployment, len(deployment.graph)))
     n = 1 if is_alone or all(port.batch_axis is None for port in ports) else n
     long = [Port(port.name, _shape(port, n), port.dtype) for port in ports]
-    return n, dict(deployment.inputs(long)) if deployment.inputs else {port.name: made_up(port, rng) for port in long}
+    return n, dict(deployment.inputs(long)) if deployment.inputs else made_up(long, rng)
 
 
 def compared(
@@ -255,7 +256,16 @@ def _shape(port: ModelPort, n: int) -> tuple[int, ...]:
     return tuple(size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape))
 
 
-def made_up(port: Port, rng: np.random.Generator) -> Array:
+def made_up(ports: Sequence[Port], rng: np.random.Generator) -> dict[str, Array]:
+    """Inputs that a model takes, by name."""
+    lengths = lengths_of(ports)
+    return {
+        port.name: np.full(port.shape, lengths[port.name], port.dtype) if port.name in lengths else _made_up(port, rng)
+        for port in ports
+    }
+
+
+def _made_up(port: Port, rng: np.random.Generator) -> Array:
     """Noise for floats, 0 and 1 for integers (valid indices), true for masks."""
     kind = np.dtype(port.dtype).kind
     if kind == "f":

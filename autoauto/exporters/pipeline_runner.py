@@ -63,7 +63,7 @@ def cuda(stage: dict[str, Any], device: str) -> Session:
 
     def compute(names: list[str], inputs: Tensors) -> list[Any]:
         for name, array in inputs.items():
-            values[name].update_inplace(np.ascontiguousarray(array))
+            values[name].update_inplace(np.asarray(array, order="C"))
         session.run_with_iobinding(binding)
         return [values[name].numpy() for name in names]
 
@@ -113,7 +113,7 @@ def openvino(stage: dict[str, Any], device: str) -> Session:
             for index, array in enumerate(inputs.values()):  # in the order of the file
                 shape = tuple(model.inputs[index].shape)
                 own = array if array.shape == shape else array[part * shape[0] : (part + 1) * shape[0]]
-                request.set_input_tensor(index, openvino.Tensor(np.ascontiguousarray(own)))
+                request.set_input_tensor(index, openvino.Tensor(np.asarray(own, order="C")))  # a scalar stays one
             request.start_async()
         for request in requests:
             request.wait()

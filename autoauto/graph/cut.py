@@ -22,7 +22,7 @@ from autoauto.graph.onnx_file import Weights, all_nodes, fill_value, read_model,
 from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.trace import READS_SHAPE
 from autoauto.graph.shapes.values import Value, is_float
-from autoauto.records.errors import BadInput, UnreadableModel
+from autoauto.records.errors import BadInput, UnreadableModel, Unsupported
 from autoauto.records.layers import AS_IN_FILE, LayerGraph, LayerRange, ModelInputs, Port, SubModel
 
 MAX_WEIGHT_BYTES = (1 << 31) - (1 << 24)
@@ -295,9 +295,11 @@ class BatchedModel:
     def _dtype(self, name: str) -> str:
         dtype = helper.tensor_dtype_to_np_dtype(self._values[name].dtype)
         if np.dtype(dtype).kind not in "biufc":
-            raise UnreadableModel(
-                f"what goes from stage to stage must hold numbers that NumPy knows, {name!r} is {dtype}"
-            )
+            kind = "strings" if np.dtype(dtype).kind == "O" else dtype
+            message = f"what a stage reads and writes must be numbers that NumPy knows, {name!r} holds {kind}"
+            if name in (*self.inputs, *self.outputs):
+                raise UnreadableModel(f"{message}; cut the model there, and leave the rest to what calls it")
+            raise Unsupported(f"{message}; try stages that begin elsewhere")
         return str(dtype)
 
     def _n_bytes(self, name: str) -> int:

@@ -238,7 +238,7 @@ def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mappi
     ports = _ports(metadata, options.n_samples)
     if options.inputs is None:
         generators = map(np.random.default_rng, range(N_INPUTS))
-        yield from ({port.name: made_up(port, rng) for port in ports} for rng in generators)
+        yield from (made_up(ports, rng) for rng in generators)
         return
     shapes = {each["name"]: each["shape"] for each in metadata["inputs"]}
     axes = {name: shape.index(-1) if -1 in shape else None for name, shape in shapes.items()}

@@ -81,6 +81,19 @@ def test_the_stages_of_a_special_model_are_the_model(case: str, to: str, deploy:
 
 
 @pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
+def test_stages_take_scalars_and_lengths(runtime: HostRuntime, deploy: Deploy, tmp_path: Path) -> None:
+    pytest.importorskip(runtime)
+    program = "Mul x rate > a; MatMul a w > b; Cast x_lens > l to=1; Unsqueeze l axis > c; Div b c > y"
+    inputs = {**X, "rate": [], "int:x_lens": ["n"]}
+    plan = deploy(
+        program, inputs, "y", {"w": W, "axis": np.array([1])}, plan=plan_of((0, 2, 4)), session=(runtime, None)
+    )
+    assert [each for each in written(plan, tmp_path / "artifact") if each.passed is False] == []
+    n, made = examples(plan, 3)
+    assert (n, made["x_lens"].tolist(), made["rate"].shape) == (3, [4] * 6, ())
+
+
+@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
 def test_outputs_whose_lengths_depend_on_data_have_their_own_lengths_and_one_micro_batch(
     runtime: HostRuntime, deploy: Deploy, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from autoauto.graph.batch.rebatch import TracedModel
 from autoauto.graph.cut import BatchedModel, varint, with_weights
 from autoauto.graph.onnx_file import Weights
 from autoauto.graph.shapes.trace import trace
-from autoauto.records.errors import UnreadableModel
+from autoauto.records.errors import UnreadableModel, Unsupported
 from autoauto.records.layers import Port
 
 NO_WEIGHTS = Weights(Path("nowhere.onnx"))
@@ -83,8 +83,17 @@ def test_ports_have_shapes_and_types(batched: BatchedModel) -> None:
 
 def test_a_tensor_of_a_type_unknown_to_numpy_cannot_be_a_port(make: Any) -> None:
     batched = traced(make(f"Cast x > b to={TensorProto.BFLOAT16}; Cast b > y to=1", {"x": [1]}, "y"))
-    with pytest.raises(UnreadableModel, match="NumPy knows, 'b' is bfloat16"):
+    with pytest.raises(Unsupported, match=r"NumPy knows, 'b' holds bfloat16; try stages that begin elsewhere$"):
         batched.ports(["b"])
+
+
+@pytest.mark.parametrize(("kind", "words"), [(TensorProto.STRING, "strings"), (TensorProto.BFLOAT16, "bfloat16")])
+def test_ends_of_a_model_of_a_type_unknown_to_numpy_are_left_to_what_calls_it(kind: int, words: str, make: Any) -> None:
+    model = make("Identity x > y", {"x": [1]}, "y")
+    for end in (*model.graph.input, *model.graph.output):
+        end.type.tensor_type.elem_type = kind
+    with pytest.raises(UnreadableModel, match=f"'x' holds {words}; cut the model there, and leave the rest to"):
+        traced(model).ports(["x"])
 
 
 def test_weights_too_large_for_a_file_are_one_clear_line(

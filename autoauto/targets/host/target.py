@@ -48,7 +48,7 @@ from autoauto.targets.host.runtimes.registry import (
 )
 from autoauto.targets.host.samples import InputSamples
 
-VERSION = "host-11"
+VERSION = "host-12"
 SPACE_OF_GPUS = {"channels_last": (False, True), "batch_size": tuple(1 << i for i in range(9))}
 SESSION = f"{RUNTIME}_session"
 """The name of the memory that the first session of a process takes for any model: counted once a device."""

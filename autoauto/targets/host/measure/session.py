@@ -15,13 +15,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import PARAMETER, TEMPORARY, NodeTime
 from autoauto.records.errors import AutoautoError, BadInput, OutOfMemory, Unsupported
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import Array, format_bytes
+from autoauto.targets.host.measure.examples import examples
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import InForce, LoadSettings, Runtime, reason_of, runtime_named
 from autoauto.targets.host.transport.shared_memory import SubModelFile
@@ -122,19 +121,16 @@ class Session:
 
     def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Inputs, given or made up, and arrays for the outputs."""
-        inputs = {port.name: self._example(port) for port in self._inputs}
+        inputs = examples([port for port in self._inputs if port.name not in self._given])
+        for port in self._inputs:
+            if port.name in self._given:
+                inputs[port.name] = shared_array(port)
+                inputs[port.name][...] = self._given[port.name]
         return inputs, {port.name: shared_array(port) for port in self._outputs}
 
     def without_arena(self) -> Session:
         """The same sub-model loaded again."""
         return Session(self._content, self._inputs, self._outputs, self._options, given=self._given)
-
-    def _example(self, port: Port) -> Array:
-        if port.name not in self._given:
-            return example(port)
-        array = shared_array(port)
-        array[...] = self._given[port.name]
-        return array
 
     def peak_bytes(self) -> int:
         """Peak memory of a run with the inputs of `example_arrays`, without parameters, inputs and outputs.
@@ -291,24 +287,6 @@ def _peak_lower_bound(session: Session) -> int:
         if not session.is_memory_error(error):
             raise
         return machine_bytes()
-
-
-def example(port: Port) -> Array:
-    """A made-up input in shared memory: seeded noise for floats, zeros for integers (valid indices), true for masks.
-
-    >>> example(Port("ids", (2, 3), "int64")).tolist(), example(Port("mask", (2,), "bool")).tolist()
-    ([[0, 0, 0], [0, 0, 0]], [True, True])
-    """
-    array = shared_array(port)
-    if array.dtype.kind != "f" or array.size == 0:
-        array[...] = array.dtype.kind == "b"
-        return array
-    noise = np.random.default_rng(array.size)
-    for row in array.reshape(
-        len(array) if array.ndim else 1, -1
-    ):  # row by row, so that no copy of the whole array is made
-        row[:] = noise.standard_normal(len(row), np.float32)
-    return array
 
 
 def _words(in_force: InForce) -> str:

@@ -52,7 +52,7 @@ from autoauto.targets.host.transport.shared_memory import (
     copy_batch,
     message_bytes,
     message_of,
-    places,
+    writable,
 )
 
 
@@ -236,7 +236,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         """Send the next micro-batch into a pipeline; at the end of the stream end the ring for it, and drop that."""
         ports = self._messages[0]
         for number, batch in batches:
-            write(batch, places(rings[0].reserve(), ports))
+            write(batch, writable(rings[0].reserve(), ports))
             in_flight.append(number)
             rings[0].commit(message_bytes(ports))
             rings.rotate(-1)

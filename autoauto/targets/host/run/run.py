@@ -29,7 +29,7 @@ from autoauto.records.trials.study_summary import interval
 from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.devices import ALIKE, HostDevices
 from autoauto.targets.host.machine import cores, cores_of
-from autoauto.targets.host.measure.session import example
+from autoauto.targets.host.measure.examples import examples
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.cluster import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
@@ -169,7 +169,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
 def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: InputSamples | None = None) -> Batch:
     """The inputs of a micro-batch, the same every time; without samples they are made up."""
     ports = source.carried(graph, 0, batch_size)
-    return samples.batch(ports) if samples else {port.name: example(port) for port in ports}
+    return samples.batch(ports) if samples else examples(ports)
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:

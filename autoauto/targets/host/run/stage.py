@@ -32,7 +32,7 @@ from autoauto.targets.host.transport.shared_memory import (
     arrays,
     arrays_in,
     message_bytes,
-    places,
+    writable,
 )
 from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 
@@ -155,7 +155,7 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
         start = perf_counter_ns()
         message = receive.peek()  # takes time where it comes from another machine
         assert message is not None
-        inputs, outputs = arrays(message, task.received), places(slot, task.sent)
+        inputs, outputs = arrays(message, task.received), writable(slot, task.sent)
         for name in carried:
             outputs[name][...] = inputs[name]
         copied, core_start = perf_counter_ns() - session.moved_ns(), session.cpu_time_ns()
@@ -186,7 +186,7 @@ def _serve_stream(session: Session, task: StageTask) -> None:
             message = receive.peek()
             if message is None:
                 break
-            inputs, outputs = arrays(message, task.received), places(send.reserve(), task.sent)
+            inputs, outputs = arrays(message, task.received), writable(send.reserve(), task.sent)
             for name in carried:
                 outputs[name][...] = inputs[name]
             session.run(inputs, outputs)

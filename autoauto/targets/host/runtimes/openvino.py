@@ -74,12 +74,16 @@ class OpenVino(Runtime):
             "ENABLE_CPU_PINNING": False,  # the process is pinned
             "PERF_COUNT": wanted.times_nodes,
         }
-        return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs, wanted.times_nodes)
+        own_bf16 = any(end.element_type == openvino.Type.bf16 for node in model.get_ops() for end in node.outputs())
+        compiled = self._core.compile_model(model, _DEVICE, settings)
+        return _OpenVinoModel(compiled, inputs, outputs, wanted.times_nodes, own_bf16)
 
 
 class _OpenVinoModel(LoadedModel):
-    def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port], times_nodes: bool) -> None:
-        self._compiled, self._times_nodes = compiled, times_nodes
+    def __init__(
+        self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port], times_nodes: bool, own_bf16: bool
+    ) -> None:
+        self._compiled, self._times_nodes, self._own_bf16 = compiled, times_nodes, own_bf16
         self._n_runs, self._warming_up_us = 0, dict[str, int]()
         self._inputs, own = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
         self._bounded = [(port, own[port.name]) for port in outputs if port.data_dependent]
@@ -138,8 +142,9 @@ class _OpenVinoModel(LoadedModel):
         }
         hint = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         products = {precision for kind, precision in formats if kind in _PRODUCTS}
-        if hint == "f32":  # beside products, what the file has in f16 stays so
-            is_wrong = "f16" in products or "bf16" in {precision for _, precision in formats}
+        if hint == "f32":  # beside products, what the file has in f16 stays so, and what it has in bf16 everywhere
+            has_bf16 = "bf16" in {precision for _, precision in formats}
+            is_wrong = "f16" in products or (has_bf16 and not self._own_bf16)
         else:
             is_wrong = bool(products) and hint not in products
         if is_wrong:

@@ -16,7 +16,7 @@ The file of an `ArrayFile` has no name (`tempfile.TemporaryFile`): the kernel re
 however that process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside
 the device; the arrays that `load` returns are memory inside.
 
-A message is tensors, one behind the other, in rings, connections and files alike: `places`, `arrays`, `message_of`.
+A message is tensors, one behind the other, in rings, connections and files alike: `writable`, `arrays`, `message_of`.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ def message_bytes(ports: Sequence[Port]) -> int:
     return max((start + port.n_bytes for start, port in _offsets(ports)), default=0)
 
 
-def places(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
+def writable(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
     """Where the tensors of a message are written, by name: arrays, and bytes where the shape depends on data.
 
     What is written there is in `autoauto/targets/host/transport/bounded.py`.
@@ -341,14 +341,14 @@ def places(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
 
 def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
     """Views of the tensors of a message that was written, by name."""
-    written = places(message, ports)
+    written = writable(message, ports)
     return {**written, **{port.name: read(written[port.name], port) for port in ports if port.data_dependent}}
 
 
 def message_of(batch: Mapping[str, Array], ports: Sequence[Port]) -> bytes:
     """A message with these tensors of a micro-batch."""
     message = bytearray(message_bytes(ports))
-    copy_batch(batch, places(memoryview(message), ports))
+    copy_batch(batch, writable(memoryview(message), ports))
     return bytes(message)
 
 

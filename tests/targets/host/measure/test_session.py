@@ -15,7 +15,8 @@ from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure import session
-from autoauto.targets.host.measure.session import Session, example, idle_model
+from autoauto.targets.host.measure.examples import example
+from autoauto.targets.host.measure.session import Session, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.runtimes.registry import runtime_named

@@ -19,7 +19,7 @@ from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.units import MIB
-from autoauto.targets.host.measure.session import example
+from autoauto.targets.host.measure.examples import example
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _by_own_clock, _Channels
 from autoauto.targets.host.run.stage import StageResources, StageSpans

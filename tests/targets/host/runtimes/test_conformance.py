@@ -27,7 +27,8 @@ from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.gpus import gpus
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
-from autoauto.targets.host.measure.session import Session, example, idle_model
+from autoauto.targets.host.measure.examples import example
+from autoauto.targets.host.measure.session import Session, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.remote.machines import LocalMachine

@@ -6,7 +6,7 @@ import pytest
 from autoauto.records.layers import Port
 from autoauto.targets.host.memory_budget import shared_array
 from autoauto.targets.host.transport.bounded import memory_of, read, write
-from autoauto.targets.host.transport.shared_memory import arrays, message_bytes, places
+from autoauto.targets.host.transport.shared_memory import arrays, message_bytes, writable
 
 BOXES = Port("boxes", (10, 3), "int64", data_dependent=True)
 MASKS = Port("masks", (2, 5), "bool", data_dependent=True)
@@ -18,7 +18,7 @@ def test_every_message_of_a_slot_has_the_lengths_of_its_own() -> None:
     slot = memoryview(bytearray(message_bytes(PORTS)))
     for n in (10, 0, 3):
         boxes, masks = np.arange(3 * n).reshape(n, 3), np.ones((2, n // 2), bool)
-        written = places(slot, PORTS)
+        written = writable(slot, PORTS)
         written["fixed"][...] = n
         write(written["boxes"], BOXES, boxes)
         write(written["masks"], MASKS, masks)

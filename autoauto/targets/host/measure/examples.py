@@ -1,0 +1,67 @@
+"""Made-up inputs that a model takes: `examples`, of all its inputs together, and `example` of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from autoauto.records.layers import Port
+from autoauto.records.units import Array
+from autoauto.targets.host.memory_budget import shared_array
+
+LENGTHS = ("_lens", "_len", "_lengths", "_length", "lengths", "length")
+"""Ends of the names of inputs that say how long others are."""
+
+
+def examples(ports: Sequence[Port]) -> dict[str, Array]:
+    """A made-up array in shared memory for every input; the lengths of others are those that these have at least."""
+    lengths = lengths_of(ports)
+    made = {port.name: example(port) for port in ports}
+    for name, length in lengths.items():
+        made[name][...] = length
+    return made
+
+
+def example(port: Port) -> Array:
+    """A made-up input in shared memory: seeded noise for floats, zeros for integers (valid indices), true for masks.
+
+    >>> example(Port("ids", (2, 3), "int64")).tolist(), example(Port("mask", (2,), "bool")).tolist()
+    ([[0, 0, 0], [0, 0, 0]], [True, True])
+    """
+    array = shared_array(port)
+    if array.dtype.kind != "f" or array.size == 0:
+        array[...] = array.dtype.kind == "b"
+        return array
+    noise = np.random.default_rng(array.size)
+    for row in array.reshape(
+        len(array) if array.ndim else 1, -1
+    ):  # row by row, so that no copy of the whole array is made
+        row[:] = noise.standard_normal(len(row), np.float32)
+    return array
+
+
+def lengths_of(ports: Sequence[Port]) -> Mapping[str, int]:
+    """A value for every input that holds lengths of another, by its name: never 0, and no more than that has.
+
+    Which axis they count is not known: so it is the shortest behind the first, of the input whose name begins alike, or
+    of all others.
+
+    >>> audio, ids = Port("audio", (2, 80, 64), "float32"), Port("ids", (2, 5), "int64")
+    >>> lengths_of([audio, ids, Port("audio_lens", (2,), "int64")])
+    {'audio_lens': 64}
+    """
+    counting = [port for port in ports if np.dtype(port.dtype).kind in "iu" and port.name.lower().endswith(LENGTHS)]
+    counted = [port for port in ports if port not in counting and len(port.shape) > 1]
+    return {port.name: _shortest(_alike(port, counted) or counted) for port in counting}
+
+
+def _alike(port: Port, others: Sequence[Port]) -> list[Port]:
+    """Those whose name begins as that of lengths does."""
+    end = next(end for end in LENGTHS if port.name.lower().endswith(end))
+    stem = port.name[: -len(end)].rstrip("_.")
+    return [other for other in others if stem and other.name.startswith(stem)]
+
+
+def _shortest(ports: Sequence[Port]) -> int:
+    return max(1, min((min(port.shape[1:]) for port in ports), default=1))
