@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -98,11 +99,12 @@ def _price(model: onnx.ModelProto, device: Device) -> tuple[Outcome, str]:
 
 
 def _with_constants(test: Any) -> onnx.ModelProto:
-    """The model of a test with the small inputs behind the first as constants."""
+    """The model of a test with the small inputs behind the first as constants; the first, too, if it is a scalar."""
     model = onnx.ModelProto()
     model.CopyFrom(test.model)
     values = dict(zip((entry.name for entry in model.graph.input), test.data_sets[0][0], strict=False))
-    for entry in list(model.graph.input)[0 if len(values) == 1 else 1 :]:
+    is_scalar = any(np.ndim(value) == 0 for value in list(values.values())[:1])
+    for entry in list(model.graph.input)[0 if len(values) == 1 or is_scalar else 1 :]:
         value = values[entry.name]
         if hasattr(value, "dtype") and value.size <= SMALL:
             model.graph.initializer.append(numpy_helper.from_array(value, entry.name))

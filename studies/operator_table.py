@@ -93,11 +93,11 @@ def rows_of_case(case: Case, device: Device, precision: Precision) -> list[Row]:
 def print_cases(rows: Sequence[Row]) -> None:
     """A line a row."""
     columns = f"{'cycles':>11}{'bytes':>9}{'compute':>9}{'ratio':>9}{'of limit':>9}"
-    print(f"{'operator':22}{'operands':44}{'class':12}{columns}  why")
+    print(f"{'operator':34}{'operands':44}{'class':12}{columns}  why")
     for row in rows:
         share = 100 * row.cycles / row.allowed
         cells = f"{row.cycles:11,}{row.bound.bytes_cycles:9,.0f}{row.bound.arithmetic_cycles:9,.0f}{row.ratio:9.1f}"
-        print(f"{row.op:22}{row.name[:42]:44}{row.class_name:12}{cells}{share:7.0f} %  {row.why}".rstrip())
+        print(f"{row.op:34}{row.name[:42]:44}{row.class_name:12}{cells}{share:7.0f} %  {row.why}".rstrip())
 
 
 def print_classes(rows: Sequence[Row]) -> None:

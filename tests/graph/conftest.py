@@ -169,6 +169,11 @@ def save(tmp_path: Path) -> Callable[[onnx.ModelProto], str]:
     return write
 
 
+@pytest.fixture(name="sample", scope="session")
+def _sample() -> Callable[..., dict[str, Array]]:
+    return sample
+
+
 @pytest.fixture(scope="session")
 def execute() -> Callable[..., list[Array]]:
     return run

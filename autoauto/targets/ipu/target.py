@@ -35,7 +35,7 @@ from autoauto.targets.ipu.operators.backward import weight_update_cycles
 from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
-VERSION = "ipu-10"
+VERSION = "ipu-11"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 

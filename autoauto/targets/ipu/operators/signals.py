@@ -53,7 +53,7 @@ def transform(context: OperatorContext, length: int, parts: int) -> OperatorCost
     rows = -(-length // columns)
     return together(
         products.multiply(context, lambda c: _of_pieces(c, length, columns, parts), context.present[:1]),
-        one_pass(context, _n_signals(context, length) * 2 * length, ("add", "add", "add")),
+        one_pass(context, _n_signals(context) * 2 * length, ("add", "add", "add")),
         products.multiply(context, lambda c: _of_pieces(c, length, rows, 2)),
     )
 
@@ -67,23 +67,24 @@ def sines_product(context: OperatorContext, length: int, parts: int) -> Product:
 
 def _by_matrix(context: OperatorContext, length: int, parts: int) -> Product:
     """All bins of whole signals."""
-    n_signals = _n_signals(context, length)
+    n_signals = _n_signals(context)
     return products.matrix_product(context, 1, n_signals, length * parts, -(-size(context.out_shape) // n_signals))
 
 
 def _of_pieces(context: OperatorContext, length: int, piece: int, parts: int) -> Product:
     """Pieces of signals, whose bins are complex."""
-    return products.matrix_product(
-        context, 1, _n_signals(context, length) * -(-length // piece), piece * parts, 2 * piece
-    )
+    return products.matrix_product(context, 1, _n_signals(context) * -(-length // piece), piece * parts, 2 * piece)
 
 
-def _n_signals(context: OperatorContext, length: int) -> int:
-    """Signals in a tensor; an STFT has one a frame, other operators read every sample once."""
-    if context.layer.op == "STFT":
+def _n_signals(context: OperatorContext) -> int:
+    """Signals in a tensor; an STFT has one a frame."""
+    op, shape = context.layer.op, context.shape(0)
+    if op == "STFT":
         return max(size(context.out_shape[:2]), 1)
-    n_parts = 2 if context.layer.op == "Irfft" else 1 if context.layer.op == "Rfft" else max(context.shape(0)[-1], 1)
-    return max(size(context.shape(0)) // (n_parts * length), 1)
+    if op in ("Rfft", "Irfft"):
+        return max(size(shape[:-2] if op == "Irfft" else shape[:-1]), 1)
+    axis = context.integers("axis", (-2,))[0] % len(shape)
+    return max(size((*shape[:axis], *shape[axis + 1 : -1])), 1)
 
 
 COST_RULES: dict[str, CostRule] = {
