@@ -87,8 +87,8 @@ DECODER = "; ".join(
 )
 DECODER_WEIGHTS = HEADS | {
     "wu": floats(16, 16), "bu": floats(16), "g": floats(16), "two": scalar(2), "eps": scalar(1e-5),
-    "root": scalar(0.35), "mask": floats(1, 1, 6, 6), "cos": floats(1, 1, 6, 8), "sin": floats(1, 1, 6, 8), "wg": floats(16, 32),
-    "wu2": floats(16, 32), "wd": floats(32, 16), "split": [0, 0, 2, 8], "join": [0, 0, 16],
+    "root": scalar(0.35), "mask": floats(1, 1, 6, 6), "cos": floats(1, 1, 6, 8), "sin": floats(1, 1, 6, 8),
+    "wg": floats(16, 32), "wu2": floats(16, 32), "wd": floats(32, 16), "split": [0, 0, 2, 8], "join": [0, 0, 16],
     "z0": [0], "z4": [4], "z8": [8], "ax": [3],
 }  # fmt: skip
 MODELS: dict[str, tuple[Any, ...]] = {
