@@ -191,7 +191,7 @@ def test_where_no_runtime_runs_the_model_the_error_has_the_reason_of_each(
     error = nothing_fits(searched(saved(model_of(nodes, ["n", 4, 4], ["n"])), tmp_path, Method.GUIDED))
     assert isinstance(error, BadInput)
     for reason in (f"OpenVINO does not read this model: {NO_RULE}", "ONNX Runtime does not read this model: .*'sum'"):
-        assert re.match(f"no runtime runs the model: .*{reason}", str(error))
+        assert re.match(f"no runtime of the search runs the model: .*{reason}", str(error))
 
 
 def searched(path: Path, folder: Path, method: Method) -> SearchResult:
