@@ -32,7 +32,7 @@ from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.plan import Plan
-from autoauto.targets.host.measure.session import example
+from autoauto.targets.host.measure.examples import examples
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = ("squeezenet", "bert-base-128")
@@ -77,7 +77,7 @@ def _run(whole: SubModel, prefix: str, n_runs: int) -> str:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_profiling, options.profile_file_prefix = True, prefix
     session: Any = onnxruntime.InferenceSession(whole.content, options, providers=["CPUExecutionProvider"])
-    inputs = {port.name: example(port) for port in whole.inputs}
+    inputs = examples(whole.inputs)
     for _ in range(n_runs):
         session.run(None, inputs)
     return str(session.end_profiling())

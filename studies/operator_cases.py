@@ -71,7 +71,7 @@ class Case:
         if self.n_outputs or self.domain.startswith("com."):
             return self.n_outputs or 1
         definition = onnx.defs.get_schema(self.op, domain=self.domain)
-        return max(self.attributes.get("num_outputs", 1), definition.min_output)
+        return int(max(self.attributes.get("num_outputs", 1), definition.min_output))
 
 
 def _weight(name: str, dtype: int, shape: list[int]) -> onnx.TensorProto:

@@ -19,6 +19,7 @@ from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
+from autoauto.profile.liveness import largest_crossing
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.cost import CostTable, stash_entry_bytes
@@ -358,6 +359,12 @@ class Flow(WholeModelEstimates):
             # Earlier versions priced every replica by the links of the first, which several machines do not share.
             **({"replicas": "placed"} if len(self.cluster) > self.cluster.machine_size else {}),
         }
+
+
+def largest_transfers(flow: Flow, plan: Plan, batch_size: int) -> list[tuple[str, int]]:
+    """The names and bytes of the largest tensors that the stage with the longest transfer moves."""
+    stage = max(plan.stages, key=lambda each: each.transfer_cycles)
+    return largest_crossing(flow.graph, stage.layers, batch_size, flow.precision)
 
 
 def _whole_stage(stage: Stage) -> WholeRange:

@@ -29,9 +29,11 @@ _ALWAYS_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsquee
 _VIEWS_WHEN_EQUAL = frozenset({"Expand", "Tile"})
 _VIEWS_OF_ONE_OPERAND = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
 _WIDE_INTEGERS = frozenset({"int32", "int64", "uint32", "uint64"})  # 32 bits on the device, all of them
-_MATRIX_READERS = frozenset(
-    {"Conv", "ConvTranspose", "Einsum", "GRU", "Gather", "Gemm", "If", "LSTM", "Loop", "MatMul", "RNN", "Scan"}
+_MATRIX_READER_NAMES = (
+    "Attention Conv ConvTranspose Einsum EmbedLayerNormalization FusedConv FusedGemm FusedMatMul GRU Gather Gemm If "
+    "LSTM Loop MatMul RNN Scan"
 )
+_MATRIX_READERS = frozenset(_MATRIX_READER_NAMES.split())
 
 
 class _Reading(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from autoauto.records.costs.checkpoints import checkpoints, first_checkpoint
 from autoauto.records.costs.exchange import TensorUse
-from autoauto.records.layers import Derivative, Layer, LayerGraph
+from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange
 from autoauto.records.units import IntArray, Precision
 
 
@@ -55,6 +55,19 @@ def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Livenes
     read_last = np.zeros(n_layers + 1, dtype=np.int64)
     np.add.at(read_last, last_use, np.where(last_use > producer, n_bytes, 0))
     return Liveness(alive[:-1] - read_last[:-1], alive[:-1], alive[1:])
+
+
+def largest_crossing(
+    graph: LayerGraph, layers: LayerRange, batch_size: int, precision: Precision, n: int = 3
+) -> list[tuple[str, int]]:
+    """The names and bytes of the `n` largest tensors that are alive where a range begins or ends, once each."""
+    used = {index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)}
+    crossing = [
+        (tensor.name, tensor.n_bytes(batch_size, precision))
+        for tensor in (graph.tensors[index] for index in sorted(used))
+        if any(tensor.producer < boundary <= tensor.last_use for boundary in layers)
+    ]
+    return sorted(crossing, key=lambda entry: -entry[1])[:n]
 
 
 def first_read_bytes(graph: LayerGraph, precision: Precision) -> list[int]:

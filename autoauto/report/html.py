@@ -217,7 +217,7 @@ def _binds(summary: StudySummary) -> str:
     if summary.winner is None:
         return ""
     facts = []
-    for fact in what_binds(summary.winner, ran_on_devices(summary)):
+    for fact in what_binds(summary.winner, ran_on_devices(summary), summary.transferred):
         share = tag("div", tag("i", style=f"width:{100 * min(fact.share, 1):.1f}%"), class_="share")
         headline = tag("div", words(fact.headline), class_="headline")
         facts.append(tag("div", tag("h4", fact.name), headline, share, tag("p", words(fact.text)), class_="fact"))

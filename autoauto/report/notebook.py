@@ -71,5 +71,9 @@ def _summary(summary: StudySummary) -> str:
     """The winner, what binds it, and why every other cell lost."""
     origin, winner = origin_of(summary), summary.winner
     title = "Nothing fits" if winner is None else f"{headline(winner, origin)}: {configuration(winner.knobs)}"
-    tables = [cells_table(summary)] if winner is None else [binding_table(winner, origin), cells_table(summary)]
+    tables = (
+        [cells_table(summary)]
+        if winner is None
+        else [binding_table(winner, origin, summary.transferred), cells_table(summary)]
+    )
     return tag("p", tag("strong", words(title))) + "".join(map(html_table, tables))

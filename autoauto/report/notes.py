@@ -55,7 +55,7 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     parts = [
         f"{_speed(finalist, origin_of(summary))}: {ranked}",
         *map(markdown_table, parts_tables(finalist.plan, None, origin_of(summary))),
-        markdown_table(binding_table(finalist, origin_of(summary))),
+        markdown_table(binding_table(finalist, origin_of(summary), summary.transferred)),
         "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
         _commands([("Measure it again", command)]),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoauto.records.knobs.table import Strategy
@@ -28,15 +29,18 @@ class BindingFact(NamedTuple):
     share: float
 
 
-def what_binds(finalist: Trial, ran: bool = False) -> tuple[BindingFact, ...]:
+def what_binds(
+    finalist: Trial, ran: bool = False, transferred: Sequence[tuple[str, int]] = ()
+) -> tuple[BindingFact, ...]:
     """The slowest compute, the longest transfer, the fullest memory and, in training, the bubble.
 
     Args:
         finalist: the configuration with its plan.
         ran: whether devices ran the plan; the sum of its cycles is then not its period.
+        transferred: the largest tensors of the longest transfer, with their bytes, where they are known.
     """
     plan, whole = finalist.plan, "both together" if ran else "the period"
-    facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole)
+    facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole, transferred)
     bubble = finalist.bubble_fraction
     if bubble is None:
         return facts
@@ -59,15 +63,25 @@ def part_names(plan: Plan | PhasedPlan) -> list[str]:
     ]
 
 
-def _stage_facts(plan: Plan, whole: str) -> tuple[BindingFact, ...]:
+def _stage_facts(plan: Plan, whole: str, transferred: Sequence[tuple[str, int]]) -> tuple[BindingFact, ...]:
     slowest = max(plan.stages, key=lambda stage: stage.compute_cycles / stage.n_replicas)
     longest = max(plan.stages, key=lambda stage: stage.transfer_cycles / stage.n_replicas)
     compute, transfer = bool(plan.compute_bottlenecks), bool(plan.transfer_bottlenecks)
     return (
         _cycles("compute", "computes longest", plan, slowest, plan.compute_cycles, compute, whole),
-        _cycles("transfer", "transfers longest", plan, longest, plan.transfer_cycles, transfer, whole),
+        _with_largest(
+            _cycles("transfer", "transfers longest", plan, longest, plan.transfer_cycles, transfer, whole), transferred
+        ),
         _memory(plan),
     )
+
+
+def _with_largest(fact: BindingFact, transferred: Sequence[tuple[str, int]]) -> BindingFact:
+    """The transfer with its largest tensors."""
+    if not transferred:
+        return fact
+    largest = ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in transferred)
+    return fact._replace(text=f"{fact.text}; largest: {largest}")
 
 
 def _cycles(name: str, does: str, plan: Plan, stage: Stage, cycles: int, binds: bool, whole: str) -> BindingFact:

@@ -15,7 +15,7 @@ from pathlib import Path
 from onnx import ModelProto
 from optuna import Study
 
-from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.flow import Flow, largest_transfers
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
 from autoauto.records.costs.correction import Estimator
@@ -30,7 +30,7 @@ from autoauto.records.layers import LayerGraph, ModelInputs
 from autoauto.records.model_inputs import texts_of
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
-from autoauto.records.trials.study_summary import NOTES
+from autoauto.records.trials.study_summary import NOTES, TRANSFERRED
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
 from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
@@ -255,10 +255,17 @@ def search_flow(
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+        _note_transferred(study, flow, result.best)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
         return replace(result, best=summary.winner if result.best else None, trials=trials, summary=summary)
+
+
+def _note_transferred(study: Study, flow: Flow, winner: Trial | None) -> None:
+    """Store which tensors the winner's stage with the longest transfer moves, the largest of them."""
+    if winner is not None and isinstance(winner.plan, Plan):
+        study.set_user_attr(TRANSFERRED, json.dumps(largest_transfers(flow, winner.plan, winner.knobs.batch_size)))
 
 
 @dataclass(frozen=True, slots=True)

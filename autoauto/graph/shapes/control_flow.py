@@ -130,6 +130,10 @@ def _passes_on(body: onnx.GraphProto) -> bool:
 
 def _scan(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> list[Value]:
     [body] = bodies(node)
+    if not all(node.input) or any(entry.name == "directions" for entry in node.attribute):
+        raise UnreadableModel(
+            f"{label(node)} is as operator set 8 defines it, with a batch of its own; try to export with set 9 or newer"
+        )
     integers = {entry.name: list(entry.ints) or int(entry.i) for entry in node.attribute}
     n_sequences = int(integers["num_scan_inputs"])  # type: ignore[arg-type]
     first = len(node.input) - n_sequences

@@ -24,6 +24,9 @@ CONFIDENCE = 0.95
 NOTES = "notes"
 """The attribute of a study with what was assumed of its model and its numbers, as a list in JSON."""
 
+TRANSFERRED = "transferred"
+"""The attribute of a study with the largest tensors that its winner transfers, as pairs of a name and bytes in JSON."""
+
 
 class Interval(NamedTuple):
     """A mean of measurements.
@@ -221,6 +224,11 @@ class StudySummary(Displayed):
     def notes(self) -> tuple[str, ...]:
         """What was assumed of the model and of the numbers, one sentence each."""
         return tuple(json.loads(self.attributes.get(NOTES, "[]")))
+
+    @property
+    def transferred(self) -> tuple[tuple[str, int], ...]:
+        """The largest tensors that the winner's stage with the longest transfer moves, with their bytes."""
+        return tuple((name, n_bytes) for name, n_bytes in json.loads(self.attributes.get(TRANSFERRED, "[]")))
 
     @property
     def objectives(self) -> Objectives:

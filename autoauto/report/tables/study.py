@@ -74,9 +74,12 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
     return compared_name(comparison), speed_text(speed) if speed else None, comparison.gain_percent, note
 
 
-def binding_table(trial: Trial, origin: Origin) -> Table:
-    """One row per limit of a configuration with its plan: compute, transfer, memory and, in training, the bubble."""
-    facts = what_binds(trial, origin is Origin.MEASURED)
+def binding_table(trial: Trial, origin: Origin, transferred: Sequence[tuple[str, int]] = ()) -> Table:
+    """One row per limit of a configuration with its plan: compute, transfer, memory and, in training, the bubble.
+
+    The largest tensors of the longest transfer are named where they are known, as those of a study's winner.
+    """
+    facts = what_binds(trial, origin is Origin.MEASURED, transferred)
     rows = tuple((fact.name, fact.headline, fact.text) for fact in facts)
     return Table(f"What binds, {origin}", (Column(""),) * 3, rows)
 

@@ -4,7 +4,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from studies.operator_cases import Case
 from tests.cli.conftest import RunCli
 
 
@@ -82,10 +81,15 @@ def test_options_that_would_do_nothing_are_refused(run_cli: RunCli, options: tup
 
 
 def test_what_is_priced_by_a_default_is_said_by_the_profile_and_the_report(run_cli: RunCli, tmp_path: Path) -> None:
-    onnx.save(Case("Det", "1x8x4x4").model(), tmp_path / "det.onnx")
-    assert "priced as elementwise: Det" in run_cli("profile", "det.onnx").out
-    study = ("--storage", "sqlite:///det.db")
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        draws (float[N, 8] x) => (int32[N, 4] y) { y = Multinomial <sample_size = 4> (x) }""")
+    onnx.save(model, tmp_path / "draws.onnx")
+    assert "priced as elementwise: Multinomial" in run_cli("profile", "draws.onnx").out
+    study = ("--storage", "sqlite:///draws.db")
     options = ("--n-ipu", "1", "--replicas", "1", "--memory-proportion", "0.6", "--batch-size", "1")
-    assert run_cli("search", "det.onnx", *options, "--study-name", "det", *study).code == 0
-    assert "\nassumed: priced as elementwise: Det\n" in run_cli("report", "det", *study, "--html", "det.html").out
-    assert "priced as elementwise: Det" in (tmp_path / "det.html").read_text(encoding="utf-8")
+    assert run_cli("search", "draws.onnx", *options, "--study-name", "draws", *study).code == 0
+    assert (
+        "\nassumed: priced as elementwise: Multinomial\n"
+        in run_cli("report", "draws", *study, "--html", "draws.html").out
+    )
+    assert "priced as elementwise: Multinomial" in (tmp_path / "draws.html").read_text(encoding="utf-8")

@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
             if not summary.of_several:
                 show_uses_of(summary)
             compared = with_best_use(study_comparisons(summary))
-            show(comparisons_table(summary, compared), binding_table(summary.winner, origin_of(summary)))
+            binds = binding_table(summary.winner, origin_of(summary), summary.transferred)
+            show(comparisons_table(summary, compared), binds)
         show(reasons_table(summary))
         show_outside(summary)
         for name, command in commands_of(summary)[:1]:
@@ -61,12 +62,13 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
     from autoauto.report.wording import ran_on_devices
 
     winner = summary.winner
+    binds = what_binds(winner, ran_on_devices(summary), summary.transferred) if winner else ()
     return {
         "study_name": summary.study_name,
         "best": winner and _describe_trial(winner),
         "assumed": list(summary.notes),
         **describe_comparisons(summary),
-        "binds": [fact._asdict() for fact in what_binds(winner, ran_on_devices(summary))] if winner else [],
+        "binds": [fact._asdict() for fact in binds],
         "cells": [_describe_cell(cell, summary) for cell in summary.cells],
         "commands": [{"name": name, "command": command} for name, command in commands_of(summary)],
     }
