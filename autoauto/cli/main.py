@@ -16,7 +16,7 @@ from autoauto.cli.options.parser import Parser
 from autoauto.cli.output.lines import warn
 from autoauto.cli.output.log import write_event
 from autoauto.cli.search_config import parse_with_config
-from autoauto.records.errors import AutoautoError, DoesNotFit
+from autoauto.records.errors import AutoautoError
 
 COMMANDS = (
     search,
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:  # also after --help, which raises SystemExit
             sys.stdout.flush()
     except AutoautoError as error:
-        return _fail(args, str(error), 3 if isinstance(error, DoesNotFit) else 2)
+        return _fail(args, str(error), error.exit_code)
     except KeyboardInterrupt:
         is_search = args is None or args.run in (search.run, worker.run)
         hint = "; a search continues from its finished trials when it is started again" if is_search else ""

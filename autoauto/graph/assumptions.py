@@ -12,15 +12,21 @@ from autoauto.graph.facts import ModelFacts
 from autoauto.graph.onnx_file import all_nodes
 from autoauto.graph.plain import CONTROL_FLOW
 from autoauto.graph.shapes.control_flow import branches, runs_name
-from autoauto.records.layers import ModelInputs
+from autoauto.records.layers import LayerGraph, ModelInputs
 
 N_NAMED = 3
 MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not named
 
 
-def assumptions(known: ModelFacts, given: ModelInputs) -> tuple[str, ...]:
+def assumptions(known: ModelFacts, graph: LayerGraph, given: ModelInputs) -> tuple[str, ...]:
     """Lengths that were given, batch axes that are not the first, runs of loops, branches, and upper bounds."""
-    notes = [*_lengths(given), *_batch_axes(known), *_states(known), *_control_flow(known), *_upper_bounds(known)]
+    notes = [
+        *_lengths(given),
+        *_batch_axes(known),
+        *_states(known, graph),
+        *_control_flow(known),
+        *_upper_bounds(known),
+    ]
     return tuple(notes)
 
 
@@ -55,10 +61,14 @@ def _batch_axes(known: ModelFacts) -> Iterator[str]:
         yield f"all samples share {_some(without)}, which have no batch axis"
 
 
-def _states(known: ModelFacts) -> Iterator[str]:
-    if known.states:
-        names = _some([f"{before!r} from {after!r}" for before, after in known.states])
-        yield f"states that stay on their device, no transfer in the model of IPUs: {names}"
+def _states(known: ModelFacts, graph: LayerGraph) -> Iterator[str]:
+    local = {tensor.name for tensor in graph.tensors if tensor.is_state}
+    texts = {True: "stay on their device, no transfer in the model of IPUs", False: "travel, as they span many layers"}
+    for stays, text in texts.items():
+        if names := [
+            f"{each.before!r} from {each.after!r}" for each in known.states if (each.before in local) is stays
+        ]:
+            yield f"states that {text}: {_some(names)}"
 
 
 def _control_flow(known: ModelFacts) -> Iterator[str]:

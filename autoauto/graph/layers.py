@@ -29,6 +29,7 @@ _ALWAYS_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsquee
 _VIEWS_WHEN_EQUAL = frozenset({"Expand", "Tile"})
 _VIEWS_OF_ONE_OPERAND = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
 _WIDE_INTEGERS = frozenset({"int32", "int64", "uint32", "uint64"})  # 32 bits on the device, all of them
+MAX_STATE_SHARE = 0.5  # of all layers, which the readers and the writer of a state may lie apart
 _MATRIX_READER_NAMES = (
     "Attention Conv ConvTranspose Einsum EmbedLayerNormalization FusedConv FusedGemm FusedMatMul GRU Gather Gemm If "
     "LSTM Loop MatMul RNN Scan"
@@ -53,11 +54,11 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
         UnreadableModel: nothing in the model computes.
     """
     facts, roots = known.facts, _roots(known)
-    states = {roots.get(name, name): f"state {before}" for before, after in known.states for name in (before, after)}
     ends = {roots.get(entry.name, entry.name) for entry in known.model.graph.output}
     readings = _needed(known, roots, ends)
     if not readings:
         raise UnreadableModel("a model needs a node that computes something from its inputs, this one has none")
+    states = _local_states(readings, known, roots)
     readings = [_with_states(reading, states) for reading in readings]
     spans = _spans(readings, ends - states.keys())
     tensors: dict[str, tuple[int, Tensor]] = {}
@@ -249,6 +250,21 @@ def _titles(readings: list[_Reading]) -> list[str]:
         reading.node.name if named[reading.node.name] == 1 and reading.node.name else reading.outputs[0]
         for reading in readings
     ]
+
+
+def _local_states(readings: Sequence[_Reading], known: ModelFacts, roots: Mapping[str, str]) -> dict[str, str]:
+    """The states that stay on one device, both tensors of each with its key.
+
+    One that is read at one end of the model and written at the other would tie all layers to one device: so it travels,
+    unless the user said that it stays.
+    """
+    states: dict[str, str] = {}
+    for before, after, is_given in known.states:
+        names = [roots.get(name, name) for name in (before, after)]
+        uses = [i for i, each in enumerate(readings) if names[0] in each.inputs or names[1] in each.outputs]
+        if is_given or (uses and uses[-1] - uses[0] < MAX_STATE_SHARE * len(readings)):
+            states |= dict.fromkeys(names, f"state {before}")
+    return states
 
 
 def _with_states(reading: _Reading, states: Mapping[str, str]) -> _Reading:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import onnx
 
@@ -27,8 +28,16 @@ _SEPARATORS = re.compile(r"[._/:\-]+")
 _LAST = re.compile(r"(?<=[a-z])_?[0n]$")
 
 
-def states_of(model: onnx.ModelProto, values: Mapping[str, Value], given: ModelInputs) -> tuple[tuple[str, str], ...]:
-    """The inputs of a model that are states, with the outputs that feed them; those that were given come first."""
+class State(NamedTuple):
+    """An input, the output that feeds it in the next call, and whether the user said so."""
+
+    before: str
+    after: str
+    is_given: bool
+
+
+def states_of(model: onnx.ModelProto, values: Mapping[str, Value], given: ModelInputs) -> tuple[State, ...]:
+    """The states of a model, those that were given first."""
     named = dict(given.states)
     inputs = [entry.name for entry in model.graph.input if entry.name not in named and _STATE.search(entry.name)]
     outputs = [entry.name for entry in model.graph.output if entry.name not in named.values()]
@@ -38,7 +47,7 @@ def states_of(model: onnx.ModelProto, values: Mapping[str, Value], given: ModelI
         output = by_stem.get(_stem(name))
         if output and all(count[_stem(name)] == 1 for count in how_often) and _agree(values[name], values[output]):
             named[name] = output
-    return tuple(named.items())
+    return tuple(State(before, after, before in dict(given.states)) for before, after in named.items())
 
 
 def _stem(name: str) -> str:

@@ -50,13 +50,21 @@ def test_memory_holds_the_state_of_every_sample(make: Any) -> None:
 
 
 def test_the_layers_of_a_state_share_a_stage(make: Any) -> None:
-    nodes = "Mul h a > z; Relu x > r; Add r z > b; Add b a > hn; Relu hn > y"
+    nodes = "Mul h a > z; Relu x > r; Add r z > b; Add b a > hn; Relu hn > s; Exp s > t; Tanh t > y"
     graph = load_graph(
         make(nodes, {"x": ["batch", 8], "h": ["batch", 8]}, "y hn", {"a": np.full((1, 8), 2, np.float32)})
     )
     tied = [layer.tied for layer in graph.layers]
     assert tied[0] == tied[3] is not None
     assert tied[1] is tied[2] is tied[4] is None
+
+
+def test_a_state_across_the_whole_model_travels_unless_it_must_stay(make: Any) -> None:
+    model = make("Add x h > a; Exp a > b; Tanh b > hn", {"x": ["batch", 8], "h": ["batch", 8]}, "hn")
+    graph = load_graph(model)
+    assert not any(tensor.is_state for tensor in graph.tensors)
+    assert "states that travel, as they span many layers: 'h' from 'hn'" in graph.notes
+    assert all(layer.tied for layer in load_graph(model, model_inputs(states={"h": "hn"})).layers[::2])
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def show_plan(
 
 
 def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
-    """Print that nothing fits, on stdout as JSON and on stderr as a line, and return 3."""
+    """Print that nothing fits, on stdout as JSON and on stderr as a line, and return the exit code of that."""
     if args.json:
         print_json(
             {
@@ -78,7 +78,7 @@ def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
             }
         )
     warn(str(failure))
-    return 3
+    return failure.exit_code
 
 
 def show_imported(args: argparse.Namespace, profile: ImportedProfile, bounded: BoundedPlan) -> None:
