@@ -12,30 +12,31 @@ from autoauto.graph.facts import ModelFacts
 from autoauto.graph.onnx_file import all_nodes
 from autoauto.graph.plain import CONTROL_FLOW
 from autoauto.graph.shapes.control_flow import branches, runs_name
+from autoauto.graph.shapes.values import is_float
 from autoauto.records.layers import LayerGraph, ModelInputs
 
 N_NAMED = 3
 MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not named
 
 
-def assumptions(known: ModelFacts, graph: LayerGraph, given: ModelInputs) -> tuple[str, ...]:
-    """Lengths that were given, batch axes that are not the first, runs of loops, branches, and upper bounds."""
-    notes = [
-        *_lengths(given),
-        *_batch_axes(known),
-        *_states(known, graph),
-        *_control_flow(known),
-        *_upper_bounds(known),
-    ]
-    return tuple(notes)
+def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) -> tuple[str, ...]:
+    """What is assumed beside a file, from its inputs to its outputs.
+
+    Args:
+        model: as in the file.
+        known: its plain form, with facts.
+        graph: its layers.
+    """
+    of_inputs = (*_lengths(graph.inputs), *_batch_axes(known), *_states(known, graph))
+    return (*of_inputs, *_control_flow(known), *_upper_bounds(known), *_dictionaries(model, known))
 
 
 def weight_formats(known: ModelFacts) -> tuple[str, ...]:
     """The element types of a model's matrices, that of the most bytes first; small ones do not count."""
     n_bytes: Counter[str] = Counter()
     for tensor in known.model.graph.initializer:
-        if len(tensor.dims) > 1:
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if len(tensor.dims) > 1 and (is_float(tensor.data_type) or dtype.itemsize == 1):  # wide integers are indices
             n_bytes[str(dtype)] += prod(tensor.dims) * dtype.itemsize
     return tuple(name for name, n in n_bytes.most_common() if n >= MIN_SHARE * n_bytes.total())
 
@@ -84,6 +85,12 @@ def _control_flow(known: ModelFacts) -> Iterator[str]:
             yield f"the body of {node.op_type} {name} runs {runs.shape[0]} times{each}"
         elif len(branches(node, known.facts)) > 1:
             yield f"If {name} takes its dearer branch"
+
+
+def _dictionaries(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
+    for own, plain in zip(model.graph.output, known.model.graph.output, strict=False):
+        if own.name != plain.name:
+            yield f"the dictionaries of {own.name!r} are left to the caller, who gets the scores {plain.name!r}"
 
 
 def _upper_bounds(known: ModelFacts) -> Iterator[str]:

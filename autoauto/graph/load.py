@@ -45,8 +45,8 @@ def _graph_of(path: Path, given: ModelInputs) -> LayerGraph:
 
 def _read(name: str, model: ModelProto, given: ModelInputs) -> LayerGraph:
     facts = infer_facts(model, given)
-    graph = layers_of(name, facts)
-    return replace(graph, inputs=given, notes=assumptions(facts, graph, given), formats=weight_formats(facts))
+    graph = replace(layers_of(name, facts), inputs=given, formats=weight_formats(facts))
+    return replace(graph, notes=assumptions(model, facts, graph))
 
 
 # A file of the installation does not change while the process runs; programs search and plan one model many times.
