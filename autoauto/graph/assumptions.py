@@ -28,7 +28,7 @@ def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) ->
         graph: its layers.
     """
     of_inputs = (*_lengths(graph.inputs), *_batch_axes(known), *_states(known, graph))
-    return (*of_inputs, *_control_flow(known), *_upper_bounds(known), *_dictionaries(model, known))
+    return (*of_inputs, *_control_flow(known), *_upper_bounds(known), *_ends(model, known))
 
 
 def weight_formats(known: ModelFacts) -> tuple[str, ...]:
@@ -87,10 +87,12 @@ def _control_flow(known: ModelFacts) -> Iterator[str]:
             yield f"If {name} takes its dearer branch"
 
 
-def _dictionaries(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
-    for own, plain in zip(model.graph.output, known.model.graph.output, strict=False):
-        if own.name != plain.name:
-            yield f"the dictionaries of {own.name!r} are left to the caller, who gets the scores {plain.name!r}"
+def _ends(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
+    """Dictionaries and sequences of the file, which are no outputs here."""
+    own, plain = ([entry.name for entry in graph.output] for graph in (model.graph, known.model.graph))
+    if gone := [repr(name) for name in own if name not in plain]:
+        instead = _some([repr(name) for name in plain if name not in own] or ["the other outputs"])
+        yield f"{_some(gone)} is no tensor and is left to the caller, who gets {instead}"
 
 
 def _upper_bounds(known: ModelFacts) -> Iterator[str]:

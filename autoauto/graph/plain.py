@@ -46,7 +46,7 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     nodes = [with_plain_bodies(node, constants) for node in nodes]
     known = {tensor.name for tensor in constants}
     inputs = [value for value in plain.graph.input if value.name not in known]
-    nodes, outputs = without_dictionaries(nodes, plain.graph.output)
+    nodes, outputs = with_tensors_at_ends(nodes, plain.graph.output)
     nodes = _sorted(nodes, known | {value.name for value in inputs}, {value.name for value in outputs})
     return assemble(plain, used(nodes, outputs), inputs, outputs, constants)
 
@@ -307,21 +307,27 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> l
         raise UnreadableModel(f"a model must not have a cycle, node {name!r} waits for itself") from error
 
 
-def without_dictionaries(
+def with_tensors_at_ends(
     nodes: list[onnx.NodeProto], outputs: Iterable[onnx.ValueInfoProto]
 ) -> tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto]]:
-    """The nodes but ZipMaps that make outputs, and the outputs with the scores that those read.
+    """The nodes but those that put outputs into dictionaries or sequences, and the outputs with the tensors in these.
 
     A ZipMap turns a row of scores into a dictionary by class, which is for the program that asked.
     """
-    zips = {node.output[0]: node for node in nodes if node.op_type == "ZipMap" and node.output}
-    ends = [zips[entry.name].input[0] if entry.name in zips else entry.name for entry in outputs]
-    left = [
-        onnx.helper.make_empty_tensor_value_info(name) if name != entry.name else entry
-        for name, entry in zip(ends, outputs, strict=True)
-    ]
-    dropped = {entry.name for entry in outputs} & zips.keys()
-    return [node for node in nodes if not dropped.intersection(node.output)], left
+    makers = {node.output[0]: node for node in nodes if node.op_type in _MAKERS_OF_ENDS and node.output}
+    dropped = {entry.name for entry in outputs} & makers.keys()
+    left: dict[str, onnx.ValueInfoProto] = {}
+    for entry in outputs:
+        if entry.name in dropped:
+            names = list(makers[entry.name].input)[: _MAKERS_OF_ENDS[makers[entry.name].op_type]]
+            left |= {name: onnx.helper.make_empty_tensor_value_info(name) for name in names if name not in left}
+        else:
+            left[entry.name] = entry
+    return [node for node in nodes if not dropped.intersection(node.output)], list(left.values())
+
+
+_MAKERS_OF_ENDS = {"ZipMap": 1, "SplitToSequence": 1, "SequenceConstruct": None}
+"""Operators that make no tensor, with how many of their operands are what they are made of; None is all."""
 
 
 def used(nodes: Sequence[onnx.NodeProto], outputs: Iterable[onnx.ValueInfoProto]) -> list[onnx.NodeProto]:

@@ -245,3 +245,20 @@ def test_an_operator_of_another_vendor_is_named(make: Any, save: Any) -> None:
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(UnreadableModel, match=r"Fused of domain 'com\.microsoft' are not known"):
         load_graph(save(model))
+
+
+@pytest.mark.parametrize(
+    ("program", "outputs"),
+    [("Relu x > a; Exp a > b; SequenceConstruct a b > y", ["a", "b"]), ("Relu x > a; SplitToSequence a > y", ["a"])],
+)
+def test_a_sequence_at_the_end_is_the_tensors_in_it(program: str, outputs: list[str], make: Any, save: Any) -> None:
+    model = make(program, {"x": ["n", 4]}, "y")
+    assert [entry.name for entry in flatten(model).graph.output] == outputs
+    (note,) = load_graph(save(model)).notes
+    assert note.startswith("'y' is no tensor and is left to the caller, who gets 'a'")
+
+
+def test_a_sequence_between_layers_is_refused(make: Any, save: Any) -> None:
+    model = make("SequenceConstruct x x > s; ConcatFromSequence s > y axis=0", {"x": ["n", 4]}, "y")
+    with pytest.raises(UnreadableModel, match=r"output 's' of node 'SequenceConstruct_0' .* is a sequence; try"):
+        load_graph(save(model))

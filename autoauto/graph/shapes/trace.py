@@ -34,6 +34,7 @@ _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 NO_LENGTHS: Lengths = {}
+_NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "optional", "map_type": "a dictionary"}
 
 
 def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Value]:
@@ -176,8 +177,9 @@ def _typed(kind: TypeProto, name: str, what: str) -> Value:
     """Turn a type with a fixed shape into a `Value`; `what` says in a message what the tensor of this name is."""
     tensor = kind.tensor_type
     if tensor.elem_type not in _DTYPES:
+        got = _NO_TENSORS.get(kind.WhichOneof("value") or "", "of no known type")
         raise UnreadableModel(
-            f"a model must compute with tensors of known type, {what} is {kind.WhichOneof('value') or 'of none'}"
+            f"a model must compute with tensors of known type, {what} is {got}; try to export the model without it"
         )
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         lengths = "x".join(str(dim.dim_value) if dim.HasField("dim_value") else "64" for dim in tensor.shape.dim)
