@@ -27,7 +27,7 @@ Dim = int | str
 """A length that the file fixes, or the name of an open axis, "" for one without a name."""
 
 _NO_NAME = re.compile(r"-?\d*|\?|None|unk__\d+|dynamic_axes_\d+|(p2o\.)?DynamicDimension\.\d+")
-_BATCH = re.compile(r"n|b|bs|bsz|nb|.*batch.*", re.IGNORECASE)
+_BATCH = re.compile(r"bsz?|.*batch.*", re.IGNORECASE)
 _IMAGE = (224, 48, 32, 64, 320)
 _LENGTHS: tuple[tuple[str, Lengths], ...] = (  # what the name of an axis, or of an input, says of sensible lengths
     (r"height|width|^[hw]$|image_?size", _IMAGE),

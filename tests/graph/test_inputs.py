@@ -48,6 +48,11 @@ def test_the_batch_axis_by_its_name_or_position(shape: Shape, expected: int, mak
     assert plain.batch.fixed is None
 
 
+def test_a_letter_behind_the_first_axis_is_a_length(make: Any) -> None:
+    with pytest.raises(OpenAxes, match=r"'audio' \[1, N\]; try --shape N=16000"):
+        resolve_batch(make("Relu audio > y", {"audio": [1, "N"]}, "y"))
+
+
 def test_a_state_beside_an_input_has_its_batch_on_the_second_axis(make: Any) -> None:
     nodes = "Slice h a b c > one; Squeeze one c > s; Add x s > y"
     model = make(nodes, {"x": ["batch", 4], "h": [2, None, 4]}, "y", {"a": [0], "b": [1], "c": [0]})
