@@ -8,6 +8,7 @@ from typing import Any
 
 from autoauto.cli.options.model import add_inputs
 from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line
+from autoauto.records.installation import install_command
 
 EXAMPLE = "inspect resnet50"
 
@@ -40,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     show("", ends_table(inspection.inputs, inspection.outputs), operators_table(inspection.operators))
     for answer in inspection.runtimes:
         print_line(f"{answer.name}: {answer.reason or 'runs it'}")
+    if not inspection.runtimes and not args.no_run:
+        print_line(f"host: no runtime is installed; try {install_command('host')}")
     if inspection.offered:
         print_line(f"lengths that nobody gave, sensible ones instead: {', '.join(inspection.offered)}")
     print_assumed(inspection.notes)
