@@ -8,8 +8,10 @@ from math import prod
 from typing import Any
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import inliner
 
+from autoauto.graph.functions import check_size
 from autoauto.graph.onnx_file import all_nodes, bodies, first_line, reads
 from autoauto.records.errors import UnreadableModel
 
@@ -30,12 +32,14 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     Bodies of control flow are plain, too: no name is used twice, and their constants are those of the model.
 
     Raises:
-        UnreadableModel: a cycle, or a tensor that nothing or more than one node produces.
+        UnreadableModel: a cycle, a tensor that nothing or more than one node produces, or functions or bodies that
+            would make too large a model.
     """
+    check_size(model)
     try:
         plain = _one_domain(inliner.inline_local_functions(model) if model.functions else model)
-    except RuntimeError as error:
-        raise UnreadableModel(f"the functions of the model cannot be inlined: {error}") from error
+    except (RuntimeError, DecodeError, onnx.checker.ValidationError) as error:
+        raise UnreadableModel(f"the functions of the model cannot be inlined: {first_line(error)}") from error
     _check_head(plain)
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version = plain.ir_version

@@ -1,0 +1,96 @@
+"""What a model comes to once its functions stand where they are called, counted before they do: `check_size`."""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+import onnx
+
+from autoauto.graph.onnx_file import all_nodes, bodies
+from autoauto.records.errors import UnreadableModel
+
+MAX_NODES, MAX_BYTES, MAX_NESTED, MAX_CALLS = 20_000, 2**28, 20, 100
+"""Of a model with its functions inlined: nodes, bytes, bodies in bodies; and functions that call each other."""
+
+
+class _Size(NamedTuple):
+    """What a graph or function comes to once the functions that it calls stand in it.
+
+    Attributes:
+        n_nodes, n_bytes: of nodes, those in bodies included.
+        n_nested: how many bodies lie in each other.
+        n_calls: how many functions call each other, one after the other.
+    """
+
+    n_nodes: int
+    n_bytes: int
+    n_nested: int
+    n_calls: int
+
+
+_COUNTABLE = 10**15
+_Name = tuple[str, str, str]
+_Sizes = dict[_Name, _Size]
+
+
+def check_size(model: onnx.ModelProto) -> None:
+    """Refuse, before anything is inlined, functions and bodies that would make too large a model.
+
+    Two calls in each of 41 functions that call each other are 2**40 nodes in a file of 2.6 kB.
+
+    Raises:
+        UnreadableModel: they would, a function calls itself, or two have one name.
+    """
+    functions: dict[_Name, onnx.FunctionProto] = {}
+    for function in model.functions:
+        if functions.setdefault(_name(function.name, function), function) is not function:
+            raise UnreadableModel(f"every function must have a name of its own, {function.name!r} is there twice")
+    called = {name: {_call(node) for node in all_nodes(each)} & functions.keys() for name, each in functions.items()}
+    sizes: _Sizes = {}
+    try:
+        for name in TopologicalSorter(called).static_order():
+            sizes[name] = _size(functions[name], sizes)
+    except CycleError as error:
+        name = error.args[1][0]
+        raise UnreadableModel(
+            f"a function must not call itself, also not by others, {name[1]!r} does; export the model without functions"
+        ) from None
+    size = _size(model.graph, sizes)
+    for what, given, most in (
+        ("nodes", size.n_nodes, MAX_NODES if functions else size.n_nodes),
+        ("bytes", size.n_bytes, MAX_BYTES if functions else size.n_bytes),
+        ("bodies in each other", size.n_nested, MAX_NESTED),
+        ("functions that call each other", size.n_calls, MAX_CALLS),
+    ):
+        if given > most:
+            raise UnreadableModel(
+                f"with its functions in place, a model must have at most {most:,} {what}, got "
+                f"{f'{given:,}' if given < _COUNTABLE else 'far more'}; export it without functions, or a part of it"
+            )
+
+
+def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
+    """The size of a graph or a function, by those of the functions that it calls."""
+    n_nodes, n_bytes, n_nested, n_calls = 0, sum(node.ByteSize() for node in holder.node), 0, 0
+    for node in holder.node:
+        inner = [_size(body, sizes) for body in bodies(node)]
+        parts = [*inner, *([callee] if (callee := sizes.get(_call(node))) else [])]
+        if callee is not None:
+            if inner:
+                raise UnreadableModel(f"a function must be called without graphs, {node.op_type!r} is called with one")
+            n_bytes += sum(attribute.ByteSize() for attribute in node.attribute) * callee.n_nodes
+        n_nodes += sum(part.n_nodes for part in parts) + (callee is None)
+        n_bytes += sum(part.n_bytes for part in parts)
+        n_nested = max([n_nested, *(part.n_nested + bool(inner) for part in parts)])
+        n_calls = max([n_calls, *(part.n_calls + (callee is not None) for part in parts)])
+    return _Size(min(n_nodes, _COUNTABLE), min(n_bytes, _COUNTABLE), n_nested, n_calls)
+
+
+def _call(node: onnx.NodeProto) -> _Name:
+    """The name of the function that a node calls, if there is one."""
+    return _name(node.op_type, node)
+
+
+def _name(name: str, holder: onnx.NodeProto | onnx.FunctionProto) -> _Name:
+    return holder.domain if holder.domain != "ai.onnx" else "", name, holder.overload
