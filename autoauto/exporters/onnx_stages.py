@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.measure.examples import lengths_of
+from autoauto.targets.host.run.independence import BatchTensor, SampleProbe, dependence
 
 SCHEMA = 1
 RUNNER = "run_pipeline.py"
@@ -217,7 +218,26 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         except BadInput as error:
             yield Check(f"{RUNNER} runs all stages", False, str(error))
             return
-    yield from compared(outputs, expected, n, deployment.knobs.session[1])
+        yield from compared(outputs, expected, n, deployment.knobs.session[1])
+        yield from _independence(deployment, lambda batches: _run(folder, batches, Path(temporary)))
+
+
+def _independence(deployment: Deployment, run: Callable[[dict[str, Array]], dict[str, Array]]) -> Iterator[Check]:
+    """Whether requests may share micro-batches, where every tensor has an axis of samples."""
+    inputs, outputs = (
+        [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in model_ports(deployment, cut)]
+        for cut in (0, len(deployment.graph))
+    )
+    batch_size = deployment.knobs.batch_size
+    if batch_size == 1 or not inputs or any(tensor.axis is None for tensor in (*inputs, *outputs)):
+        return
+    given = deployment.inputs([Port(*tensor[:3]) for tensor in inputs]) if deployment.inputs else None
+    probe = SampleProbe(inputs, outputs, batch_size, deployment.knobs.session[1], given)
+    reason = dependence(probe, run)
+    detail = "one micro-batch ran with other samples in the other places, and no row changed"
+    if reason is not None:
+        detail = f"a request to a server must hold {batch_size} samples, because {reason}"
+    yield Check("no request gets numbers of another", True, detail)
 
 
 def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:

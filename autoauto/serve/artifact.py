@@ -19,6 +19,7 @@ from autoauto.records.units import Array
 from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.devices import HostDevices
 from autoauto.targets.host.machine import cores
+from autoauto.targets.host.run.independence import ROUNDING, BatchTensor, SampleProbe
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.samples import read_samples
@@ -110,6 +111,18 @@ class Artifact:
             serves=True,
             given=self._given,
         )
+
+    def probe(self) -> SampleProbe | None:
+        """What shows whether samples depend on each other; None where no requests share a micro-batch anyway."""
+        model = self.model
+        if model.batch_size == 1 or not model.merges or not model.inputs:
+            return None
+        inputs, outputs = (
+            [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in ports]
+            for ports in (model.inputs, model.outputs)
+        )
+        coarsest = max((stage.precision for stage in self._pipeline.stages), key=lambda precision: ROUNDING[precision])
+        return SampleProbe(inputs, outputs, model.batch_size, coarsest, self._given)
 
     def _resources(self) -> list[list[StageResources]]:
         """What the processes of every pipeline may use."""

@@ -132,12 +132,14 @@ class Batcher:
         n_queued: samples that wait.
         in_flight: micro-batches that have not ended.
         capacity: how many there may be: one that is computed in each process, and one that waits for it.
+        dependence: why a request must be exactly one micro-batch; None where requests may share them.
     """
 
     def __init__(self, model: ServedModel, max_queue: int, delay_s: float) -> None:
         self.max_queue, self.delay_s = max_queue, delay_s
         self.n_queued = 0
         self.in_flight: set[MicroBatch] = set()
+        self.dependence = None if model.merges else "a tensor of the model has no axis of them"
         self._model = model
         self._n_processes = model.n_pipelines * model.n_processes
         self.capacity = 2 * self._n_processes
@@ -158,10 +160,8 @@ class Batcher:
             BadInput: the job holds more than may ever wait, or is no micro-batch where it must be one.
         """
         n, batch_size = job.n_samples, self._model.batch_size
-        if not self._model.merges and n != batch_size:
-            raise BadInput(
-                f"a request must hold {batch_size} samples, because a tensor of the model has no axis of them; got {n}"
-            )
+        if self.dependence is not None and n != batch_size:
+            raise BadInput(f"a request must hold {batch_size} samples, because {self.dependence}; got {n}")
         if n > self.max_queue:
             raise BadInput(f"a request may hold {self.max_queue} samples, got {n}; try several requests")
         if self.n_queued + n > self.max_queue:

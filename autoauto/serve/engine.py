@@ -21,6 +21,7 @@ from typing import Protocol
 from autoauto.records.errors import AutoautoError, Unsupported, WorkerLost
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import MicroBatch
+from autoauto.targets.host.run.independence import UNCHECKED, SampleProbe, reason_of
 from autoauto.targets.host.run.pipelines import Batch
 
 MAX_LOSSES = 3
@@ -30,8 +31,8 @@ MAX_LOSSES = 3
 class EngineEvents(Protocol):
     """What an engine calls, from the event loop of the server."""
 
-    def on_started(self) -> None:
-        """All processes are loaded and warm."""
+    def on_started(self, dependence: str | None) -> None:
+        """All processes are loaded and warm; why samples of a micro-batch depend on each other, if they do."""
 
     def on_finished(self, batch: MicroBatch) -> None:
         """The jobs of a micro-batch have its outputs."""
@@ -46,6 +47,42 @@ class EngineEvents(Protocol):
         """No process is left: the engine was stopped, or gave up with the last error."""
 
 
+class ProbeRuns:
+    """The micro-batches of a `SampleProbe`, one after the other.
+
+    Attributes:
+        dependence: why samples depend on each other, once it is complete.
+        is_complete: whether no more are to be computed.
+    """
+
+    def __init__(self, probe: SampleProbe | None) -> None:
+        self._variations = iter(probe.variations() if probe else ())
+        self._variation = next(self._variations, None)
+        self._number = 0
+        self.is_complete = self._variation is None
+        self.dependence: str | None = UNCHECKED if probe and self.is_complete else None
+
+    def fill(self, inputs: Batch) -> None:
+        """Write the inputs of the next one."""
+        assert self._variation is not None
+        for name, array in self._variation.batch(self._number).items():
+            inputs[name][...] = array
+
+    def take(self, outputs: Batch) -> None:
+        """Read the outputs of the last one."""
+        assert self._variation is not None
+        name = self._variation.changed(self._number, outputs)
+        self._number += 1
+        self.is_complete = name is not None or self._number == self._variation.n_runs
+        self.dependence = None if name is None else reason_of(name)
+
+    def refuse(self) -> None:
+        """The model does not take the last one: go on with samples that differ less."""
+        self._variation, self._number = next(self._variations, None), 0
+        if self._variation is None:
+            self.is_complete, self.dependence = True, UNCHECKED
+
+
 class PipelineEngine:
     """Starts the pipelines of an artifact, and hands micro-batches to them until it is stopped.
 
@@ -57,10 +94,11 @@ class PipelineEngine:
     def __init__(self, artifact: Artifact, events: EngineEvents) -> None:
         self._artifact, self._events = artifact, events
         self._loop: AbstractEventLoop = get_running_loop()
-        self._handed_over: deque[MicroBatch | None] = deque()
+        self._handed_over: deque[MicroBatch | ProbeRuns | None] = deque()
         self._arrivals_fd = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
         self._pids: list[int] = []
         self._has_started = self._has_finished = self._is_stopped = False
+        self._probed: ProbeRuns | None = None
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -69,14 +107,16 @@ class PipelineEngine:
 
     def submit(self, batch: MicroBatch) -> None:
         """Have a micro-batch computed; after `on_lost` until `on_started` none may be given."""
+        self._hand_over(batch)
+
+    def _hand_over(self, batch: MicroBatch | ProbeRuns | None) -> None:
         self._handed_over.append(batch)
         os.eventfd_write(self._arrivals_fd, 1)
 
     def stop(self) -> None:
         """Compute what was given, then end; returns at once."""
         self._is_stopped = True
-        self._handed_over.append(None)
-        os.eventfd_write(self._arrivals_fd, 1)
+        self._hand_over(None)
 
     def kill(self) -> None:
         """Kill the processes, for example because they hang: they are lost."""
@@ -125,30 +165,50 @@ class PipelineEngine:
             Exception: a process ended.
         """
         model = self._artifact.model
-        in_flight: dict[int, MicroBatch] = {}
+        in_flight: dict[int, MicroBatch | ProbeRuns] = {}
 
-        def write(batch: MicroBatch, inputs: Batch) -> None:
-            batch.fill(inputs, model.inputs)
+        def write(batch: MicroBatch | ProbeRuns, inputs: Batch) -> None:
+            if isinstance(batch, ProbeRuns):
+                batch.fill(inputs)
+            else:
+                batch.fill(inputs, model.inputs)
 
         def take(_pipeline: int, number: int, outputs: Batch) -> None:
             batch = in_flight.pop(number)
+            if isinstance(batch, ProbeRuns):
+                batch.take(outputs)
+                self._probe(batch)
+                return
             batch.take(outputs, model.outputs)
             self._has_finished = True
             self._post(self._events.on_finished, batch)
 
         def refuse(number: int, reason: str) -> None:
+            batch = in_flight.pop(number)
+            if isinstance(batch, ProbeRuns):
+                batch.refuse()
+                self._probe(batch)
+                return
             self._has_finished = True
-            self._post(self._events.on_refused, in_flight.pop(number), reason)
+            self._post(self._events.on_refused, batch, reason)
 
         with self._artifact.pipelines() as pipelines:
             self._pids, self._has_started = pipelines.pids, True
-            self._post(self._events.on_started)
+            self._probe(self._probed or ProbeRuns(self._artifact.probe()))
             try:
                 pipelines.stream(self._batches(in_flight), take, refuse, self._arrivals_fd, write)
             finally:
                 self._pids = []
 
-    def _batches(self, in_flight: dict[int, MicroBatch]) -> Iterator[MicroBatch]:
+    def _probe(self, runs: ProbeRuns) -> None:
+        """Compute the next micro-batch that shows whether samples depend on each other; after the last, it starts."""
+        if runs.is_complete:
+            self._probed = runs
+            self._post(self._events.on_started, runs.dependence)
+        else:
+            self._hand_over(runs)
+
+    def _batches(self, in_flight: dict[int, MicroBatch | ProbeRuns]) -> Iterator[MicroBatch | ProbeRuns]:
         """The micro-batches that are handed over, numbered as `Pipelines.stream` numbers them."""
         number = 0
         while (batch := self._handed_over[0]) is not None:

@@ -211,8 +211,11 @@ class Server:
                 self._progress_s = self._loop.time()
                 self._engine.kill()
 
-    def on_started(self) -> None:
-        """All processes are loaded and warm."""
+    def on_started(self, dependence: str | None) -> None:
+        """All processes are loaded and warm; requests share no micro-batch where their samples depend on each other."""
+        if dependence is not None and self._batcher.dependence is None:
+            self._batcher.dependence = dependence
+            self._log(f"a request must hold {self._model.batch_size} samples, because {dependence}")
         self._is_ready = True
         self._metrics.ready.set(1)
         self._changed.set()
