@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -102,8 +102,10 @@ def load_flow(
     )
 
 
-def read_cluster(name: str | Path) -> Cluster:
+def read_cluster(name: str | Path, known_targets: Collection[str] = ()) -> Cluster:
     """A built-in cluster, "host" for this machine, a TOML file, or an IPUClusterInfo in a .json file [auto-pipeline].
+
+    Where `known_targets` are given, a TOML file is for one of them, or for a profile.
 
     Raises:
         BadInput: no such cluster, or one that cannot be read.
@@ -116,7 +118,7 @@ def read_cluster(name: str | Path) -> Cluster:
         from autoauto.records.files.json import read_json
 
         return cluster_from_auto_pipeline(read_json(Path(name)), str(name))
-    return load_cluster(str(name))
+    return load_cluster(str(name), known_targets)
 
 
 def _word(name: str, known: type[Word], given: str) -> Word:
@@ -150,7 +152,7 @@ def _devices(
         cluster = cluster_from_auto_pipeline(cluster)
     if not isinstance(cluster, str | Path | Cluster):
         raise BadInput(f"a cluster is a name, a file, an IPUClusterInfo or a Cluster, got {cluster!r:.60}")
-    devices = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
+    devices = cluster if isinstance(cluster, Cluster) else read_cluster(cluster, TARGETS if entry else ())
     if entry is None:
         return devices
     if devices.target != entry.name:

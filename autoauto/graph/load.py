@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -61,10 +65,71 @@ def find_model(model: str) -> Path:
     """
     builtin = builtin_models()
     path = builtin.get(model, Path(model))
-    if not path.is_file():
-        names = ", ".join(builtin)
-        raise UnreadableModel(
-            f"a model must be a built-in name or the path of an ONNX file, got {model!r}; "
-            f"{did_you_mean(model, builtin, f'try {names}')}"
-        )
+    if not _is_file(path):
+        raise UnreadableModel(_missing(model, builtin))
     return path
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be entered
+        return False
+
+
+def _missing(model: str, builtin: Iterable[str]) -> str:
+    """What it is that names no model, and what to try."""
+    must, path = "a model must be a built-in name or the path of an ONNX file", Path(model)
+    if "://" in model:
+        return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
+    if os.path.isdir(model):
+        return f"{must}, got the folder {model!r:.200}; {_try_in_folder(path)}"
+    if os.path.lexists(model):
+        return f"{must}, got {model!r:.200}, which is no regular file or a link to nothing; give the file itself"
+    return f"{must}, {_missing_file(model, path, builtin)}"
+
+
+def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
+    """The same of what does not exist."""
+    if _HUB_NAME.fullmatch(model) and not path.parent.is_dir():
+        return (
+            f"got {model!r}, no file here; a model of a hub is exported first: "
+            f"optimum-cli export onnx --model {model} {path.name}, then give {path.name}/model.onnx"
+        )
+    if path.suffix in _OTHER_FORMATS:
+        return f"and there is no file {model!r:.200}; export {path.suffix} to .onnx, with torch.onnx.export say"
+    if path.suffix == _ONNX or len(path.parts) > 1:
+        return f"and there is no file {model!r:.200}; {_nearest_file(path)}"
+    hint = did_you_mean(model, builtin, "`autoauto models` lists the built-in ones")
+    return f"got {model!r:.200}, which is neither; {hint}"
+
+
+def _try_in_folder(folder: Path) -> str:
+    files = _onnx_files(folder)
+    if files:
+        more = f" or another of its {len(files)} files" if len(files) > 1 else ""
+        return f"try {folder / files[0]}{more}"
+    if os.path.isfile(folder / "config.json"):
+        return f"export it first: optimum-cli export onnx --model {folder} onnx, then give onnx/model.onnx"
+    return f"it holds no {_ONNX} file; give one"
+
+
+def _nearest_file(path: Path) -> str:
+    """The file beside a missing one that has nearly its name, or what lacks."""
+    if not os.path.isdir(path.parent):
+        return f"nor a folder {str(path.parent)!r:.200}; check the path"
+    near = did_you_mean(path.name, _onnx_files(path.parent))
+    return near or "check the path"
+
+
+def _onnx_files(folder: Path) -> list[str]:
+    """The names of the ONNX files in a folder; none where it may not be read."""
+    with suppress(OSError):
+        return sorted(name for name in os.listdir(folder) if name.endswith(_ONNX))
+    return []
+
+
+_ONNX = ".onnx"
+_OTHER_FORMATS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pb", ".h5", ".keras", ".tflite", ".gguf")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(?<!\.onnx)", re.ASCII)
+"""An owner and a name, as in "openai-community/gpt2"."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.files.fields import Positive, PositiveWhole, Text, Whole
+from autoauto.records.files.fields import MAX_RATE, PositiveWhole, Text, Whole
 from autoauto.records.files.toml import TomlFile, read_toml
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, DeviceKind, Link, Machine, StreamingMemory, Topology
 from autoauto.records.installation import data_dir
@@ -22,7 +22,7 @@ from autoauto.records.installation import data_dir
 CLUSTER_SCHEMA = 1
 PROFILED = "profile"
 """The target of devices that were profiled elsewhere."""
-Rate = Annotated[int, Meta(gt=0, le=2**63 - 1)] | Positive
+Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)] | Annotated[float, Meta(ge=1, le=MAX_RATE)]
 """A whole number stays one, because the digits of a cluster are part of the fingerprint of a study."""
 
 
@@ -126,7 +126,7 @@ def builtin_clusters() -> dict[str, Path]:
     return {path.stem: path for path in sorted((data_dir() / "clusters").glob("*.toml"))}
 
 
-def load_cluster(name_or_path: str) -> Cluster:
+def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Cluster:
     """Read a built-in cluster by its name, or a cluster file by its path, which ends in ".toml".
 
     Equal devices are written once: `n_devices`, `[device]`, `[host_link]` (both ends of the pipeline) and
@@ -139,6 +139,8 @@ def load_cluster(name_or_path: str) -> Cluster:
     `[kinds.device_link]`, from and to any other device, and `[kinds.host_link]`, from and to the host; such a file has
     neither `[machine]` nor `[streaming_memory]`. Equal devices with the target "profile", of which there is a
     profile in seconds, need neither clock nor tiles. `schema = 1` is the number of these forms.
+
+    Where `known_targets` are given, its target is one of them, or "profile".
 
     Raises:
         BadInput: there is no such cluster, or its file does not describe one.
@@ -154,9 +156,18 @@ def load_cluster(name_or_path: str) -> Cluster:
             f"{did_you_mean(name_or_path, builtin, '`autoauto clusters` describes them')}"
         )
     file = read_toml(builtin.get(name_or_path, Path(name_or_path)))
+    _check_target(file, known_targets)
     if "kinds" in file.table:
         return _of_kinds(file)
     return _listed(file) if "devices" in file.table else _equal(file)
+
+
+def _check_target(file: TomlFile, known: Collection[str]) -> None:
+    """Refuse devices of an unknown target before anything that these lack."""
+    target = file.table.get("target")
+    if known and isinstance(target, str) and target not in (*known, PROFILED):
+        hint = did_you_mean(target, known, f"other devices are a {PROFILED}, planned with --profile FILE")
+        raise file.bad(["target"], f"target must be one of {', '.join((*known, PROFILED))}, got {target!r:.60}; {hint}")
 
 
 def check_fp8(cluster: Cluster) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,16 +67,44 @@ def test_gpt2_ties_its_head_to_its_embedding() -> None:
     assert {layer.tied for layer in load_graph("bert-base-128").layers} == {None}
 
 
-def test_an_unknown_name_has_the_nearest_or_all_builtin_models() -> None:
-    with pytest.raises(UnreadableModel, match=r"got 'resnet51'; did you mean 'resnet50'"):
+def test_an_unknown_name_has_the_nearest_builtin_model_or_what_lists_them() -> None:
+    with pytest.raises(UnreadableModel, match=r"got 'resnet51', which is neither; did you mean 'resnet50'"):
         load_graph("resnet51")
-    with pytest.raises(UnreadableModel, match=r"got 'mine'; try bert-base-128, .*, vit-b16"):
+    with pytest.raises(UnreadableModel, match=r"got 'mine', which is neither; `autoauto models` lists the built-in"):
         load_graph("mine")
 
 
-def test_a_folder_is_no_model(tmp_path: Any) -> None:
-    with pytest.raises(UnreadableModel, match="built-in name or the path"):
-        load_graph(str(tmp_path))
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (".", r"got the folder '\.'; try tagger\.onnx$"),
+        ("empty", r"got the folder 'empty'; it holds no \.onnx file; give one"),
+        ("hub", r"got the folder 'hub'; export it first: optimum-cli export onnx --model hub"),
+        ("https://a.org/net.onnx", r"got the address 'https://a.org/net.onnx'; download it"),
+        ("hf://org/net", r"got the address 'hf://org/net'"),
+        (
+            "openai-community/gpt2",
+            r"no file here; a model of a hub is exported first: .* openai-community/",
+        ),
+        ("net.pt", r"there is no file 'net\.pt'; export \.pt to \.onnx"),
+        ("taggr.onnx", r"there is no file 'taggr\.onnx'; did you mean 'tagger\.onnx'\?"),
+        ("no/such.onnx", r"there is no file 'no/such\.onnx'; nor a folder 'no'; check the path"),
+        ("empty/such.onnx", r"there is no file 'empty/such\.onnx'; check the path"),
+        ("dangling", r"got 'dangling', which is no regular file or a link to nothing"),
+        ("a" * 5_000 + ".onnx", r"there is no file 'aaa"),
+    ],
+)
+def test_what_is_no_model_is_called_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("empty", "hub"):
+        Path(folder).mkdir()
+    Path("hub/config.json").touch()
+    Path("tagger.onnx").touch()
+    Path("dangling").symlink_to("nothing")
+    with pytest.raises(UnreadableModel, match=message):
+        load_graph(given)
 
 
 def test_a_file_is_named_after_itself(make: Any, save: Any) -> None:

@@ -400,3 +400,10 @@ def test_the_built_in_kinds_are_those_of_their_own_machines(vectors: Callable[[s
         machine = load_cluster(name)
         assert (kind.n_devices, kind.device, kind.host_link) == (2, machine.devices[0], machine.receive_links[0])
         assert kind.device_link == load_cluster("bow-pod16").receive_links[4]
+
+
+def test_a_file_for_an_unknown_target_lists_the_targets_before_anything_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "tpu.toml"
+    path.write_text('name = "pod"\ntarget = "tpu"\nn_devices = 4\n', encoding="utf-8")
+    with pytest.raises(BadInput, match=r"tpu\.toml, line 2: target must be one of ipu, host, profile, got 'tpu'"):
+        load_cluster(str(path), ("ipu", "host"))

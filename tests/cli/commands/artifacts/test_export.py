@@ -97,7 +97,7 @@ def test_a_winner_that_runs_in_phases_is_refused(run_cli: RunCli) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("smal.onnx",), "got 'smal.onnx'; try bert-base-128, "),
+        (("smal.onnx",), "there is no file 'smal.onnx'; "),
         (("small.onnx", "--mode", "training"), "--to onnx is for inference, got a plan for training"),
         (("small.onnx", "--output", "small.onnx"), "a new or empty folder, "),
         (("small.onnx", "--output", "small.onnx/new"), "a new or empty folder, "),
