@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from autoauto.profile.codec import read_profile_record
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
-from autoauto.records.files.fields import AnyWhole, Positive
+from autoauto.records.files.fields import MAX_NUMBER, MAX_RATE, AnyWhole, Positive
 from autoauto.records.files.json import from_plain, read_json
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.units import MIB, bytes_per_s
@@ -23,6 +23,11 @@ from autoauto.records.units import MIB, bytes_per_s
 # IPUClusterInfo does not name the IPU that it describes; the 894 MB of its example are those of a Mk2 [ipu-hardware].
 MK2_TILES = 1472
 MK2_TILE_MEMORY_BYTES = 638_976
+
+
+_Clock = Annotated[float, Meta(ge=1, le=MAX_RATE)]
+_GBps = Annotated[float, Meta(ge=1e-9, le=MAX_RATE / 1e9)]
+_Megabytes = Annotated[float, Meta(gt=0, le=MAX_NUMBER)]
 
 
 class _Cycle(Struct):
@@ -52,15 +57,15 @@ class _ModelInfo(Struct, rename="camel"):
 
 
 class _Connection(Struct):
-    send_gbps: Positive = field(name="sendGBps")
+    send_gbps: _GBps = field(name="sendGBps")
     send_idle_cycle: AnyWhole = field(name="sendIdleCycle")
-    recv_gbps: Positive = field(name="recvGBps")
+    recv_gbps: _GBps = field(name="recvGBps")
     recv_idle_cycle: AnyWhole = field(name="recvIdleCycle")
 
 
 class _IpuClusterInfo(Struct):
-    clock: Positive
-    memory: Positive
+    clock: _Clock
+    memory: _Megabytes
     connection: list[_Connection]
 
 

@@ -67,7 +67,7 @@ def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines = _lines(path, reader, decimal_comma=delimiter != ",")
     line, columns = next(lines, (1, []))
-    columns = [name.strip() for name in columns]
+    columns = [name.strip().lower() for name in columns]
     for name in _NEEDED:
         if name not in columns:
             raise BadInput(

@@ -26,6 +26,8 @@ AnyWhole = Whole | Annotated[float, Meta(ge=0, le=MAX_NUMBER, multiple_of=1)]
 PositiveWhole = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 Number = Annotated[float, Meta(ge=-float_info.max, le=float_info.max)]
 Positive = Annotated[float, Meta(gt=0, le=float_info.max)]
+MAX_RATE = 10**18
+"""A second of clocks and links: no hardware has more, and none has less than 1."""
 Text = Annotated[str, Meta(min_length=1)]
 
 

@@ -14,6 +14,9 @@ from autoauto.records.files.fields import MisfitError
 from autoauto.records.files.json import Upgrade, Value, converted, upgraded
 
 MAX_TOML_BYTES = 100_000
+MAX_DEPTH = 20
+"""Of tables and lists in each other; the deepest that autoauto reads have 3."""
+_TOO_DEEP = f"lists and tables must lie in each other at most {MAX_DEPTH} deep, got more; write fewer dots or brackets"
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -71,13 +74,29 @@ def read_toml(path: Path) -> TomlFile:
     if len(content) > MAX_TOML_BYTES:
         raise BadInput(f"a TOML file has at most {MAX_TOML_BYTES:,} bytes, {path} has more; check the path")
     try:
-        text = content.decode()
-        return TomlFile(str(path), text, tomllib.loads(text))
+        text = content.decode("utf-8-sig")
+        table = tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise BadInput(f"{path}, line {line}: a TOML file is UTF-8 text, got byte {content[error.start]:#x}") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(_syntax_message(str(path), text, error)) from None
+    if depth_of(table) > MAX_DEPTH:
+        raise BadInput(f"{path}: {_TOO_DEEP}")
+    return TomlFile(str(path), text, table)
+
+
+def depth_of(document: object) -> int:
+    """How many objects and lists lie in each other.
+
+    >>> depth_of(1), depth_of({"a": [[], 2]})
+    (0, 3)
+    """
+    depth, level = 0, [document]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+        depth += 1
+    return depth
 
 
 def line_of(text: str, keys: Sequence[str | int], item: str = "") -> int:
@@ -123,7 +142,7 @@ def _contains(line: str, word: str) -> bool:
 
 def _syntax_message(path: str, text: str, error: ValueError | RecursionError) -> str:
     if isinstance(error, RecursionError):
-        return f"{path}: its lists or tables are nested too deeply"
+        return f"{path}: {_TOO_DEEP}"
     position = _POSITION.search(str(error))
     if position is None:
         return f"{path}: the file must be TOML: {str(error)[:200]}"

@@ -40,6 +40,7 @@ def test_a_row_is_a_layer_that_reads_what_the_row_before_writes(tmp_path: Path) 
         "\r\n\r\n" + TABLE.replace(",", ";"),
         "\ufeff" + TABLE.replace("\n", "\r\n\r\n"),
         TABLE.replace("name,forward_s", " name , forward_s "),
+        TABLE.replace("name,forward_s", "Name,FORWARD_S"),
     ],
     ids=[
         "decimal comma",
@@ -48,6 +49,7 @@ def test_a_row_is_a_layer_that_reads_what_the_row_before_writes(tmp_path: Path) 
         "empty lines first",
         "byte order mark and empty lines",
         "spaces",
+        "capitals",
     ],
 )
 def test_what_spreadsheets_write_is_the_same(text: str, tmp_path: Path) -> None:

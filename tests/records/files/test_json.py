@@ -296,7 +296,9 @@ def test_comments_and_strings_are_no_keys(before: list[str]) -> None:
         (b"a = 1\na = 2\n", "line 2: the file must be TOML"),
         (b"a = [\n1,\n", "line 2: the file must be TOML"),
         (b"a = 1\nb = '\xff'\n", "line 2: a TOML file is UTF-8 text, got byte 0xff"),
-        (b"a = " + b"[" * 5000, "the file must be TOML|nested too deeply"),
+        (b"a = " + b"[" * 5000, "the file must be TOML|at most 20 deep"),
+        (b"a" + b".a" * 5000 + b" = 1", "at most 20 deep, got more; write fewer dots or brackets"),
+        (b"[a" + b".a" * 30 + b"]", "at most 20 deep"),
         (b"#" * (MAX_TOML_BYTES + 1), "at most 100,000 bytes"),
     ],
 )
@@ -306,6 +308,12 @@ def test_a_file_that_is_no_toml_is_reported_with_its_line(tmp_path: Path, conten
     with pytest.raises(BadInput, match=message) as refused:
         read_toml(path)
     assert "\n" not in str(refused.value)
+
+
+def test_a_mark_of_the_order_of_bytes_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_bytes(b"\xef\xbb\xbfa = 1\n")
+    assert read_toml(path).table == {"a": 1}
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
