@@ -29,8 +29,8 @@ def write_file(path: Path, shape: list[int | str], nodes: list[onnx.NodeProto], 
 
 
 def row(lines: list[str], name: str) -> str:
-    (found,) = (line for line in lines if line.startswith(f"{name} "))
-    return found
+    (line,) = (line for line in lines if line.startswith(f"{name} "))
+    return line
 
 
 @pytest.mark.slow
