@@ -182,7 +182,8 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
     options = {action.dest: action for action in parser._actions if action.dest not in _NOT_IN_FILES}
     for key in file.table:
         if key not in options and key not in _NO_OPTIONS:
-            raise file.bad([key], unknown(key, [*options, *_NO_OPTIONS], _KNOB_NAMES))
+            is_table = isinstance(file.table[key], dict)
+            raise file.bad([key], unknown(key, [*options, *_NO_OPTIONS], _KNOB_NAMES, is_table))
     values = _values(file, {key: options[key] for key in file.table if key in options})
     knobs, method = read_knobs(file)
     for group in parser._mutually_exclusive_groups:
@@ -192,12 +193,16 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
     return values | knobs | ({"method": str(method)} if method else {})
 
 
-def unknown(key: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> str:
-    """A message that there is no such key, and what may be meant."""
-    if key in elsewhere:
-        return f"{key} is a knob; write it under [knobs]"
-    hint = did_you_mean(key, known, f"keys are {', '.join(known)}")
-    return f"there is no key {key!r}; {hint}"
+def unknown(key: str, known: Sequence[str], knobs: Sequence[str] = (), is_table: bool = False) -> str:
+    """A message that there is no such key, or no such table, and what may be meant."""
+    name = key.lower().replace("-", "_")
+    if name in knobs:
+        return f"{key} is a knob; write it under [knobs]" + (f", as {name}" if name != key else "")
+    if is_table:
+        hint = "options stand at the top without a table, knobs under [knobs]"
+        return f"there is no table [{key:.60}]; {did_you_mean(key, ['knobs'], hint)}"
+    hint = did_you_mean(key, known, did_you_mean(key, knobs, f"keys are {', '.join(known)}"))
+    return f"there is no key {key!r:.60}; {hint}"
 
 
 def _values(file: TomlFile, options: Mapping[str, argparse.Action]) -> dict[str, object]:

@@ -115,19 +115,40 @@ class Unsupported(DoesNotFit, BadInput):
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """What to try for an unknown word: the few known ones that begin with it, else the one that is closest to it.
+    """What to try for an unknown word: the few known ones that begin with it or have it as a part, else the closest.
 
     Where there is none, `otherwise`.
 
     >>> did_you_mean("serch", ["search", "report"]), did_you_mean("x", ["search"], "try search")
     ("did you mean 'search'?", 'try search')
-    >>> did_you_mean("--max-lat", ["--max-latency-s", "--mode"])
-    "did you mean '--max-latency-s'?"
+    >>> did_you_mean("--max-lat", ["--max-latency-s", "--mode"]), did_you_mean("--budget", ["--target"])
+    ("did you mean '--max-latency-s'?", '')
+    >>> did_you_mean("--budget", ["--target", "--time-budget"]), did_you_mean("batch-size", ["batch", "batch_size"])
+    ("did you mean '--time-budget'?", "did you mean 'batch_size'?")
     """
     names = list(map(str, known))
-    begin = [name for name in names if word and name.startswith(word)]
-    near = begin if 0 < len(begin) <= _MAX_OFFERED else get_close_matches(word, names, 1)
+    parts = _parts(word)
+    equal = [name for name in names if _parts(name) == parts]
+    begin = [name for name in names if word.strip("-") and name.startswith(word)]
+    holding = [name for name in names if parts and set(parts) <= set(_parts(name))]
+    near = next((some for some in (equal, begin, holding) if 0 < len(some) <= _MAX_OFFERED), [])
+    near = near or _closest(word, names)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
+
+
+def _parts(name: str) -> list[str]:
+    """The words of an option or a key.
+
+    >>> _parts("--batch-size"), _parts("batch_size")
+    (['batch', 'size'], ['batch', 'size'])
+    """
+    return name.lower().replace("-", "_").strip("_").split("_") if name.strip("-_") else []
+
+
+def _closest(word: str, names: Iterable[str]) -> list[str]:
+    """The name that is closest to a word, the dashes before both aside, which all options have; at most one."""
+    plain = {name.lstrip("-"): name for name in names}
+    return [plain[near] for near in get_close_matches(word.lstrip("-"), plain, 1)]
 
 
 _MAX_OFFERED = 3

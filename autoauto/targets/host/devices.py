@@ -54,6 +54,7 @@ def devices_named(text: str) -> tuple[NamedDevice, ...]:
     """
     named = _each_named([word.strip() for word in text.split(",")])
     if len(set(named)) == 1 and not named[0].gpu:
+        _check_cores("--device names", sum(device.n_cores for device in named), 0)
         raise BadInput(
             f"--device is for GPUs and for unlike devices, got {text!r}; leave it out, and join cores by "
             f"--cores-per-device {named[0].n_cores}"

@@ -35,7 +35,7 @@ COMMANDS = commands()
         ("search --method guidd", "one of exhaustive, grid-bisect, guided, tpe, random, got 'guidd'; did you mean 'g"),
         ("search --schedule gpip", "got 'gpip'; did you mean 'gpipe'?"),
         ("search --constraint n_ipus<=2", "there is no n_ipus; did you mean 'n_ipu'?"),
-        ("search resnet51", "got 'resnet51'; did you mean 'resnet50'?"),
+        ("search resnet51", "got 'resnet51', which is neither; did you mean 'resnet50'?"),
         ("search --cluster bow-200", "got 'bow-200'; did you mean 'bow-2000'?"),
     ],
 )

@@ -1,6 +1,7 @@
 """Readers of option values refuse text that is no value, and say what a value looks like."""
 
 import argparse
+import re
 
 import pytest
 
@@ -55,9 +56,23 @@ def test_text_that_is_no_list_of_proportions_is_refused(text: str) -> None:
         proportions(text)
 
 
-@pytest.mark.parametrize("text", ["8:1", "1:1000000000", f"1:{10**30}"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8:1", "a range is written FIRST:LAST, the smaller first, got '8:1'; try 1:8"),
+        ("8:-1", "the smaller first, got '8:-1'; try 1:128"),
+        ("0:4", "whole numbers from 1, got 0 in '0:4'"),
+        ("2,-3", "whole numbers from 1, got -3 in '2,-3'"),
+    ],
+)
+def test_a_range_that_holds_nothing_says_how_it_is_written(text: str, message: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=re.escape(message)):
+        integers(text)
+
+
+@pytest.mark.parametrize("text", ["1:1000000000", f"1:{10**30}"])
 def test_a_knob_has_a_limited_number_of_values(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="1 to 100000 values"):
+    with pytest.raises(argparse.ArgumentTypeError, match="1 to 100,000 values"):
         integers(text)
 
 
