@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
+import struct
+import tokenize
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from zipfile import BadZipFile
+from math import prod
+from typing import BinaryIO
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+from numpy.lib import format as npy
 
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph, Port, Source
 from autoauto.records.units import Array
+
+MAX_INPUT_BYTES = 2**30
+"""Of all arrays of a file."""
+_MALFORMED = (
+    *(ArithmeticError, EOFError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError),
+    *(BadZipFile, lzma.LZMAError, struct.error, tokenize.TokenError, zlib.error),
+)
+"""What the readers of archives and of the headers of arrays raise at bytes that are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +109,45 @@ def read_samples(path: str, model: str, ports: Sequence[Port], axes: Mapping[str
 def _arrays(path: str) -> dict[str, Array]:
     try:
         with open(path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                raise BadInput(f"{path} must be an npz file, it holds one array without a name; try numpy.savez")
-            return dict(loaded)
+            _check_sizes(path, file)
+            with np.load(file, allow_pickle=False) as loaded:
+                return dict(loaded)
     except OSError as error:
-        raise BadInput(
-            f"the inputs are an npz file, {path} cannot be read: {error.strerror}; check the path"
-        ) from error
-    except (ValueError, EOFError, BadZipFile, zlib.error, NotImplementedError) as error:
+        reason = error.strerror or "it is damaged"
+        raise BadInput(f"the inputs are an npz file, {path} cannot be read: {reason}; check the path") from error
+    except _MALFORMED as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path} must be an npz file of numbers, it is not; write it with numpy.savez") from error
+
+
+def _check_sizes(path: str, file: BinaryIO) -> None:
+    """Refuse an npz file whose arrays are larger than they may be, or than what lies in it; nothing is unpacked.
+
+    NumPy takes the memory that the header of an array claims before it reads the array.
+    """
+    if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+        raise BadInput(f"{path} must be an npz file, it holds one array without a name; try numpy.savez")
+    file.seek(0)
+    with ZipFile(file) as archive:
+        n_bytes = sum(entry.file_size for entry in archive.infolist())
+        if n_bytes > MAX_INPUT_BYTES:
+            raise BadInput(
+                f"the inputs in {path} must have at most {MAX_INPUT_BYTES:,} bytes, got {n_bytes:,}; leave samples out"
+            )
+        for entry in archive.infolist():
+            with archive.open(entry) as member:
+                read = npy.read_array_header_1_0 if npy.read_magic(member) == (1, 0) else npy.read_array_header_2_0
+                shape, _, dtype = read(member)
+                if dtype.hasobject:
+                    raise ValueError(dtype)
+                claimed, given = prod(shape) * dtype.itemsize, entry.file_size - member.tell()
+            if claimed != given or min(shape, default=0) < 0:
+                raise BadInput(
+                    f"array {entry.filename.removesuffix('.npy')!r:.80} in {path} must have the bytes of its shape, "
+                    f"{claimed:.5g}, got {given:,}; write it again with numpy.savez"
+                )
+    file.seek(0)
 
 
 def _batch_axis(port: Port, other: Port) -> int | None:

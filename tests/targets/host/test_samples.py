@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import GIB, MIB, Precision
+from autoauto.targets.host import samples as samples_module
 from autoauto.targets.host.devices import HostDevices
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
@@ -198,3 +200,41 @@ def test_plans_are_measured_and_outputs_compared_on_them(source: OnnxSource, mon
 
 def _resources() -> StageResources:
     return StageResources(cores_of(0, 1), SessionOptions(), 512 * MIB)
+
+
+def claims(shape: str, kind: str = "<f4", rest: bytes = b"") -> bytes:
+    """An array whose header has a shape, with `rest` behind it."""
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + rest
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (claims("(1099511627776, 2)"), "must have the bytes of its shape, 8.7961e[+]12, got 0; write it again"),
+        (claims("(2, 2)", rest=b"\0" * 12), "must have the bytes of its shape, 16, got 12"),
+        (claims("(-1, -4)", rest=b"\0" * 16), "must have the bytes of its shape"),
+        (claims("(2, 10000000000000000000000000)"), "must have the bytes of its shape, 8e[+]25"),
+        (claims("(" * 90), "must be an npz file of numbers"),
+        (claims("(2, 'a')"), "must be an npz file of numbers"),
+        (b"no array", "must be an npz file of numbers"),
+        (b"", "must be an npz file of numbers"),
+    ],
+)
+def test_an_npz_file_that_lies_or_unpacks_to_too_much_is_one_line(
+    source: OnnxSource, member: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "lies.npz"
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("ids.npy", member)
+    with pytest.raises(BadInput, match=message) as refused:
+        read_model_samples(str(path), source, source.graph)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_npz_file_is_not_unpacked_beyond_a_limit(
+    source: OnnxSource, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples_module, "MAX_INPUT_BYTES", 100)
+    with pytest.raises(BadInput, match="must have at most 100 bytes, got 200; leave samples out"):
+        read_model_samples(save(ids=IDS), source, source.graph)
