@@ -6,16 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from weakref import finalize
 
-from autoauto.exporters.onnx_stages import INPUTS, SCHEMA, ModelPort, PipelineFile, StageFile
+from autoauto.exporters.onnx_stages import INPUTS, ModelPort, StageFile
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import BadInput
-from autoauto.records.files.json import from_json, from_plain
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
+from autoauto.serve.pipeline_file import ports_of, read_pipeline_file
 from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.devices import HostDevices
 from autoauto.targets.host.machine import cores
@@ -23,8 +22,6 @@ from autoauto.targets.host.run.independence import ROUNDING, BatchTensor, Sample
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.samples import read_samples
-
-NAME = "pipeline.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,11 @@ class ServedModel:
         """Bytes of the inputs of one sample."""
         return sum(port.sample_bytes for port in self.inputs)
 
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of the outputs of one sample."""
+        return sum(port.sample_bytes for port in self.outputs)
+
 
 class Artifact:
     """A folder that `autoauto export --to onnx` wrote for a plan on this machine; it may be deleted meanwhile.
@@ -77,7 +79,7 @@ class Artifact:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._file = folder, _read(folder)
+        self._folder, self._file = folder, read_pipeline_file(folder)
         if len(self._file.pipelines) != 1:
             raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
         [self._pipeline] = self._file.pipelines
@@ -202,17 +204,6 @@ class Artifact:
         return descriptor
 
 
-def _read(folder: Path) -> PipelineFile:
-    path = folder / NAME
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"a folder of `autoauto export --to onnx` has {NAME}, {folder} does not: {error.strerror}; check the path"
-        ) from error
-    return from_json(PipelineFile, content, str(path), SCHEMA)
-
-
 def _served(ports: Sequence[ModelPort], batch_size: int) -> tuple[ServedTensor, ...]:
     return tuple(
         ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size, port.data_dependent)
@@ -231,14 +222,14 @@ class _StageFiles:
         self._messages = {0: _as_ports(inputs)}
         ports = {port.name: port for port in self._messages[0]}
         for layers, stage in self._stages.items():
-            ports |= {port.name: port for port in _ports(stage.outputs)}
+            ports |= {port.name: port for port in ports_of(stage.outputs)}
             self._messages[layers.stop] = tuple(ports[name] for name in stage.sends)
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
         """The file of a stage."""
         stage = self._stages[layers]
         with open(f"/proc/self/fd/{self._descriptors[layers]}", "rb") as file:
-            return SubModel(file.read(), _ports(stage.inputs), _ports(stage.outputs))
+            return SubModel(file.read(), ports_of(stage.inputs), ports_of(stage.outputs))
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
         """The tensors that one stage sends to the next."""
@@ -247,7 +238,3 @@ class _StageFiles:
 
 def _as_ports(ports: Sequence[ModelPort]) -> tuple[Port, ...]:
     return tuple(Port(port.name, port.shape, port.dtype, port.data_dependent) for port in ports)
-
-
-def _ports(entries: Sequence[dict[str, Any]]) -> tuple[Port, ...]:
-    return from_plain(tuple[Port, ...], [[*entry.values()] for entry in entries], NAME)

@@ -151,3 +151,50 @@ def test_inputs_in_the_folder_are_those_of_a_micro_batch(tmp_path: Path) -> None
     np.savez(folder / "inputs.npz", ids=np.arange(2), x=np.zeros((3, WIDTH), np.float32))
     with pytest.raises(BadInput, match=r"input ids in .*inputs.npz must be int64 of shape \[3 x samples\]"):
         Artifact(folder)
+
+
+def in_stage(number: int, name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["pipelines"][0]["stages"][number].update({name: value})
+
+
+def in_pipeline(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["pipelines"][0].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (in_pipeline("placement", [[[0, 0]]]), r"placement\[0\] must have 2 devices, one for each stage, got 1"),
+        (in_pipeline("placement", []), "placement must have 2 replicas, got 1"),
+        (in_pipeline("placement", [[[0, 0], [0, -1]]]), r"numbers of devices from 0, got \[0, -1\]"),
+        (in_pipeline("stages", []), "stages must be 1 or more, got none"),
+        (in_pipeline("period_s", 0), "period_s must be a finite number above 0, got 0"),
+        (in_pipeline("n_replicas", 0), r"pipelines\[0\].n_replicas must be a number from 1 to 65,536, got 0"),
+        (in_stage(0, "sends", ["stage0.onnx"]), r"stages\[0\].sends must be tensors that .*, got 'stage0.onnx'"),
+        (in_stage(0, "sends", []), r"stages\[1\].inputs must be tensors that reach the stage"),
+        (in_stage(1, "sends", []), "must send all outputs of the model, 'y' is missing"),
+        (in_stage(1, "layers", [0, 2]), r"stages\[1\].layers must be a range that begins at"),
+        (in_stage(0, "file", "../stage0.onnx"), "must be the name of a file in the folder, got '../stage0.onnx'"),
+        (
+            in_stage(0, "inputs", [{"shape": [1], "name": "x", "dtype": "f4"}]),
+            "a port must have the fields",
+        ),
+        (in_stage(0, "inputs", [{"name": "x", "shape": "y", "dtype": "f4"}]), "a port: .* must be a list"),
+        (in_stage(0, "n_replicas", -1), r"stages\[0\].n_replicas must be a number from 1"),
+        (in_stage(0, "limit_bytes", -1), "limit_bytes must be above 0, got -1"),
+        (lambda content: content.update(batch_size=0), "batch_size must be 1 or more, got 0"),
+        (lambda content: content["inputs"][0].update(batch_axis=7), r"inputs\[0\].batch_axis must be an axis of"),
+        (lambda content: content["inputs"][0].update(shape=[2**60]), r"inputs\[0\].shape must be lengths"),
+        (lambda content: content["inputs"][0].update(dtype="float77"), "dtype must be a type of NumPy, got 'float77'"),
+    ],
+)
+def test_what_does_not_hold_together_is_one_line_that_names_the_place(
+    change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
+) -> None:
+    folder = changed(write_folder(tmp_path / "folder", cuts=(0, 2, 4)), change)
+    if message.startswith("placement must have 2 replicas"):
+        changed(folder, lambda content: content["pipelines"][0].update(placement=[[[0, 0], [0, 1]]], n_replicas=2))
+    with pytest.raises(BadInput, match=message) as refused:
+        Artifact(folder)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).endswith("; export it again")
