@@ -40,7 +40,7 @@ _NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *_KN
 _NO_OPTIONS = ("knobs", "schema")
 _LISTS = {
     **dict.fromkeys(("objective", "precision"), ","),
-    **dict.fromkeys(("constraints", "profile", "profile_details", "shape", "batch_axis", "state")),
+    **dict.fromkeys(("constraints", "profile", "profile_details", "shape", "batch_axis", "state", "try")),
 }
 """Options that may be lists, and what separates their items on the command line; None where each has the option."""
 

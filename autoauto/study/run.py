@@ -70,6 +70,7 @@ class SearchResult:
         front: the Pareto front: the measured configurations that no other dominates; with one objective only the best.
         others: the trials of the study that lie outside the space.
         summary: the study with the trials that this search has seen, and the verification; None after `run_search`.
+        out_of_time: whether the time budget ended it before the method did.
     """
 
     best: Trial | None
@@ -79,6 +80,7 @@ class SearchResult:
     front: tuple[Trial, ...] = ()
     others: tuple[Trial, ...] = ()
     summary: StudySummary | None = None
+    out_of_time: bool = False
 
     @property
     def counts(self) -> Counts:
@@ -103,6 +105,7 @@ def run_search(
     executor: Executor | None = None,
     expected_score: ExpectedScore | None = None,
     callback: Callable[[Trial], None] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> SearchResult:
     """Search `space` for the best configuration; every configuration that is tried becomes a trial of `study`.
 
@@ -122,6 +125,7 @@ def run_search(
         expected_score: predicts these next configurations.
         callback: called with every trial as soon as it is in the database, wherever it was measured, in the order in
             which they finish; not with trials of earlier searches. An exception that it raises ends the search.
+        is_over: whether the time is over, asked before every step of the method; then the best so far is the result.
 
     Raises:
         KeyboardInterrupt: the search was interrupted; the running measurement leaves no trial.
@@ -137,21 +141,24 @@ def run_search(
     report = _reporter(progress, trials, best)
     executor = executor or InlineExecutor(evaluate)
     with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as loop:
-        last = Proposal(None, 1, 1)
+        last, out_of_time = Proposal(None, 1, 1), False
         if not _is_finished(study, space, method):
             measure = _measurer(space, objectives, method, loop, executor.n_slots, expected_score, trials, interrupts)
             known = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
             propose = interrupts.interruptible()(method.start(space, known).send)  # asks the estimate, which takes time
             observation = None
-            while (proposal := _next(propose, observation)) is not None:
+            while not (out_of_time := is_over()) and (proposal := _next(propose, observation)) is not None:
                 report(proposal, SearchActivity.PREDICTING if proposal.knobs is None else SearchActivity.MEASURING)
                 observation, last = None if proposal.knobs is None else measure(proposal.knobs), proposal
-            _note_finished(study, space, method, trials)
+            if not out_of_time:
+                _note_finished(study, space, method, trials)
         report(Proposal(None, last.total, last.total), SearchActivity.MEASURING)
     winner, others = best(), tuple(trial for knobs, trial in of_study.items() if knobs not in space)
     front = front_of(trials, objectives) if winner is None else (winner,)
     with_stages = tuple(with_plans(study, trial) for trial in front)
-    return SearchResult(winner and with_stages[0], study.study_name, trials, space, with_stages, others)
+    best_with_stages = winner and with_stages[0]
+    name = study.study_name
+    return SearchResult(best_with_stages, name, trials, space, with_stages, others, out_of_time=out_of_time)
 
 
 def _reporter(

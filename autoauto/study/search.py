@@ -19,25 +19,26 @@ from autoauto.evaluate.flow import Flow, largest_transfers
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective, Objectives, parse_objectives
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS
 from autoauto.records.layers import LayerGraph, ModelInputs
 from autoauto.records.model_inputs import texts_of
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.records.trials.study_summary import NOTES, TRANSFERRED
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
-from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
+from autoauto.study.arguments import Extent, Tries, check_call, checked_repeats, noise_of, space_of
+from autoauto.study.defaults import baseline_of, default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import ExpectedScore, Predictor, Proposer
+from autoauto.study.methods.protocol import ExpectedScore, Predictor, Proposer, preceded_by
 from autoauto.study.methods.registry import method_for, method_of, predictor
+from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.database import temporary_database
 from autoauto.study.store.provenance import provenance
@@ -71,6 +72,8 @@ def search(
     shapes: Mapping[str, int | Sequence[int]] | None = None,
     batch_axes: Mapping[str, int | None] | None = None,
     states: Mapping[str, str] | None = None,
+    tries: Tries = (),
+    time_budget_s: float | None = None,
 ) -> Trial:
     """The best configuration of a model on a cluster, measured and verified, as the command `autoauto search` finds it.
 
@@ -100,14 +103,21 @@ def search(
         callback: called with every trial once it is finished and stored.
         progress: called with a `SearchProgress` before every try, and at the end.
         shapes, batch_axes, states: of the model's inputs, as in `load_flow`, for example `{"height": 320}`.
+        tries: configurations of the space to try first, each as values of knobs, `{"n_ipu": 2, "batch_size": 8}` or
+            "n_ipu=2,batch_size=8"; other knobs have their defaults.
+        time_budget_s: seconds after which no further configuration is tried: the best so far is verified, and is the
+            answer. What is measured at that moment is finished. An equal search continues from the trials.
 
     Raises:
         Infeasible: no configuration of the space fits.
         BadInput: the arguments do not go together; the message says what to try.
         KeyboardInterrupt: Ctrl-C, SIGTERM.
     """
+    check_call(callback=callback, progress=progress)
     if isinstance(parse_objectives(objective), tuple):
         raise BadInput(f"several objectives have no single best configuration, got {objective}; try search_flow")
+    if not isinstance(constraints, Iterable):
+        raise BadInput(f"constraints are texts such as ['latency_s <= 0.004'], got {constraints!r:.60}")
     bounds = tuple(map(Constraint, (constraints,) if isinstance(constraints, str) else constraints))
     over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is kind) for kind in (True, False))
     flow = load_flow(
@@ -128,7 +138,7 @@ def search(
     )
     result = search_flow(
         flow,
-        _space_of(flow, space, over_knobs),
+        space_of(flow, space, over_knobs),
         objective,
         method,
         n_measurements=n_measurements,
@@ -152,6 +162,8 @@ def search(
         n_repeats=n_repeats,
         callback=callback,
         progress=progress,
+        tries=tries,
+        time_budget_s=time_budget_s,
     )
     if result.best is None:
         raise nothing_fits(result)
@@ -212,6 +224,8 @@ def search_flow(
     progress: Callable[[SearchProgress], None] | None = None,
     verification_progress: Callable[[int, int], None] | None = None,
     on_space_change: Callable[[str], None] | None = None,
+    tries: Tries = (),
+    time_budget_s: float | None = None,
 ) -> SearchResult:
     """Search the configurations of a flow, and verify the best.
 
@@ -229,19 +243,23 @@ def search_flow(
         callback, progress: as in `run_search`.
         verification_progress: as `progress` of `verify_winner`.
         on_space_change: called with a line of text when an earlier search of the study had another space.
+        tries, time_budget_s: as in `search`.
 
     Raises:
         BadInput: the arguments do not go together; the message says what to try.
         KeyboardInterrupt, MeasurementsFailed: as `run_search`.
     """
-    objectives, space = parse_objectives(objective), _space_of(flow, space)
-    noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
+    check_call(callback=callback, progress=progress)
+    checked_repeats(n_repeats)
+    objectives, space = parse_objectives(objective), space_of(flow, space)
+    extent = Extent.of(flow, space, tries, time_budget_s)
+    noise, chosen = noise_of(flow, noise, n_measurements), method_for(objectives, method)
     forecasts = flow.forecasts
     estimate = predictor(
         forecasts.forecast, objectives, forecasts.at_best, forecasts.gives_no_more, forecasts.best_case
     )
     baseline = baseline_of(flow, objectives, space)
-    proposer = method_of(chosen, estimate, objectives, noise, n_measurements, baseline)
+    proposer = preceded_by(method_of(chosen, estimate, objectives, noise, n_measurements, baseline), extent.first)
     search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(estimate), callback, progress)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
     executor = make_executor()  # before the study is made: this may raise
@@ -250,7 +268,7 @@ def search_flow(
         if (changes := note_space(study, space)) and on_space_change is not None:
             on_space_change(changes)
         note_start(study)
-        result = search.run(study, space, executor)
+        result = search.run(study, space, executor, extent.is_over)
         asked = result.space, estimate, forecasts.forecast, result.trials, forecasts.at_best
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
@@ -291,7 +309,7 @@ class _Search:
         attributes = {**made, **said, **provenance(), **notes}
         return open_study(url, name, self.objectives, fingerprint, attributes)
 
-    def run(self, study: Study, space: SearchSpace, executor: Executor) -> SearchResult:
+    def run(self, study: Study, space: SearchSpace, executor: Executor, is_over: Callable[[], bool]) -> SearchResult:
         return run_search(
             space,
             self.flow.evaluate,
@@ -303,27 +321,8 @@ class _Search:
             executor,
             self.expected_score,
             self.callback,
+            is_over,
         )
-
-
-def _space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constraint, ...] = ()) -> SearchSpace:
-    """The given space or the default of the flow, with further constraints, on the flow's devices."""
-    if not isinstance(flow, Flow):
-        raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
-    space = default_space(flow) if space is None else space
-    if not isinstance(space, SearchSpace):
-        raise BadInput(f"a space is a SearchSpace, got {space!r:.60}; try SearchSpace(n_ipu=(1, 2))")
-    return on_cluster(replace(space, constraints=(*space.constraints, *constraints)), flow)
-
-
-def _noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
-    """The given noise or the default of the flow; refuses a noise and an `n_measurements` that are out of range."""
-    noise = flow.traits.noise if noise is None else noise
-    if not isinstance(n_measurements, int) or n_measurements < 1:
-        raise BadInput(f"n_measurements must be a whole number from 1, got {n_measurements!r}")
-    if not isinstance(noise, int | float) or not 0.0 <= noise < 1.0:
-        raise BadInput(f"noise is a share, a number from 0 to below 1, got {noise!r}")
-    return noise
 
 
 def _expected_score(predictor: Predictor) -> ExpectedScore:
@@ -332,26 +331,6 @@ def _expected_score(predictor: Predictor) -> ExpectedScore:
         return forecast.score if forecast.works else None
 
     return expected_score
-
-
-def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
-    """The error of a search in whose space nothing fits, with the configuration that is nearest to its constraints.
-
-    Where no runtime runs the model, it has the reason of each.
-    """
-    trials = [trial for cell in result.cells for trial in cell.trials]
-    if all(trial.status is Status.UNSUPPORTED for trial in trials):
-        reasons = list({trial.knobs.session: trial.reason for trial in trials}.values())
-        return BadInput(f"no runtime of the search runs the model: {'; '.join(dict.fromkeys(reasons))}")
-    running = [trial for trial in trials if trial.runs]
-    if not running:
-        first = next(cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED)
-        return Infeasible(f"no configuration fits; the smallest batch size: {first.reason}", 0)
-    nearest = min(running, key=lambda trial: trial.violation)
-    values = ", ".join(
-        f"{knob.name} {getattr(nearest.knobs, knob.name)}" for knob in COLUMNS if knob.matters(nearest.knobs)
-    )
-    return Infeasible(f"no configuration fits; the nearest that was tried is {values}: {nearest.reason}", 0)
 
 
 def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> ProcessExecutor:

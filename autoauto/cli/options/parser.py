@@ -36,7 +36,7 @@ _GROUPS = {
     ),
     "objective and constraints": ("objective", "constraints", "max_latency_s"),
     "measuring": (
-        *("method", "n_measurements", "noise", "repeats", "dry_run"),
+        *("method", "n_measurements", "noise", "repeats", "try", "time_budget", "dry_run"),
         *("workers", "time_limit", "memory_limit", "executor", "idle"),
     ),
     "storage": ("study", "study_name", "storage", "artifacts"),

@@ -185,3 +185,18 @@ def constraint_text(text: str) -> str:
         return Constraint(text).text
     except BadInput as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def configuration_text(text: str) -> str:
+    """Read a configuration by its knobs, and leave it a text.
+
+    >>> configuration_text("n_ipu=2,batch_size=8")
+    'n_ipu=2,batch_size=8'
+    """
+    from autoauto.records.knobs.given import knob_values
+
+    try:
+        knob_values(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -318,6 +318,8 @@ _CONSTRAINTS = Domain(
 
 def _values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
     try:
+        if domain.kind in (int, float) and any(isinstance(value, bool | str) for value in given):
+            raise TypeError("numbers are neither switches nor texts")
         values = tuple(map(domain.read, given))
     except BadInput:
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from autoauto.records.knobs.knobs import Knobs
@@ -11,7 +11,7 @@ from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import Comparison, Interval, cells_of
 from autoauto.records.trials.trial import ExpectedCell, Trial
 from autoauto.study.analysis.comparisons import IS_WINNER
-from autoauto.study.methods.protocol import Observation, drive, observation_of
+from autoauto.study.methods.protocol import Observation, drive, observation_of, preceded_by
 from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.objectives import scores_of, values_of
@@ -42,10 +42,11 @@ def dry_run(
     n_measurements: int = 30,
     last: Knobs | None = None,
     at_best: Callable[[Knobs], Trial | None] = lambda _: None,
+    first: Sequence[Knobs] = (),
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
-    The arguments are those of `method_of` and `predictor`.
+    The arguments are those of `method_of` and `predictor`, and the configurations that are tried `first`.
     """
     estimates: dict[Knobs, Trial] = {}
 
@@ -61,7 +62,7 @@ def dry_run(
         return observation_of(tried[knobs], objectives)
 
     estimated = predictor(estimate, objectives, at_best)
-    proposer = method_of(method, estimated, objectives, noise, n_measurements, last)
+    proposer = preceded_by(method_of(method, estimated, objectives, noise, n_measurements, last), first)
     drive(proposer.start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
     cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])

@@ -15,7 +15,8 @@ of a study (`run_search`), on the estimate (`dry_run`), and with assumed observa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import hashlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -161,6 +162,24 @@ def followed_by(method: Proposer, last: Knobs) -> Proposer:
             yield Proposal(last, proposal.total, proposal.total)
 
     return Proposer(start, method.name)
+
+
+def preceded_by(method: Proposer, first: Sequence[Knobs]) -> Proposer:
+    """Some configurations of the space, unless they are known by then, and after them the method."""
+    if not first:
+        return method
+
+    def start(space: SearchSpace, known: Mapping[Knobs, Observation]) -> Proposals:
+        observed = dict(known)
+        for done, knobs in enumerate(first):
+            if knobs not in observed:
+                observation = yield Proposal(knobs, done, len(first))
+                assert observation is not None
+                observed[knobs] = observation
+        yield from method.start(space, observed)
+
+    digest = hashlib.sha256(repr(first).encode()).hexdigest()[:16]
+    return Proposer(start, f"{method.name} after {digest}" if method.name else "")
 
 
 def drive(proposals: Proposals, observe: Callable[[Knobs], Observation]) -> None:

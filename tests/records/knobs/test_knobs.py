@@ -53,6 +53,8 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
     ("space", "problem"),
     [
         (lambda: SearchSpace(3), "n_ipu takes a tuple of whole numbers, got 3"),  # type: ignore[arg-type]
+        (lambda: SearchSpace((True,)), r"n_ipu takes a tuple of whole numbers, got \(True,\)"),
+        (lambda: SearchSpace(memory_proportion=(True,)), r"takes a tuple of numbers, got \(True,\)"),
         (lambda: SearchSpace("12"), "n_ipu takes a tuple of whole numbers, got '12'"),  # type: ignore[arg-type]
         (lambda: SearchSpace((1.5,)), r"n_ipu takes a tuple of whole numbers, got \(1.5,\)"),  # type: ignore[arg-type]
         (lambda: SearchSpace(memory_proportion=("all",)), "tuple of numbers, got"),  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from autoauto.cli.options.model import add_model, add_profile, add_space, config
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
 from autoauto.cli.options.values import (
     at_most,
+    configuration_text,
     constraint_text,
     objectives,
     positive_number,
@@ -124,6 +125,20 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "not at all; default 3, and 1 on a cost model, which gives the same number each time",
     )
     parser.add_argument(
+        "--try",
+        type=configuration_text,
+        action="append",
+        metavar="KNOBS",
+        help="try this configuration of the space first, for example n_ipu=2,batch_size=8, other knobs at their "
+        "defaults; may be given several times",
+    )
+    parser.add_argument(
+        "--time-budget",
+        type=positive_number,
+        metavar="S",
+        help="seconds after which nothing further is tried: the best so far is verified, and is the answer",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="print the estimates and what would be tried; measure nothing"
     )
 
@@ -141,13 +156,14 @@ def run(args: argparse.Namespace) -> int:
     assert result.summary is not None
     if args.json:
         compared = describe_comparisons(result.summary) if result.best else {}
+        compared |= {"out_of_time": result.out_of_time} if args.time_budget else {}
         print_json(describe_result(result, args.storage) | compared)
     else:
         _show(args, flow, result, result.summary)
         if args.executor is None:  # others measure on their machines
             _show_lower_precisions(flow, space, result)
     if not result.front:
-        from autoauto.study.search import nothing_fits
+        from autoauto.study.nothing_fits import nothing_fits
 
         raise nothing_fits(result)
     if args.log == "json":
@@ -192,6 +208,8 @@ def search_with_log(args: argparse.Namespace, flow: Flow, space: SearchSpace) ->
             progress=log.progress,
             verification_progress=log.verification,
             on_space_change=warn,
+            tries=vars(args)["try"] or (),
+            time_budget_s=args.time_budget,
         )
 
 
@@ -227,6 +245,8 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     elif result.front:
         show_front(result.front, result.counts, args.objective, flow.traits.origin)
     show_outside(summary)
+    if result.out_of_time:
+        print_line(f"the time budget of {args.time_budget:g} s ended the search; the same command continues it")
     storage = shown_storage(args.storage)
     print_line(f"study {result.study_name} in {storage}")
     words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
@@ -238,6 +258,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
+    from autoauto.study.arguments import Extent
     from autoauto.study.defaults import baseline_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements
@@ -245,8 +266,9 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     noise = flow.traits.noise if args.noise is None else args.noise
     last = baseline_of(flow, args.objective, space)
     method = Method(args.method)
+    first = Extent.of(flow, space, vars(args)["try"] or (), None).first
     expected = dry_run(
-        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts.at_best
+        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts.at_best, first
     )
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)

@@ -28,8 +28,9 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.trial import Status
 from autoauto.records.units import GIB, Precision
 from autoauto.report.reasons import why_not
+from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import SearchResult
-from autoauto.study.search import nothing_fits, search_flow
+from autoauto.study.search import search_flow
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.target import HostTarget
 

@@ -1,0 +1,107 @@
+"""A configuration that a person names by some of its knobs, as in "n_ipu=2,batch_size=8": `configuration_given`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.knobs.domain import Domain
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS, KNOBS, Strategy
+
+
+def knob_values(text: str) -> dict[str, Any]:
+    """The values in a text, by the names of their knobs.
+
+    Raises:
+        BadInput: there is no such knob, or no such value.
+
+    >>> knob_values("n-ipu=2, batch_size=8")
+    {'n_ipu': 2, 'batch_size': 8}
+    """
+    values: dict[str, Any] = {}
+    for item in text.split(","):
+        word, equals, value = (part.strip() for part in item.partition("="))
+        name = word.strip("-").replace("-", "_")
+        if not equals or not value:
+            raise BadInput(f"a configuration is written n_ipu=2,batch_size=8, got {text!r:.60}")
+        if name not in _TABLE:
+            raise BadInput(f"there is no knob {word!r}; {did_you_mean(name, _TABLE, f'knobs are {_NAMES}')}")
+        if name in values:
+            raise BadInput(f"a configuration has one {name}, got two in {text!r:.60}; leave one out")
+        values[name] = _value(name, value)
+    return values
+
+
+def configuration_given(space: SearchSpace, given: object, memory_proportion: float) -> Knobs:
+    """The configuration of a space that has the given values, and else defaults, or the first values of the space.
+
+    Args:
+        space: what is searched.
+        given: a text as above, values by the names of knobs, or the configuration itself.
+        memory_proportion: the default of the target.
+
+    Raises:
+        BadInput: the space has no such configuration; the message says in which knob.
+    """
+    if isinstance(given, Knobs):
+        if given in space:
+            return given
+        given = {knob.name: getattr(given, knob.name) for knob in COLUMNS if knob.matters(given)}
+    values = knob_values(given) if isinstance(given, str) else given
+    if not isinstance(values, Mapping) or not values or not set(values) <= set(_TABLE):
+        raise BadInput(f"a configuration to try is values of knobs, as in 'n_ipu=2,batch_size=8', got {given!r:.60}")
+    fields = {_TABLE[name].field: value for name, value in values.items()}
+    alike = [
+        knobs
+        for cell in space.cells
+        for knobs in cell
+        if all(getattr(knobs, field) == value for field, value in fields.items())
+    ]
+    if not alike:
+        raise BadInput(_outside(space, values))
+    pipeline = {"strategy": Strategy.PIPELINE}  # first, since phases have defaults of their own
+    defaults = pipeline | {knob.name: knob.default for knob in COLUMNS} | {"memory_proportion": memory_proportion}
+    return min(alike, key=lambda knobs: [getattr(knobs, field) != value for field, value in defaults.items()])
+
+
+def _outside(space: SearchSpace, values: Mapping[str, Any]) -> str:
+    """In which knob values lie outside a space."""
+    text = ", ".join(f"{name} {value}" for name, value in values.items())
+    for name, value in values.items():
+        known = getattr(space, name)
+        if value not in known:
+            got = _some(known)
+            return f"a configuration to try must be part of the space, whose {name} is {got}, got {value}; widen it"
+    return f"a configuration to try must be part of the space, which has none of {text} together; change one of them"
+
+
+def _some(values: tuple[Any, ...]) -> str:
+    """The values of a knob, or the first and the last of many."""
+    texts = list(map(str, values))
+    return ", ".join(texts) if len(texts) <= _MAX_SHOWN else f"{texts[0]} to {texts[-1]}"
+
+
+def _value(name: str, text: str) -> Any:
+    domain = _TABLE[name].domain
+    value = _plain(text, domain)
+    if value is None or not domain.allows(value):
+        raise BadInput(f"{name} must be {domain.text}, got {text!r:.60}")
+    return domain.read(value)
+
+
+def _plain(text: str, domain: Domain) -> int | float | bool | str | None:
+    """A text as TOML would have the value of a knob; None for what is no such value."""
+    if domain.kind is bool:
+        return {"on": True, "off": False, "true": True, "false": False}.get(text, text)
+    try:
+        return text if domain.kind is str else domain.kind(text)
+    except ValueError:
+        return None
+
+
+_TABLE = {knob.name: knob for knob in KNOBS}
+_NAMES = ", ".join(_TABLE)
+_MAX_SHOWN = 6

@@ -1,0 +1,97 @@
+"""What a search is called with from Python, checked before anything is opened: `Extent`, `check_call`, `space_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from time import monotonic
+
+from autoauto.evaluate.flow import Flow
+from autoauto.records.errors import BadInput
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.given import configuration_given
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.study.defaults import default_space, on_cluster
+
+Tries = str | Knobs | Mapping[str, object] | Sequence[str | Knobs | Mapping[str, object]]
+"""Configurations to try first: one or several, each as in `configuration_given`."""
+
+
+def check_call(**called: object) -> None:
+    """Refuse what is to be called and is no function; None is left out.
+
+    >>> check_call(callback=print, progress=None)
+    """
+    for name, given in called.items():
+        if given is not None and not callable(given):
+            raise BadInput(f"{name} must be a function or None, got {given!r:.60}")
+
+
+def checked_repeats(n_repeats: object) -> None:
+    """Refuse what is no number of turns."""
+    if n_repeats is not None and (isinstance(n_repeats, bool) or not isinstance(n_repeats, int) or n_repeats < 0):
+        raise BadInput(f"n_repeats must be a whole number from 0, got {n_repeats!r:.60}")
+
+
+def space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constraint, ...] = ()) -> SearchSpace:
+    """The given space or the default of the flow, with further constraints, on the flow's devices."""
+    if not isinstance(flow, Flow):
+        raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
+    space = default_space(flow) if space is None else space
+    if not isinstance(space, SearchSpace):
+        raise BadInput(f"a space is a SearchSpace, got {space!r:.60}; try SearchSpace(n_ipu=(1, 2))")
+    return on_cluster(replace(space, constraints=(*space.constraints, *constraints)), flow)
+
+
+def noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
+    """The given noise or the default of the flow; refuses a noise and an `n_measurements` that are out of range."""
+    noise = flow.traits.noise if noise is None else noise
+    if isinstance(n_measurements, bool) or not isinstance(n_measurements, int) or n_measurements < 1:
+        raise BadInput(f"n_measurements must be a whole number from 1, got {n_measurements!r}")
+    if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0.0 <= noise < 1.0:
+        raise BadInput(f"noise is a share, a number from 0 to below 1, got {noise!r}")
+    return noise
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where a search begins and when it ends.
+
+    Attributes:
+        first: the configurations to try first.
+        time_budget_s: seconds after which no further configuration is tried; None for as many as it takes.
+        started_s: the time of `monotonic` at the start.
+    """
+
+    first: tuple[Knobs, ...] = ()
+    time_budget_s: float | None = None
+    started_s: float = 0.0
+
+    @staticmethod
+    def of(flow: Flow, space: SearchSpace, tries: Tries, time_budget_s: float | None) -> Extent:
+        """The extent of a search that starts now.
+
+        Raises:
+            BadInput: a configuration is not part of the space, or the budget is no number above 0.
+        """
+        given = [tries] if isinstance(tries, str | Knobs | Mapping) else tries
+        if not isinstance(given, Sequence):
+            raise BadInput(f"tries are configurations such as ['n_ipu=2,batch_size=8'], got {tries!r:.60}")
+        first = (configuration_given(space, each, flow.traits.memory_proportion) for each in given)
+        if time_budget_s is not None and not _is_duration(time_budget_s):
+            raise BadInput(f"a time budget must be a number of seconds above 0, got {time_budget_s!r:.60}")
+        return Extent(tuple(dict.fromkeys(first)), time_budget_s, monotonic())
+
+    @property
+    def is_over(self) -> Callable[[], bool]:
+        """A function that says whether the time is over."""
+        budget_s = self.time_budget_s
+        if budget_s is None:
+            return lambda: False
+        return lambda: monotonic() - self.started_s >= budget_s
+
+
+def _is_duration(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given) and given > 0

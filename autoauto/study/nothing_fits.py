@@ -1,0 +1,32 @@
+"""The error of a search that has no answer, `nothing_fits`."""
+
+from __future__ import annotations
+
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.knobs.table import COLUMNS
+from autoauto.records.trials.trial import Status
+from autoauto.study.run import SearchResult
+
+
+def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
+    """The error of a search in whose space nothing fits, with the configuration that is nearest to its constraints.
+
+    Where no runtime runs the model, it has the reason of each.
+    """
+    trials = [trial for cell in result.cells for trial in cell.trials]
+    if trials and all(trial.status is Status.UNSUPPORTED for trial in trials):
+        reasons = list({trial.knobs.session: trial.reason for trial in trials}.values())
+        return BadInput(f"no runtime of the search runs the model: {'; '.join(dict.fromkeys(reasons))}")
+    running = [trial for trial in trials if trial.runs]
+    if result.out_of_time and not running:
+        return Infeasible(
+            f"the time budget ended before a configuration fitted, {len(trials):,} tried; try a longer one", 0
+        )
+    if not running:
+        first = next(cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED)
+        return Infeasible(f"no configuration fits; the smallest batch size: {first.reason}", 0)
+    nearest = min(running, key=lambda trial: trial.violation)
+    values = ", ".join(
+        f"{knob.name} {getattr(nearest.knobs, knob.name)}" for knob in COLUMNS if knob.matters(nearest.knobs)
+    )
+    return Infeasible(f"no configuration fits; the nearest that was tried is {values}: {nearest.reason}", 0)
