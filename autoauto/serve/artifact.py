@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from weakref import finalize
 
 from autoauto.exporters.onnx_stages import INPUTS, ModelPort, StageFile
@@ -66,6 +67,23 @@ class ServedModel:
     def answer_bytes(self) -> int:
         """Bytes of the outputs of one sample."""
         return sum(port.sample_bytes for port in self.outputs)
+
+    def metadata(self, version: str) -> dict[str, Any]:
+        """Name, tensors and properties as the protocol has them."""
+        properties = {
+            "batch_size": str(self.batch_size),
+            "n_processes": str(self.n_pipelines * self.n_processes),
+            "plan_samples_per_s": f"{self.samples_per_s:.6g}",
+            "plan_origin": str(self.origin),
+        }
+        return {
+            "name": self.name,
+            "versions": [version],
+            "platform": "onnxruntime_onnx",
+            "inputs": [port.metadata for port in self.inputs],
+            "outputs": [port.metadata for port in self.outputs],
+            "properties": properties,
+        }
 
 
 class Artifact:

@@ -9,6 +9,7 @@ The thread lives as long as its processes: the kernel ends a process with the th
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from asyncio import AbstractEventLoop, get_running_loop
@@ -16,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Event, Thread
+from time import sleep
 from typing import Protocol
 
 from autoauto.records.errors import AutoautoError, Unsupported, WorkerLost
@@ -26,6 +28,9 @@ from autoauto.targets.host.run.pipelines import Batch
 
 MAX_LOSSES = 3
 """How often in a row processes may end without having computed anything, until the engine gives up."""
+
+SHORTAGE_S = 1.0
+"""How long an engine waits for descriptors until it tries again."""
 
 
 class EngineEvents(Protocol):
@@ -141,14 +146,25 @@ class PipelineEngine:
             try:
                 self._serve()
             except Exception as error:  # noqa: BLE001 (whatever ends the processes, they are started again)
+                if self._has_started and _is_shortage(error):
+                    self._lacks(error)
+                    continue
                 n_losses = 1 if self._has_finished else n_losses + 1
                 if n_losses == MAX_LOSSES or not self._has_started:
                     self._post(self._events.on_ended, _as_ours(error))
                     return
-                was_noted = Event()
-                self._post(self._note_loss, " ".join(str(error).split()), was_noted)
-                was_noted.wait()
+                self._lose(error)
         self._post(self._events.on_ended, None)
+
+    def _lose(self, error: Exception) -> None:
+        was_noted = Event()
+        self._post(self._note_loss, " ".join(str(error).split()), was_noted)
+        was_noted.wait()
+
+    def _lacks(self, error: Exception) -> None:
+        """Wait for descriptors, which this machine or this process lacks; that is no fault of the processes."""
+        self._lose(error)
+        sleep(SHORTAGE_S)
 
     def _note_loss(self, reason: str, was_noted: Event) -> None:
         """In the event loop, while the engine waits: drop what was handed over, so that nothing of it comes later."""
@@ -217,6 +233,10 @@ class PipelineEngine:
             in_flight[number] = batch
             yield batch
             number += 1
+
+
+def _is_shortage(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def _as_ours(error: Exception) -> AutoautoError:

@@ -4,27 +4,21 @@
                 ╰── Inference-Header-Content-Length bytes; all of the body where no input is binary
 
 Binary tensors are little-endian and row-major without gaps. All functions are pure, and what a client can mend is a
-`BadInput`. `Bodies` reads bodies of requests, within limits of bytes and of time.
+`BadInput`. What is not as large as its shape says is refused before Python's objects are made of it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.records.errors import BadInput
 from autoauto.records.units import Array
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
 
 DATATYPES = {
     "BOOL": "bool",
@@ -119,28 +113,48 @@ class InferenceRequest(NamedTuple):
     outputs: tuple[OutputChoice, ...]
 
 
+MAX_NAMES, MAX_PART_BYTES = 10_000, 1 << 16
+"""Limits of the JSON object without data: of its names and texts, and of bytes of a shape or of parameters."""
+CHUNK_ELEMENTS = 1 << 14
+"""Numbers that become Python's objects at once: other threads run in between."""
+
+
 class _Tensor(msgspec.Struct):
     name: str
-    shape: tuple[int, ...]
+    shape: msgspec.Raw
     datatype: str
-    parameters: dict[str, Any] = {}
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
     data: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Output(msgspec.Struct):
     name: str
-    parameters: dict[str, Any] = {}
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Head(msgspec.Struct):
     inputs: tuple[_Tensor, ...]
     id: str = ""
     outputs: tuple[_Output, ...] = ()
-    parameters: dict[str, Any] = {}
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Given(NamedTuple):
+    """A tensor of a request, as `_Tensor` with its shape and its parameters read."""
+
+    name: str
+    shape: tuple[int, ...]
+    datatype: str
+    parameters: Mapping[str, Any]
+    data: msgspec.Raw
 
 
 def read_request(
-    body: bytes | bytearray, header_length: str | None, inputs: Sequence[ServedTensor], outputs: Sequence[ServedTensor]
+    body: bytes | bytearray,
+    header_length: str | None,
+    inputs: Sequence[ServedTensor],
+    outputs: Sequence[ServedTensor],
+    max_samples: int | None = None,
 ) -> InferenceRequest:
     """Read the body of an inference request to a model with these inputs and outputs.
 
@@ -148,20 +162,41 @@ def read_request(
         body: all of it.
         header_length: the header `Inference-Header-Content-Length`, None where there is none.
         inputs, outputs: of the model.
+        max_samples: of a request; by default any number.
 
     Raises:
         BadInput: it is not as the protocol or the model wants it.
     """
     n_json = _json_length(header_length, len(body))
     try:
+        if body.count(b'"', 0, n_json) > 2 * MAX_NAMES:
+            raise ValueError(f"it has more than {MAX_NAMES} names and texts")
         head = msgspec.json.decode(memoryview(body)[:n_json], type=_Head)
+        general = _part(head.parameters, dict[str, Any])
+        given = [
+            _Given(each.name, _part(each.shape, tuple[int, ...]), each.datatype, _parameters(each), each.data)
+            for each in head.inputs
+        ]
+        wanted = [(each.name, _parameters(each)) for each in head.outputs]
     except (ValueError, RecursionError) as error:  # also wrong fields, and bytes that are no text
         raise BadInput(f"the request must be the JSON object of an inference request: {error}") from error
-    _check_parameters(
-        head.parameters, *(each.parameters for each in head.inputs), *(each.parameters for each in head.outputs)
-    )
-    arrays = _arrays(head.inputs, body, n_json, {port.name: port for port in inputs})
-    return InferenceRequest(head.id, _n_samples(arrays, inputs), arrays, _choices(head, outputs))
+    _check_parameters(general, *(each.parameters for each in given), *(each for _, each in wanted))
+    _check_samples(given, inputs, max_samples)
+    arrays = _arrays(given, body, n_json, {port.name: port for port in inputs})
+    binary = general.get("binary_data_output") is True
+    return InferenceRequest(head.id, _n_samples(arrays, inputs), arrays, _choices(wanted, outputs, binary))
+
+
+def _parameters(entry: _Tensor | _Output) -> dict[str, Any]:
+    parameters: dict[str, Any] = _part(entry.parameters, dict[str, Any])
+    return parameters
+
+
+def _part(text: msgspec.Raw, kind: Any) -> Any:
+    """A shape or parameters; nothing else is as long as data."""
+    if len(memoryview(text)) > MAX_PART_BYTES:
+        raise ValueError(f"a shape or parameters have more than {MAX_PART_BYTES} bytes")
+    return msgspec.json.decode(text, type=kind)
 
 
 def _json_length(text: str | None, n_bytes: int) -> int:
@@ -181,7 +216,7 @@ def _check_parameters(*parameters: Mapping[str, Any]) -> None:
 
 
 def _arrays(
-    tensors: Sequence[_Tensor], body: bytes | bytearray, start: int, ports: Mapping[str, ServedTensor]
+    tensors: Sequence[_Given], body: bytes | bytearray, start: int, ports: Mapping[str, ServedTensor]
 ) -> dict[str, Array]:
     """The inputs by name, each once and all of them; binary ones begin at byte `start` of the body."""
     names = [tensor.name for tensor in tensors]
@@ -202,7 +237,7 @@ def _arrays(
     return arrays
 
 
-def _check_shape(tensor: _Tensor, port: ServedTensor) -> None:
+def _check_shape(tensor: _Given, port: ServedTensor) -> None:
     """Raise for another type, or a shape that the model has at no number of samples."""
     if DATATYPES.get(tensor.datatype) != port.dtype:
         raise BadInput(f"input {port.name!r} must be {DATATYPE_OF[port.dtype]}, got {tensor.datatype!r:.40}")
@@ -215,7 +250,17 @@ def _check_shape(tensor: _Tensor, port: ServedTensor) -> None:
         raise BadInput(f"input {port.name!r} must have the shape {wanted}, got {list(tensor.shape)!r:.80}")
 
 
-def _from_bytes(tensor: _Tensor, port: ServedTensor, rest: memoryview, n_bytes: object) -> Array:
+def _check_samples(tensors: Sequence[_Given], ports: Sequence[ServedTensor], max_samples: int | None) -> None:
+    """Raise for more samples than a request may hold, before they are read."""
+    axes = {port.name: (port.batch_axis, port.length) for port in ports if port.batch_axis is not None}
+    for name, shape, *_ in tensors:
+        axis, length = axes.get(name, (len(shape), 1))
+        n = shape[axis] // length if axis < len(shape) else 0
+        if max_samples is not None and n > max_samples:
+            raise BadInput(f"a request may hold {max_samples} samples, got {n}; try several requests")
+
+
+def _from_bytes(tensor: _Given, port: ServedTensor, rest: memoryview, n_bytes: object) -> Array:
     wanted = prod(tensor.shape) * np.dtype(port.dtype).itemsize
     if n_bytes != wanted or isinstance(n_bytes, bool):
         raise BadInput(
@@ -229,24 +274,45 @@ def _from_bytes(tensor: _Tensor, port: ServedTensor, rest: memoryview, n_bytes: 
     return array
 
 
-def _from_json(tensor: _Tensor, port: ServedTensor) -> Array:
+def _from_json(tensor: _Given, port: ServedTensor) -> Array:
     """The data of a tensor in JSON, in one list or in nested ones."""
     text = bytes(tensor.data).lstrip()
     if not text:
         raise BadInput(f"input {port.name!r} must have data, or binary_data_size among its parameters; got neither")
     kind: Any = {"b": bool, "f": float}.get(np.dtype(port.dtype).kind, int)
-    is_nested = text[1:].lstrip().startswith(b"[")
-    for _ in tensor.shape if is_nested else (0,):
-        kind = list[kind]
+    is_nested = text[1:2].isspace() * text[1:256].lstrip().startswith(b"[") or text[1:2] == b"["
+    n_elements = text.count(b",") + 1
+    if n_elements != prod(tensor.shape):
+        raise BadInput(f"input {port.name!r} must have the data of shape {list(tensor.shape)}, got {n_elements}")
     try:
         with np.errstate(over="raise"):
-            array: Array = np.array(msgspec.json.decode(text, type=kind), port.dtype)
+            if is_nested:
+                for _ in tensor.shape:
+                    kind = list[kind]
+                array: Array = np.array(msgspec.json.decode(text, type=kind), port.dtype)
+            else:
+                array = _from_list(text, kind, np.empty(n_elements, port.dtype))
     except (ValueError, ArithmeticError, RecursionError) as error:  # also lists of unequal lengths, and overflow
         raise BadInput(f"input {port.name!r} must hold numbers of {DATATYPE_OF[port.dtype]}: {error}"[:400]) from error
     if array.shape != (tensor.shape if is_nested else (prod(tensor.shape),)):
         given = list(array.shape) if is_nested else array.size
         raise BadInput(f"input {port.name!r} must have the data of shape {list(tensor.shape)}, got {given}")
     return array.reshape(tensor.shape)
+
+
+def _from_list(text: bytes, kind: Any, array: Array) -> Array:
+    """Read a list of as many numbers as an array has, some at a time."""
+    text, start, n_read = text.strip(), 1, 0
+    if not (text.startswith(b"[") and text.endswith(b"]")):
+        raise ValueError("a list is wanted")
+    n_bytes = CHUNK_ELEMENTS * 8
+    while start < len(text):
+        stop = text.find(b",", start + n_bytes)
+        stop = len(text) - 1 if stop < 0 else stop
+        numbers = msgspec.json.decode(b"[" + text[start:stop] + b"]", type=list[kind])
+        array[n_read : n_read + len(numbers)] = np.array(numbers, array.dtype)
+        start, n_read = stop + 1, n_read + len(numbers)
+    return array
 
 
 def _n_samples(arrays: Mapping[str, Array], inputs: Sequence[ServedTensor]) -> int:
@@ -261,16 +327,16 @@ def _n_samples(arrays: Mapping[str, Array], inputs: Sequence[ServedTensor]) -> i
     return next(iter(counts.values()), inputs[0].batch_size if inputs else 1)
 
 
-def _choices(head: _Head, outputs: Sequence[ServedTensor]) -> tuple[OutputChoice, ...]:
+def _choices(
+    wanted: Sequence[tuple[str, Mapping[str, Any]]], outputs: Sequence[ServedTensor], binary: bool
+) -> tuple[OutputChoice, ...]:
     """The outputs that are wanted, by default all."""
-    binary = head.parameters.get("binary_data_output") is True
-    known = [port.name for port in outputs]
-    names = [each.name for each in head.outputs]
+    known, names = [port.name for port in outputs], [name for name, _ in wanted]
     if len({*names}) < len(names) or not {*names} <= {*known}:
         raise BadInput(f"the outputs must be of {', '.join(known)}, each once, got {', '.join(names)}"[:400])
     if not names:
         return tuple(OutputChoice(name, binary) for name in known)
-    return tuple(OutputChoice(each.name, each.parameters.get("binary_data", binary) is True) for each in head.outputs)
+    return tuple(OutputChoice(name, each.get("binary_data", binary) is True) for name, each in wanted)
 
 
 def write_response(
@@ -292,82 +358,15 @@ def write_response(
         elif array.dtype.kind == "f" and not np.isfinite(array).all():
             raise BadInput(f"output {name!r} has NaN or infinite numbers, which JSON has not; ask for binary_data")
         else:
-            entry["data"] = array.ravel().tolist()
+            entry["data"] = _as_list(array.ravel())
         entries.append(entry)
     head = {"model_name": model, "model_version": version, "outputs": entries}
     text = msgspec.json.encode(head | ({"id": request.id} if request.id else {}))
     return [text, *binary], len(text) if binary else None
 
 
-class SlowRequest(AutoautoError):
-    """A body did not arrive in time."""
-
-
-class LargeRequest(AutoautoError):
-    """A body has more bytes than it may have."""
-
-
-class Bodies:
-    """Reads bodies; when all together have too many bytes, the one that has been arriving longest is given up.
-
-    So clients that send slowly, or stop in the middle, do not stand in the way of others.
-
-    Args:
-        max_bytes: of one body.
-        max_sum_bytes: of all bodies that arrive or whose requests are not answered yet.
-        max_s: the maximum time from the head of a request to the end of its body.
-    """
-
-    def __init__(self, max_bytes: int, max_sum_bytes: int, max_s: float) -> None:
-        self._max_bytes, self._max_sum_bytes, self._max_s = max_bytes, max_sum_bytes, max_s
-        self._sum_bytes = 0
-        self._arriving: dict[asyncio.Timeout, None] = {}
-
-    @asynccontextmanager
-    async def read(self, request: web.Request) -> AsyncIterator[bytearray]:
-        """The body of a request; its bytes count until the context ends.
-
-        Raises:
-            LargeRequest: it is too long.
-            SlowRequest: it arrives too slowly.
-            BadInput: it does not arrive as its head says.
-        """
-        body = bytearray()
-        try:
-            await self._read(request, body)
-            yield body
-        finally:
-            self._sum_bytes -= len(body)
-
-    async def _read(self, request: web.Request, body: bytearray) -> None:
-        from aiohttp.web import RequestPayloadError
-
-        if (request.content_length or 0) > self._max_bytes:
-            raise self._too_large()
-        try:
-            async with asyncio.timeout(self._max_s) as limit:
-                self._arriving[limit] = None
-                try:
-                    async for chunk, _ in request.content.iter_chunks():  # not joined first
-                        self._add(body, chunk)
-                finally:
-                    self._arriving.pop(limit, None)
-        except TimeoutError as error:
-            raise SlowRequest(
-                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {len(body)} bytes did"
-            ) from error
-        except (RequestPayloadError, ConnectionError) as error:
-            raise BadInput(f"a body must arrive as its head says: {error}") from error
-
-    def _add(self, body: bytearray, chunk: bytes) -> None:
-        if len(body) + len(chunk) > self._max_bytes:
-            raise self._too_large()
-        body += chunk
-        self._sum_bytes += len(chunk)
-        if self._sum_bytes > self._max_sum_bytes and self._arriving:
-            oldest = next(iter(self._arriving))
-            del self._arriving[oldest]
-            oldest.reschedule(0.0)
-
-    def _too_large(self) -> LargeRequest:
-        return LargeRequest(f"a body may have {self._max_bytes} bytes; try fewer samples in a request")
+def _as_list(array: Array) -> msgspec.Raw:
+    """A list in JSON, of some numbers at a time."""
+    starts = range(0, array.size, CHUNK_ELEMENTS)
+    parts = [msgspec.json.encode(array[start : start + CHUNK_ELEMENTS].tolist())[1:-1] for start in starts]
+    return msgspec.Raw(b"[" + b",".join(parts) + b"]")

@@ -11,23 +11,23 @@ bounded: by the limit of a body, by the sum of all bodies, and by the samples th
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import resource
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
-from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, QueueFull
+from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing
+from autoauto.serve.bodies import Bodies
+from autoauto.serve.connections import Answers, Connections, note_errors, raise_descriptors
 from autoauto.serve.engine import PipelineEngine
 from autoauto.serve.metrics import ServerMetrics
-from autoauto.serve.protocol import Bodies, LargeRequest, SlowRequest, read_request, write_response
+from autoauto.serve.protocol import read_request, write_response
+from autoauto.serve.responses import STATUS, error_response, json_response, silent_logger, unhurried
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -41,17 +41,10 @@ KEEPALIVE_S = 75.0
 """The time after which a connection without a whole head of a request is closed."""
 SHUTDOWN_S = 10.0
 """The time that clients have to take the last answers."""
+MIN_ANSWERS_BYTES = 128 << 20
+"""All answers together that wait to be read may have so many bytes, or those of all micro-batches twice."""
 MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
 """By default a body may hold a micro-batch whose numbers take so many times their bytes, as they may in JSON."""
-
-
-_STATUS: Mapping[type[AutoautoError], int] = {
-    BadInput: 400,
-    SlowRequest: 408,
-    LargeRequest: 413,
-    QueueFull: 429,
-    NotServing: 503,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +57,7 @@ class ServerOptions:
         max_delay_s: the maximum time for which samples wait for company; None for a tenth of the period of the plan.
         max_request_bytes: the maximum length of a body; None for a micro-batch in JSON, 16 MiB or more.
         body_s: the maximum time from the head of a request to the end of its body.
+        answer_s: the time that a client has to read an answer, more where it is long.
     """
 
     host: str = "127.0.0.1"
@@ -72,6 +66,7 @@ class ServerOptions:
     max_delay_s: float | None = None
     max_request_bytes: int | None = None
     body_s: float = 30.0
+    answer_s: float = 30.0
 
 
 async def serve(
@@ -92,31 +87,27 @@ async def serve(
     """
     from aiohttp import web
 
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # every client that stalls takes one
+    raise_descriptors()
+    note_errors(asyncio.get_running_loop(), log)
     server = Server(artifact, options, log)
     runner = web.AppRunner(
         server.app(),
         access_log=None,
-        logger=_silent(),
+        logger=silent_logger(),
         handler_cancellation=True,
         keepalive_timeout=KEEPALIVE_S,
         shutdown_timeout=SHUTDOWN_S,
+        auto_decompress=False,
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, options.host, options.port)
-        try:
-            await site.start()
-        except OSError as error:
-            raise BadInput(
-                f"{options.host}:{options.port} must be free to be served at: {error.strerror}; try another --port"
-            ) from error
+        address = await server.listen(runner, options)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
-        host, port = runner.addresses[0][:2]
+        host, port = address[:2]
         await server.run(lambda: on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"))
     finally:
+        server.close()
         await runner.cleanup()
 
 
@@ -138,6 +129,11 @@ class Server:
         max_bytes = options.max_request_bytes or max(JSON_FACTOR * model.sample_bytes * batch_size, MIN_REQUEST_BYTES)
         max_samples = max_queue + self._batcher.capacity * batch_size
         self._bodies = Bodies(max_bytes, max_samples * model.sample_bytes + 4 * max_bytes, options.body_s)
+        self._answers = Answers(
+            max(2 * self._batcher.capacity * batch_size * model.answer_bytes, MIN_ANSWERS_BYTES), options.answer_s
+        )
+        self._connections: Connections | None = None
+        self._listener: asyncio.Server | None = None
         self._metrics = ServerMetrics(model, self._batcher)
         self._engine = PipelineEngine(artifact, self)
         self._timer: asyncio.TimerHandle | None = None
@@ -152,7 +148,10 @@ class Server:
 
         @web.middleware
         async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._answer(request, handler)
+            if self._connections is None:
+                return await self._answer(request, handler)
+            with self._connections.busy(request.transport):
+                return await self._answer(request, handler)
 
         app = web.Application(middlewares=[answer])
         app.router.add_get("/v2", self._server_metadata)
@@ -164,6 +163,30 @@ class Server:
             app.router.add_get(f"{path}/ready", self._ready)
             app.router.add_post(f"{path}/infer", self._infer)
         return app
+
+    async def listen(self, runner: web.AppRunner, options: ServerOptions) -> tuple[Any, ...]:
+        """Take connections; returns the address.
+
+        Raises:
+            BadInput: it is taken, or there is no such host.
+        """
+        assert runner.server is not None
+        self._connections = Connections(runner.server)
+        try:
+            self._listener = await self._loop.create_server(
+                runner.server, options.host, options.port, backlog=self._connections.backlog
+            )
+        except OSError as error:
+            raise BadInput(
+                f"{options.host}:{options.port} must be free to be served at: {error.strerror}; try another --port"
+            ) from error
+        address: tuple[Any, ...] = self._listener.sockets[0].getsockname()
+        return address
+
+    def close(self) -> None:
+        """Take no more connections."""
+        if self._listener is not None:
+            self._listener.close()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start the processes, answer requests until `stop`, and end the processes.
@@ -216,6 +239,8 @@ class Server:
         if dependence is not None and self._batcher.dependence is None:
             self._batcher.dependence = dependence
             self._log(f"a request must hold {self._model.batch_size} samples, because {dependence}")
+        if self._connections is not None:
+            self._connections.make_room()
         self._is_ready = True
         self._metrics.ready.set(1)
         self._changed.set()
@@ -272,19 +297,19 @@ class Server:
         from aiohttp import web
 
         try:
-            response = await handler(request)
+            response: web.StreamResponse = await handler(request)
         except AutoautoError as error:
-            response = _error(_STATUS.get(type(error), 400), str(error))
+            response = error_response(STATUS.get(type(error), 400), str(error))
         except web.HTTPException as error:
-            response = _error(error.status, f"{error.reason}: {request.method} {request.path[:200]}")
+            response = error_response(error.status, f"{error.reason}: {request.method} {request.path[:200]}")
         except Exception as error:  # noqa: BLE001 (one request must not end the server)
             self._log(f"{request.method} {request.path}: {error!r}")
-            response = _error(500, "the server failed; its log has the reason")
+            response = error_response(500, "the server failed; its log has the reason")
         if request.method == "POST":
             self._metrics.requests.labels(response.status).inc()
-        return response
+        return await self._answers.write(request, response)
 
-    async def _infer(self, request: web.Request) -> web.StreamResponse:
+    async def _infer(self, request: web.Request) -> web.Response:
         from aiohttp import web
 
         self._check_model(request)
@@ -292,10 +317,13 @@ class Server:
         start_s = self._loop.time()
         async with self._bodies.read(request) as body:
             length = request.headers.get("Inference-Header-Content-Length")
-            wanted = read_request(body, length, self._model.inputs, self._model.outputs)
+            read = partial(read_request, body, length, self._model.inputs, self._model.outputs, self._batcher.max_queue)
+            wanted = await unhurried(read, len(body))
             outputs = await self._computed(wanted.inputs, wanted.n_samples)
         self._metrics.seconds.observe(self._loop.time() - start_s)
-        parts, json_length = write_response(wanted, self._model.name, MODEL_VERSION, outputs)
+        n_bytes = sum(array.nbytes for array in outputs.values())
+        write = partial(write_response, wanted, self._model.name, MODEL_VERSION, outputs)
+        parts, json_length = await unhurried(write, n_bytes)
         if json_length is None:
             return web.Response(body=parts[0], content_type="application/json")
         headers = {"Inference-Header-Content-Length": str(json_length), "Content-Type": "application/octet-stream"}
@@ -334,60 +362,23 @@ class Server:
         if request.match_info.get("model", self._model.name) != self._model.name:
             raise web.HTTPNotFound(reason=f"the model here is {self._model.name}")
 
-    async def _live(self, _: web.Request) -> web.StreamResponse:
-        return _json({"live": True})
+    async def _live(self, _: web.Request) -> web.Response:
+        return json_response({"live": True})
 
-    async def _ready(self, request: web.Request) -> web.StreamResponse:
+    async def _ready(self, request: web.Request) -> web.Response:
         self._check_model(request)
         self._check_serving()
-        return _json({"name": self._model.name, "ready": True})
+        return json_response({"name": self._model.name, "ready": True})
 
-    async def _server_metadata(self, _: web.Request) -> web.StreamResponse:
-        return _json({"name": "autoauto", "version": VERSION, "extensions": ["binary_tensor_data"]})
+    async def _server_metadata(self, _: web.Request) -> web.Response:
+        return json_response({"name": "autoauto", "version": VERSION, "extensions": ["binary_tensor_data"]})
 
-    async def _model_metadata(self, request: web.Request) -> web.StreamResponse:
+    async def _model_metadata(self, request: web.Request) -> web.Response:
         self._check_model(request)
-        model = self._model
-        properties = {
-            "batch_size": str(model.batch_size),
-            "n_processes": str(model.n_pipelines * model.n_processes),
-            "plan_samples_per_s": f"{model.samples_per_s:.6g}",
-            "plan_origin": str(model.origin),
-        }
-        return _json(
-            {
-                "name": model.name,
-                "versions": [MODEL_VERSION],
-                "platform": "onnxruntime_onnx",
-                "inputs": [port.metadata for port in model.inputs],
-                "outputs": [port.metadata for port in model.outputs],
-                "properties": properties,
-            }
-        )
+        return json_response(self._model.metadata(MODEL_VERSION))
 
-    async def _prometheus(self, _: web.Request) -> web.StreamResponse:
+    async def _prometheus(self, _: web.Request) -> web.Response:
         from aiohttp import web
 
         text, media_type = self._metrics.text()
         return web.Response(body=text, headers={"Content-Type": media_type})
-
-
-def _silent() -> logging.Logger:
-    """Where aiohttp writes a traceback for every request that is no HTTP: nowhere, or clients could fill the disk."""
-    logger = logging.Logger("autoauto.serve")
-    logger.addHandler(logging.NullHandler())
-    return logger
-
-
-def _json(content: object, status: int = 200) -> web.Response:
-    from aiohttp import web
-
-    return web.Response(body=msgspec.json.encode(content), status=status, content_type="application/json")
-
-
-def _error(status: int, message: str) -> web.Response:
-    """An error as the protocol has it; where a later request may succeed it says so."""
-    response = _json({"error": message}, status)
-    if status in (429, 503):
-        response.headers["Retry-After"] = "1"
-    return response

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.serve.protocol import Bodies, LargeRequest, SlowRequest
+from autoauto.serve.bodies import Bodies, LargeRequest, SlowRequest
 
 web = pytest.importorskip("aiohttp.web")
 
@@ -19,6 +19,7 @@ class Arriving:
 
     def __init__(self, content_length: int | None = None) -> None:
         self.content_length, self.content = content_length, self
+        self.headers: dict[str, str] = {}
         self.parts: asyncio.Queue[bytes | Exception] = asyncio.Queue()
 
     async def iter_chunks(self) -> AsyncIterator[tuple[bytes, bool]]:

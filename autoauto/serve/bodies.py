@@ -1,0 +1,125 @@
+"""Bodies of requests, within limits of bytes and of time: `Bodies`."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from autoauto.records.errors import AutoautoError, BadInput
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+UNPACKED_BYTES = 1 << 18
+"""What is unpacked at once; requests of others are read in between."""
+_WINDOW_BITS = {"gzip": zlib.MAX_WBITS + 16, "x-gzip": zlib.MAX_WBITS + 16, "deflate": zlib.MAX_WBITS}
+
+
+class SlowRequest(AutoautoError):
+    """A body did not arrive in time."""
+
+
+class LargeRequest(AutoautoError):
+    """A body has more bytes than it may have."""
+
+
+class Bodies:
+    """Reads bodies; when all together have too many bytes, the one that has been arriving longest is given up.
+
+    So clients that send slowly, or stop in the middle, do not stand in the way of others.
+
+    Args:
+        max_bytes: of one body.
+        max_sum_bytes: of all bodies that arrive or whose requests are not answered yet.
+        max_s: the maximum time from the head of a request to the end of its body.
+    """
+
+    def __init__(self, max_bytes: int, max_sum_bytes: int, max_s: float) -> None:
+        self._max_bytes, self._max_sum_bytes, self._max_s = max_bytes, max_sum_bytes, max_s
+        self._sum_bytes = 0
+        self._arriving: dict[asyncio.Timeout, None] = {}
+
+    @asynccontextmanager
+    async def read(self, request: web.Request) -> AsyncIterator[bytearray]:
+        """The body of a request; its bytes count until the context ends.
+
+        Raises:
+            LargeRequest: it is too long.
+            SlowRequest: it arrives too slowly.
+            BadInput: it does not arrive as its head says.
+        """
+        body = bytearray()
+        try:
+            await self._read(request, body)
+            yield body
+        finally:
+            self._sum_bytes -= len(body)
+
+    async def _read(self, request: web.Request, body: bytearray) -> None:
+        from aiohttp.web import RequestPayloadError
+
+        if (request.content_length or 0) > self._max_bytes:
+            raise self._too_large()
+        encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in _WINDOW_BITS and encoding not in ("", "identity"):
+            raise BadInput(f"a body must come as it is, or packed by {', '.join(_WINDOW_BITS)}, got {encoding:.40}")
+        unpacker = Unpacker(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
+        try:
+            async with asyncio.timeout(self._max_s) as limit:
+                self._arriving[limit] = None
+                try:
+                    async for chunk, _ in request.content.iter_chunks():  # not joined first
+                        if unpacker is None:
+                            self._add(body, chunk)
+                            continue
+                        for part in unpacker.parts(chunk):
+                            self._add(body, part)
+                            await asyncio.sleep(0)
+                    if unpacker is not None and not unpacker.is_complete:
+                        raise zlib.error("its end is missing")
+                finally:
+                    self._arriving.pop(limit, None)
+        except TimeoutError as error:
+            raise SlowRequest(
+                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {len(body)} bytes did"
+            ) from error
+        except (RequestPayloadError, ConnectionError, zlib.error) as error:
+            raise BadInput(f"a body must arrive as its head says: {error}") from error
+
+    def _add(self, body: bytearray, chunk: bytes) -> None:
+        if len(body) + len(chunk) > self._max_bytes:
+            raise self._too_large()
+        body += chunk
+        self._sum_bytes += len(chunk)
+        if self._sum_bytes > self._max_sum_bytes and self._arriving:
+            oldest = next(iter(self._arriving))
+            del self._arriving[oldest]
+            oldest.reschedule(0.0)
+
+    def _too_large(self) -> LargeRequest:
+        return LargeRequest(f"a body may have {self._max_bytes} bytes; try fewer samples in a request")
+
+
+class Unpacker:
+    """Unpacks a stream of gzip or zlib, never more at once than `UNPACKED_BYTES`."""
+
+    def __init__(self, window_bits: int) -> None:
+        self._stream = zlib.decompressobj(window_bits)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the end of the stream has been seen."""
+        return self._stream.eof
+
+    def parts(self, packed: bytes) -> Iterator[bytes]:
+        """What the next bytes of the stream hold.
+
+        Raises:
+            zlib.error: they are not of such a stream.
+        """
+        while packed and not self._stream.eof:
+            yield self._stream.decompress(packed, UNPACKED_BYTES)
+            packed = self._stream.unconsumed_tail
