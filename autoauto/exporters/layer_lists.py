@@ -1,4 +1,4 @@
-"""How many blocks every stage has, in the spelling of Megatron-LM, vLLM, SGLang, TensorRT-LLM and DeepSpeed.
+"""How many blocks every stage has, in the spelling of vLLM, SGLang, TensorRT-LLM and DeepSpeed.
 
 The blocks of a plan's stages, for runtimes whose stages are whole blocks: `blocks_of_stages`.
 """
@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 
 import msgspec
 
+from autoauto.exporters.graphcore.ipu_plan import batches_per_step
 from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.towers import list_name, towers_beside
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Block
+from autoauto.records.schedule import Order, Schedule
+from autoauto.schedule.orders.registry import make_schedule
 
 MAP_FILE = "blocks.json"
+BATCH_FILE = "ds_config.json"
 StageBlocks = tuple[Block, ...]
 
 
@@ -74,10 +77,62 @@ def write_blocks(deployment: Deployment, stages: tuple[StageBlocks, ...], folder
 
 def check_counts(deployment: Deployment, counts: list[int]) -> Check:
     """Whether blocks of stages, as a file says them, are those of the plan."""
-    expected = list(map(len, _between_cuts(deployment)))
+    expected, blocks = list(map(len, _between_cuts(deployment))), deployment.graph.blocks
     shown = " + ".join(map(str, counts))
-    detail = f"{shown} = {sum(counts)} of {len(deployment.graph.blocks)} blocks"
+    detail = f"{shown} = {sum(counts)} of {len(blocks)} blocks, {list_name(blocks)}"
     return Check("the file has the blocks of every stage", counts == expected, detail)
+
+
+def require_order(deployment: Deployment, runtime: str, orders: Collection[Order]) -> None:
+    """Refuse a plan that trains in an order which a runtime does not have.
+
+    Raises:
+        BadInput: it does.
+    """
+    order = deployment.knobs.schedule
+    if deployment.knobs.training and order not in orders:
+        raise BadInput(f"{runtime} trains in the order {' or '.join(orders)}, got {order}; try --schedule 1f1b")
+
+
+def require_one_list(deployment: Deployment, to: str, *, first_stage: bool) -> None:
+    """Refuse a model of several towers where a runtime would count the blocks of another one than the plan does.
+
+    Args:
+        deployment: the plan.
+        to: the format.
+        first_stage: whether the runtime has an encoder that only the first decoder layer reads in its first stage.
+
+    Raises:
+        BadInput: it does.
+    """
+    for tower in towers_beside(deployment.graph):
+        if not first_stage or not tower.is_before or tower.reaches_far:
+            raise BadInput(
+                f"--to {to} counts the decoder layers of a model with one list of them, got "
+                f"{list_name(deployment.graph.blocks)} beside {tower.name}; try --to onnx, or --to torch to train"
+            )
+
+
+def check_devices(deployment: Deployment, n_devices: int, n_micro_batches: int, n_chunks: int = 1) -> Check:
+    """Whether every device has the stages of the plan and, in training, runs their actions in the order of the plan.
+
+    Args:
+        deployment: the plan.
+        n_devices, n_micro_batches, n_chunks: as the files say them; several chunks are interleaved, one is in 1F1B.
+    """
+    stages = f"{n_devices} devices with {n_chunks} stage{'s' * (n_chunks > 1)} each"
+    if not deployment.knobs.training:
+        devices = [stage.device for stage in deployment.plan.stages]
+        return Check("every device has the stages of the plan", devices == list(range(n_devices)) * n_chunks, stages)
+    order = Order.INTERLEAVED if n_chunks > 1 else Order.ONE_F_ONE_B
+    schedule = make_schedule(order, n_devices, n_micro_batches, n_chunks=n_chunks)
+    same = _actions(schedule) == _actions(deployment.schedule)
+    what = "every device runs the stages and the micro-batches of the plan in its order"
+    return Check(what, same, f"{order} of {n_micro_batches} micro-batches on {stages}")
+
+
+def _actions(schedule: Schedule) -> list[list[str]]:
+    return [list(map(str, schedule.actions(device))) for device in range(schedule.n_devices)]
 
 
 def not_run(package: str) -> Check:
@@ -95,53 +150,20 @@ def _exporter(
     name: str, package: str, apply: tuple[str, ...], write_counts: WriteCounts, read_counts: ReadCounts, *, trains: bool
 ) -> Exporter:
     def write(deployment: Deployment, folder: Path) -> None:
+        require_order(deployment, package, [Order.ONE_F_ONE_B])
         stages = blocks_of_stages(deployment, name)
+        require_one_list(deployment, name, first_stage=True)
         write_counts(deployment, list(map(len, stages)), folder)
         write_blocks(deployment, stages, folder)
 
     def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-        yield check_counts(deployment, read_counts(folder))
+        counts = read_counts(folder)
+        yield check_counts(deployment, counts)
+        n_micro_batches = _micro_batches(folder) if trains else 1
+        yield check_devices(deployment, len(counts), n_micro_batches)
         yield not_run(package)
 
     return Exporter(name, f"{package}, decoder layers of every stage", apply, write, check, trains)
-
-
-def megatron_layout(counts: list[int]) -> str:
-    """The layout of Megatron-LM [megatron-layout]: E is the embedding, t a decoder layer, L the loss, | ends a stage.
-
-    >>> megatron_layout([3, 4, 1])
-    'Et*3|t*4|tL'
-    """
-    return f"E{'|'.join(f't*{count}' if count > 1 else 't' for count in counts)}L"
-
-
-def megatron_counts(layout: str) -> list[int]:
-    """The decoder layers of every stage of a layout, which may repeat parts in parentheses and have commas.
-
-    >>> megatron_counts("Et*3|(tt|)*2,t|L")
-    [3, 2, 2, 1, 0]
-    """
-    for factor in (r"\(([^()]*)\)\*(\d+)", r"(\w)\*(\d+)"):
-        layout = re.sub(factor, lambda match: match[1] * int(match[2]), layout)
-    return [stage.count("t") for stage in layout.split("|")]
-
-
-def _write_megatron(deployment: Deployment, counts: list[int], folder: Path) -> None:
-    knobs = deployment.knobs
-    layout = ["--pipeline-model-parallel-layout", megatron_layout(counts)] if len(counts) > 1 else []
-    size = ["--num-layers", f"{sum(counts)}", "--pipeline-model-parallel-size", f"{len(counts)}"]
-    batch = ["--micro-batch-size", f"{knobs.batch_size}"]
-    batch += ["--global-batch-size", f"{knobs.n_samples}"] if knobs.training else []
-    (folder / "megatron.sh").write_text(f"PIPELINE_ARGS=({shlex.join([*size, *layout, *batch])})\n", encoding="utf-8")
-
-
-def _read_megatron(folder: Path) -> list[int]:
-    text = (folder / "megatron.sh").read_text(encoding="utf-8")
-    words = shlex.split(text[text.index("(") + 1 : text.rindex(")")])
-    options = dict(zip(words[::2], words[1::2], strict=True))
-    if "--pipeline-model-parallel-layout" not in options:
-        return [int(options["--num-layers"])]
-    return megatron_counts(options["--pipeline-model-parallel-layout"])
 
 
 def _write_environment(prefix: str) -> WriteCounts:
@@ -209,8 +231,15 @@ def _write_deepspeed(deployment: Deployment, counts: list[int], folder: Path) ->
     first_blocks = list(accumulate(counts[:-1], initial=0))
     program = _PLANNED_PIPELINE.format(first_blocks=first_blocks, n_blocks=sum(counts))
     (folder / "planned_pipeline.py").write_text(program, encoding="utf-8")
-    batch = {"train_micro_batch_size_per_gpu": knobs.batch_size, "gradient_accumulation_steps": knobs.n_micro_batches}
-    (folder / "ds_config.json").write_text(json.dumps(batch, indent=1) + "\n", encoding="utf-8")
+    steps = knobs.n_micro_batches if knobs.training else batches_per_step(deployment)
+    batch = {"train_micro_batch_size_per_gpu": knobs.batch_size, "gradient_accumulation_steps": steps}
+    (folder / BATCH_FILE).write_text(json.dumps(batch, indent=1) + "\n", encoding="utf-8")
+
+
+def _micro_batches(folder: Path) -> int:
+    """The micro-batches of a step of DeepSpeed."""
+    steps: int = json.loads((folder / BATCH_FILE).read_text(encoding="utf-8"))["gradient_accumulation_steps"]
+    return steps
 
 
 def _read_deepspeed(folder: Path) -> list[int]:
@@ -222,14 +251,6 @@ def _read_deepspeed(folder: Path) -> list[int]:
 
 _SOURCE = "set -a; . ./pipeline.env; set +a"
 EXPORTERS = (
-    _exporter(
-        "megatron",
-        "Megatron-LM",
-        (". ./megatron.sh", 'torchrun OPTIONS pretrain_gpt.py "${PIPELINE_ARGS[@]}" ARGUMENTS'),
-        _write_megatron,
-        _read_megatron,
-        trains=True,
-    ),
     _exporter(
         "vllm",
         "vLLM",

@@ -7,20 +7,29 @@ import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from autoauto.exporters import schedule_csv
-from autoauto.exporters.layer_lists import StageBlocks, blocks_of_stages, check_counts, not_run, write_blocks
+from autoauto.exporters.layer_lists import (
+    StageBlocks,
+    blocks_of_stages,
+    check_counts,
+    check_devices,
+    not_run,
+    write_blocks,
+)
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
+from autoauto.schedule.orders.registry import make_schedule
 
 SPLIT_FILE = "split_spec.json"
 TITAN_FILE = "torchtitan.toml"
 LOADER = "torch_pipeline.py"
-TORCH_SCHEDULES = {Order.GPIPE: "GPipe", Order.ONE_F_ONE_B: "1F1B"}
-"""Names of schedules by which `get_schedule_class` finds them, of those with one stage a device [torch-pipelining]."""
+TORCH_SCHEDULES = {Order.GPIPE: "GPipe", Order.ONE_F_ONE_B: "1F1B", Order.INTERLEAVED: "Interleaved1F1B"}
+"""Names by which `get_schedule_class` finds the schedules whose order is the same in PyTorch [torch-pipelining]."""
 
 
 def write_split(deployment: Deployment, folder: Path) -> None:
@@ -53,20 +62,20 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
     """Write `TITAN_FILE`: the modules of every stage, those without operators of their own by their weights.
 
     Raises:
-        BadInput: torchtitan has no schedule of this name.
+        BadInput: torchtitan has no schedule of this name, or PyTorch does not run it on so few micro-batches.
     """
     stages = blocks_of_stages(deployment, "torchtitan")
     knobs = deployment.knobs
     lines = [
         "[parallelism]",
-        f"pipeline_parallel_degree = {len(stages)}",
+        f"pipeline_parallel_degree = {deployment.plan.n_devices}",
         f"pipeline_parallel_microbatch_size = {knobs.batch_size}",
         "module_fqns_per_model_part = [",
         *(f"  {json.dumps(modules)}," for modules in map(_modules, stages)),
         "]",
     ]
     if knobs.training:
-        schedule = json.dumps(_schedule(knobs.schedule))
+        schedule = json.dumps(_schedule(deployment))
         lines.insert(1, f"pipeline_parallel_schedule = {schedule}")
         if knobs.replicas > 1:
             lines[1:1] = [f"data_parallel_replicate_degree = {knobs.replicas}", "data_parallel_shard_degree = 1"]
@@ -81,15 +90,22 @@ def _modules(blocks: StageBlocks) -> list[str]:
     return [*first.others, *(block.module for block in blocks), *(last.others if last is not first else ())]
 
 
-def _schedule(order: Order) -> str:
-    """The name of an order in PyTorch.
+def _schedule(deployment: Deployment) -> str:
+    """The name of a plan's order in PyTorch.
 
     Raises:
-        BadInput: it has none.
+        BadInput: it has none, or the class of that name refuses the plan.
     """
+    knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
+    order, n_micro_batches = knobs.schedule, knobs.n_micro_batches
     if order not in TORCH_SCHEDULES:
         raise BadInput(
             f"--to torchtitan names the schedules {', '.join(TORCH_SCHEDULES)}, got {order}; try --schedule 1f1b"
+        )
+    if order is Order.ONE_F_ONE_B and n_micro_batches < n_stages:
+        raise BadInput(
+            f"1F1B of PyTorch needs at least as many micro-batches as stages, got {n_micro_batches} and {n_stages}; "
+            f"try --n-micro-batches {n_stages}"
         )
     return TORCH_SCHEDULES[order]
 
@@ -104,7 +120,24 @@ def check_titan(deployment: Deployment, folder: Path) -> Iterator[Check]:
     missing = sorted(everything.difference(*parts))
     detail = f"no stage has {', '.join(missing)}" if missing else f"{len(everything)} modules in {len(parts)} stages"
     yield Check("every module is in a stage", not missing, detail)
+    yield _check_order(deployment, tomllib.loads((folder / TITAN_FILE).read_text(encoding="utf-8")))
     yield not_run("torchtitan")
+
+
+def _check_order(deployment: Deployment, file: dict[str, Any]) -> Check:
+    """Whether the ranks run the stages and micro-batches in the order of the plan."""
+    parallelism = file["parallelism"]
+    n_devices, n_stages = parallelism["pipeline_parallel_degree"], len(parallelism["module_fqns_per_model_part"])
+    if not deployment.knobs.training:
+        return check_devices(deployment, n_devices, 1, n_stages // n_devices)
+    n_micro_batches = file["training"]["local_batch_size"] // parallelism["pipeline_parallel_microbatch_size"]
+    name = parallelism["pipeline_parallel_schedule"]
+    order = next(order for order, torch_name in TORCH_SCHEDULES.items() if torch_name == name)
+    schedule = make_schedule(order, n_devices, n_micro_batches, n_chunks=n_stages // n_devices)
+    same = schedule_csv.schedule_to_csv(schedule) == schedule_csv.schedule_to_csv(deployment.schedule)
+    backwards = ", whose backward passes begin with the first" if order is Order.GPIPE else ""
+    detail = f"{name} of {n_micro_batches} micro-batches{backwards}"
+    return Check("every rank has the actions of the plan", same, detail)
 
 
 EXPORTERS = (
@@ -119,7 +152,8 @@ EXPORTERS = (
         write=write_split,
         check=check_split,
         trains=True,
-        notes=f"A plan for training also has `{schedule_csv.FILE}`, and `{LOADER}` says how processes train by both.",
+        notes=f"A plan for training also has `{schedule_csv.FILE}`, and `{LOADER}` says how processes train by both,\n"
+        "a process a device. Every replica is such a group of its own; a program averages gradients between replicas.",
     ),
     Exporter(
         name="torchtitan",
@@ -132,5 +166,9 @@ EXPORTERS = (
         write=write_titan,
         check=check_titan,
         trains=True,
+        notes=(
+            "PyTorch's GPipe runs the backward passes of a rank from the first micro-batch on, a plan from the last;\n"
+            "a step takes as long."
+        ),
     ),
 )

@@ -137,6 +137,7 @@ class Exporter:
         trains: whether the format has training.
         keeps_session: whether it says which runtime of the host runs the stages, in which format.
         notes: what one should know besides, for the README of an artifact.
+        sets_recompute: whether its files switch recomputation on where stages of a plan for training recompute.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Exporter:
     trains: bool = False
     keeps_session: bool = False
     notes: str = ""
+    sets_recompute: bool = False
 
 
 FORMATS: Mapping[str, str] = {
@@ -160,7 +162,7 @@ FORMATS: Mapping[str, str] = {
     "triton": "triton",
     "torch": "pytorch",
     "torchtitan": "pytorch",
-    "megatron": "layer_lists",
+    "megatron": "megatron",
     "vllm": "layer_lists",
     "sglang": "layer_lists",
     "tensorrt-llm": "layer_lists",
@@ -244,11 +246,28 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
     replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
     lines = "\n".join(exporter.apply).replace("{packages}", deployment.packages)
+    step = f", {knobs.n_micro_batches} micro-batches a step in the order {knobs.schedule}" if knobs.training else ""
     assumed = "; ".join(deployment.graph.notes)
     return (
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
-        f"{stages}{replicas}, batch size {knobs.batch_size}, on {deployment.cluster.name}: "
+        f"{stages}{replicas}, batch size {knobs.batch_size}{step}, on {deployment.cluster.name}: "
         f"{deployment.samples_per_s:,.1f} samples/s ({deployment.origin}).\n\n```\n{lines}\n```\n"
         + (f"\nThe plan and its files assume of the model: {assumed}.\n" if assumed else "")
         + (f"\n{exporter.notes}\n" if exporter.notes else "")
+        + "".join(f"\n{line}\n" for line in _not_in_the_files(deployment, exporter))
     )
+
+
+def _not_in_the_files(deployment: Deployment, exporter: Exporter) -> Iterator[str]:
+    """What one sets in the runtime by hand, so that a plan for training is met."""
+    knobs = deployment.knobs
+    if not knobs.training:
+        return
+    master, sharded = ", with a copy of weights in fp32" * knobs.master_weights, ", sharded" * knobs.shard_optimizer
+    yield f"The plan counts the memory of the optimizer {knobs.optimizer}{master}{sharded}, which the files do not set."
+    recomputes = knobs.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
+    if recomputes and not exporter.sets_recompute:
+        yield (
+            "Stages of the plan compute activations again in the backward pass. The files do not say so: switch it on\n"
+            "in the runtime, or stages need more memory than planned."
+        )

@@ -100,5 +100,6 @@ EXPORTERS = (
         write=write,
         check=check,
         trains=True,
+        notes="A row is a device of one replica; a program makes the stages and averages gradients between replicas.",
     ),
 )

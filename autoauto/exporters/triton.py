@@ -4,21 +4,26 @@
     NAME_stage0/config.pbtxt  1/model.onnx
     NAME_stage1/config.pbtxt  1/model.onnx
 
-A tensor has one name in all models and in the ensemble, so that any later step may read it.
+A tensor has one name in all models and in the ensemble, so that any later step may read it. Where samples lie on the
+first axis of every tensor, that axis is open in all files: a request has as many samples as it likes, up to
+`max_batch_size`. Elsewhere a request is one micro-batch.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import onnx
 from onnx import helper
 
 from autoauto.exporters.onnx_stages import compared, examples, run_file, whole_model
+from autoauto.exporters.open_batch import AXIS, is_open, keeps_apart, opened
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice
@@ -61,37 +66,78 @@ def write(deployment: Deployment, folder: Path) -> None:
     )
     if both := {*inputs} & {*outputs}:
         raise BadInput(f"an ensemble of Triton makes every output, {min(both).name!r} is an input; try --to onnx")
-    saved = []
+    saved, models = [], []
     for index, stage in enumerate(plan.stages):
-        path = folder / f"{graph.name}_stage{index}" / "1" / "model.onnx"
-        path.parent.mkdir(parents=True)
-        saved.append(deployment.source.save(graph, stage.layers, batch_size, path))
-        ends = _ports(saved[-1].inputs, saved[-1].outputs)
-        model = [_head(path.parts[-3]), 'backend: "onnxruntime"', *ends, *_instances(deployment, stage)]
-        _write_config(path.parents[1], model)
+        models.append(folder / f"{graph.name}_stage{index}")
+        (models[-1] / "1").mkdir(parents=True)
+        saved.append(deployment.source.save(graph, stage.layers, batch_size, models[-1] / "1" / "model.onnx"))
+    batching = _open_files(deployment, saved, models)
+    for model, stage, part in zip(models, plan.stages, saved, strict=True):
+        ends = _ports(part.inputs, part.outputs, batching)
+        lines = [_head(model.name, batching), 'backend: "onnxruntime"', *ends, *_instances(deployment, stage)]
+        _write_config(model, [*lines, *_dynamic_batching(batching)])
     read = {port.name for part in saved for port in part.inputs}
-    ends = _ports([port for port in inputs if port.name in read], outputs)
+    ends = _ports([port for port in inputs if port.name in read], outputs, batching)
     steps = _steps(graph.name, saved, read | {port.name for port in outputs})
     version = folder / graph.name / "1"
     version.mkdir(parents=True)
     (version / ".keep").touch()  # Triton wants a version; git and many stores have no empty folders
-    _write_config(
-        version.parent, [_head(graph.name), 'platform: "ensemble"', *ends, "ensemble_scheduling {", *steps, "}"]
-    )
+    ensemble = [_head(graph.name, batching), 'platform: "ensemble"', *ends, "ensemble_scheduling {", *steps, "}"]
+    _write_config(version.parent, ensemble)
 
 
-def _head(name: str) -> str:
-    """A model that does no batching: the batch size is a fixed dimension of its file."""
-    return f"name: {_text(name)}\nmax_batch_size: 0"
+class Batching(NamedTuple):
+    """How many samples a request may have.
+
+    Attributes:
+        max_batch_size: of all models; 0 where the batch size is a fixed dimension.
+        joins: whether Triton may join requests to one batch, since no sample changes another.
+    """
+
+    max_batch_size: int = 0
+    joins: bool = False
 
 
-def _ports(inputs: Iterable[Port], outputs: Iterable[Port]) -> Iterator[str]:
+def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Sequence[Path]) -> Batching:
+    """Open the first axis in the files of all stages, if it can be opened in all of them."""
+    graph, batch_size = deployment.graph, deployment.knobs.batch_size
+    if graph.fixed_batch:
+        return Batching()
+    files = []
+    with TemporaryDirectory() as temporary:
+        other = Path(temporary) / "model.onnx"
+        for stage, part, model in zip(deployment.plan.stages, saved, models, strict=True):
+            larger = deployment.source.save(graph, stage.layers, batch_size + 1, other)
+            ports, others = (*part.inputs, *part.outputs), (*larger.inputs, *larger.outputs)
+            if not is_open(ports, others, batch_size):
+                return Batching()
+            file = opened(model / "1" / "model.onnx", other, batch_size)
+            if file is None:
+                return Batching()
+            files.append((model / "1" / "model.onnx", file))
+    joins = batch_size > 1 and all(keeps_apart(path, batch_size) for path, _ in files)
+    for path, file in files:
+        path.write_bytes(file.SerializeToString(deterministic=True))
+    return Batching(batch_size, joins)
+
+
+def _dynamic_batching(batching: Batching) -> Iterator[str]:
+    """That Triton joins waiting requests to batches of the plan's size."""
+    if batching.joins:
+        yield f"dynamic_batching {{ preferred_batch_size: [{batching.max_batch_size}] }}"
+
+
+def _head(name: str, batching: Batching) -> str:
+    return f"name: {_text(name)}\nmax_batch_size: {batching.max_batch_size}"
+
+
+def _ports(inputs: Iterable[Port], outputs: Iterable[Port], batching: Batching) -> Iterator[str]:
     for end, ports in (("input", inputs), ("output", outputs)):
-        yield from (f"{end} {{ {_tensor(port)} }}" for port in ports)
+        yield from (f"{end} {{ {_tensor(port, batching)} }}" for port in ports)
 
 
-def _tensor(port: Port) -> str:
-    """The name, type and whole shape of a tensor.
+def _tensor(port: Port, batching: Batching) -> str:
+    """The name, type and shape of a tensor, without an open axis.
 
     Raises:
         BadInput: Triton has no such type, no scalars, no tensors without elements, or a length that depends on data:
@@ -102,7 +148,8 @@ def _tensor(port: Port) -> str:
     if port.dtype not in TYPES or not port.shape or 0 in port.shape:
         got = f"{port.name!r} is {port.dtype} of shape {list(port.shape)}"
         raise BadInput(f"Triton has tensors of one or more dimensions and of its own types, {got}; try --to onnx")
-    return f"name: {_text(port.name)} data_type: {TYPES[port.dtype]} dims: {list(port.shape)}"
+    shape = port.shape[1:] if batching.max_batch_size else port.shape
+    return f"name: {_text(port.name)} data_type: {TYPES[port.dtype]} dims: {list(shape)}"
 
 
 def _steps(name: str, saved: Sequence[SubModel], wanted: set[str]) -> Iterator[str]:
@@ -177,9 +224,34 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         yield Check("the ensemble makes every tensor before it reads it", problem is None, detail)
     n, inputs = examples(deployment, 1)
     try:
-        yield from compared(_run(folder, steps, inputs), whole_model(deployment, inputs), n)
+        outputs = _run(folder, steps, inputs)
+        yield from compared(outputs, whole_model(deployment, inputs), n)
+        if deployment.knobs.batch_size > 1 and _takes_any_batch(folder / stages[0]):
+            yield from _check_one_sample(deployment, folder, steps, inputs)
     except BadInput as error:
         yield Check("ONNX Runtime runs the steps", False, str(error))
+
+
+def _takes_any_batch(model: Path) -> bool:
+    graph = onnx.load_model(model / "1" / "model.onnx", load_external_data=False).graph
+    return any(entry.type.tensor_type.shape.dim[0].dim_param == AXIS for entry in graph.input)
+
+
+def _check_one_sample(
+    deployment: Deployment, folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array]
+) -> Iterator[Check]:
+    """Run a request of one sample; where Triton joins requests, a sample gets what it gets alone."""
+    alone = {name: array[:1] for name, array in inputs.items()}
+    outputs, whole = _run(folder, steps, alone), replace(deployment, knobs=replace(deployment.knobs, batch_size=1))
+    for name, passed, detail in compared(outputs, whole_model(whole, alone), 1):
+        yield Check(f"{name}, of a request of one sample", passed, detail.replace("micro-batch", "sample"))
+    if "dynamic_batching" in (folder / steps[0].model / "config.pbtxt").read_text(encoding="utf-8"):
+        joined = _run(folder, steps, inputs)
+        rows = compared({name: joined[name][:1] for name in outputs}, outputs, 1)
+        yield Check("a sample gets the same alone and among others", all(row.passed for row in rows), _JOINED)
+
+
+_JOINED = "so Triton may join requests"
 
 
 def _definition() -> Any:
@@ -200,15 +272,17 @@ def _parsed(folder: Path, definition: Any) -> Any:
     return text_format.Parse((folder / "config.pbtxt").read_text(encoding="utf-8"), definition())
 
 
+_ANY_LENGTH = -1
 Ends = tuple[dict[str, str], dict[str, str]]
 """Inputs and outputs: the type and shape of each by its name."""
 
 
 def _ends_of_config(config: Any) -> Ends:
+    samples = [_ANY_LENGTH] if config.max_batch_size else []
     types = config.DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_number
 
     def ends(ports: Iterable[Any]) -> dict[str, str]:
-        return {port.name: f"{types[port.data_type].name} {list(port.dims)}" for port in ports}
+        return {port.name: f"{types[port.data_type].name} {[*samples, *port.dims]}" for port in ports}
 
     return ends(config.input), ends(config.output)
 
@@ -224,7 +298,8 @@ def _ends_of_file(path: Path) -> Ends:
 
 def _type_and_shape(tensor: onnx.TypeProto.Tensor) -> str:
     dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    return f"{TYPES.get(dtype, dtype)} {[dim.dim_value for dim in tensor.shape.dim]}"
+    lengths = [_ANY_LENGTH if dim.dim_param else dim.dim_value for dim in tensor.shape.dim]
+    return f"{TYPES.get(dtype, dtype)} {lengths}"
 
 
 def _step_of_file(folder: Path, model: str) -> EnsembleStep:
@@ -238,6 +313,8 @@ def _problems(folder: Path, configs: Mapping[str, Any], ensemble: Any, steps: Se
     tensors, returned = _ends_of_config(ensemble)
     unread = {*tensors}
     for model, reads, writes in steps:
+        if configs[model].max_batch_size != ensemble.max_batch_size:
+            yield f"the batches of {model} are not those of the ensemble"
         inputs, outputs = ends = _ends_of_config(configs[model])
         if ends != _ends_of_file(folder / model / "1" / "model.onnx"):
             yield f"the inputs and outputs of {model} are not those of its file"
@@ -276,9 +353,11 @@ EXPORTERS = (
         write=write,
         check=check,
         notes=(
-            "A request is one micro-batch: its batch size is a fixed dimension of every file, so Triton does no\n"
-            "batching (`max_batch_size: 0`). Every replica is one more instance of each stage; any instance of the\n"
-            "next stage may take what one has computed. Triton has no IPUs: stages for them are on processors."
+            "Where `max_batch_size` is above 0, a request has up to so many samples, and stages with\n"
+            "`dynamic_batching` join requests, since no sample changes another. Where it is 0, a request is one\n"
+            "micro-batch: the batch size is a fixed dimension of every file. Every replica is one more instance of\n"
+            "each stage; any instance of the next stage may take what one has computed. Triton has no IPUs: their\n"
+            "stages are on processors."
         ),
     ),
 )

@@ -18,6 +18,7 @@ from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
+from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.times import timeline_of
 
 N_BLOCKS = 6
@@ -25,24 +26,29 @@ FORMATS_OF_BLOCKS = ("torch", "torchtitan", "megatron", "vllm", "sglang", "tenso
 MakeChain = Callable[..., LayerGraph]
 
 
-def graph_of_blocks(chain: MakeChain) -> LayerGraph:
-    """Two layers a block: 0 and 1 are of layers.0 and the embedding, 10 and 11 of layers.5, norm and head."""
-    others = [("embedding",), (), (), (), (), ("norm", "head")]
-    blocks = [Block(f"layers.{i}", LayerRange(2 * i, 2 * i + 2), others[i]) for i in range(N_BLOCKS)]
-    return replace(chain(["a"] * 2 * N_BLOCKS), blocks=tuple(blocks))
+def graph_of_blocks(chain: MakeChain, n_blocks: int = N_BLOCKS) -> LayerGraph:
+    """Two layers a block: the first two are of layers.0 and the embedding, the last two of norm and head, too."""
+    others = [("embedding",), *[()] * (n_blocks - 2), ("norm", "head")]
+    blocks = [Block(f"layers.{i}", LayerRange(2 * i, 2 * i + 2), others[i]) for i in range(n_blocks)]
+    return replace(chain(["a"] * 2 * n_blocks), blocks=tuple(blocks))
 
 
 def deployment(graph: LayerGraph, partition: Sequence[int], **knobs: Any) -> Deployment:
-    """A plan with these boundaries on as many devices; its costs are of no interest."""
+    """A plan with these boundaries on as many devices as its order needs; its costs are of no interest."""
     n_stages = len(partition) - 1
+    n_devices = n_stages // knobs.get("stages_per_device", 1)
     device, link = Device("small", 1e6, 1 << 20, 1, 1 << 20), Link(1e9, 0)
-    stages = (Stage(LayerRange(*ends), i, 1, 0, 0, 0, {"state": 1}, 2) for i, ends in enumerate(pairwise(partition)))
-    configuration = Knobs(**({"n_ipu": n_stages, "memory_proportion": 0.6, "batch_size": 4} | knobs))
+    configuration = Knobs(**({"n_ipu": n_devices, "memory_proportion": 0.6, "batch_size": 4} | knobs))
+    devices = stage_devices_of(configuration.schedule, n_devices, chunks_of(configuration))
+    stages = (
+        Stage(LayerRange(*ends), i, 1, 1 if configuration.training else 0, 0, 0, {"state": 1}, 2)
+        for i, ends in zip(devices, pairwise(partition), strict=True)
+    )
     plan = Plan(tuple(stages))
     return Deployment(
         graph=graph,
         source=cast("OnnxSource", None),  # these formats write no part of the model
-        cluster=Cluster("line", "ipu", (device,) * n_stages, (link,) * n_stages, (link,) * n_stages),
+        cluster=Cluster("line", "ipu", (device,) * n_devices, (link,) * n_devices, (link,) * n_devices),
         precision=Precision.FP16,
         knobs=configuration,
         plan=plan,

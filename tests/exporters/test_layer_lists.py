@@ -1,4 +1,4 @@
-"""Numbers of blocks as five runtimes spell them, read back by readers that are not those of the exporter."""
+"""Numbers of blocks as four runtimes spell them, read back by readers that are not those of the exporter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from autoauto.exporters.layer_lists import megatron_counts, megatron_layout
 from autoauto.exporters.registry import write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
@@ -24,49 +23,6 @@ def sourced(folder: Path, file: str, printed: str) -> str:
     """What a shell prints after it has read a file."""
     command = ["bash", "-c", f'set -a; . "$0"; set +a; {printed}', str(folder / file)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def unrolled(layout: str) -> list[str]:
-    """A layout letter by letter: a number after * repeats the letter before it."""
-    stages = [""]
-    letters = iter(layout)
-    for letter in letters:
-        if letter == "|":
-            stages.append("")
-        elif letter == "*":
-            stages[-1] += stages[-1][-1] * (int(next(letters)) - 1)
-        else:
-            stages[-1] += letter
-    return stages
-
-
-def test_megatron_reads_the_layout_of_the_plan(chain: MakeChain, tmp_path: Path) -> None:
-    made = deployment(graph_of_blocks(chain), PARTITION, schedule=Order.ONE_F_ONE_B, n_micro_batches=8)
-    written(made, "megatron", tmp_path / "artifact")
-    words = sourced(tmp_path / "artifact", "megatron.sh", 'printf "%s\\n" "${PIPELINE_ARGS[@]}"').split()
-    options = dict(zip(words[::2], words[1::2], strict=True))
-    assert unrolled(options.pop("--pipeline-model-parallel-layout")) == ["Et", "ttt", "ttL"]
-    assert options == {
-        "--num-layers": "6",
-        "--pipeline-model-parallel-size": "3",
-        "--micro-batch-size": "4",
-        "--global-batch-size": "32",
-    }
-
-
-def test_one_stage_of_megatron_has_no_layout(chain: MakeChain, tmp_path: Path) -> None:
-    files = written(deployment(graph_of_blocks(chain), [0, 12]), "megatron", tmp_path / "artifact")
-    assert "layout" not in files["megatron.sh"]
-
-
-def test_a_layout_of_megatron_is_read_back() -> None:
-    for counts in ([1], [1, 1], [3, 4], [12, 1, 10], [61]):
-        assert megatron_counts(megatron_layout(counts)) == counts
-
-
-def test_the_example_of_megatron_is_read() -> None:
-    """Of [megatron-layout]: 61 decoder layers, then a stage of multi-token prediction and one of the loss."""
-    assert megatron_counts("Et*3|(tt|)*29,m|L") == [3, *[2] * 29, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +75,7 @@ def planned(chain: MakeChain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     files = written(deployment(graph_of_blocks(chain), PARTITION), "deepspeed", tmp_path / "artifact")
     assert json.loads(files["ds_config.json"]) == {
         "train_micro_batch_size_per_gpu": 4,
-        "gradient_accumulation_steps": 1,
+        "gradient_accumulation_steps": 16 * 3,  # a step of inference fills the pipeline
     }
     package, pipe = ModuleType("deepspeed"), ModuleType("deepspeed.pipe")
     pipe.PipelineModule = PipelineModule  # type: ignore[attr-defined]

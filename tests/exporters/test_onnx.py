@@ -156,7 +156,7 @@ def test_replicas_of_different_plans_run_side_by_side(deploy: Deploy, tmp_path: 
 
 def test_devices_of_a_stage_take_micro_batches_in_turn(deploy: Deploy, tmp_path: Path) -> None:
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4), stage_replicas=2))
-    [result] = written(deployment, tmp_path / "artifact")
+    [result, *_] = written(deployment, tmp_path / "artifact")
     assert result.passed
     assert result.detail.startswith("3 micro-batches")
     with pytest.raises(BadInput, match="one device a stage"):
@@ -172,7 +172,7 @@ def test_the_program_runs_every_stage_as_it_was_measured(
         pytest.skip(f"this processor has no instructions for {precision}")
     session = HostRuntime.OPENVINO, precision
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=session)
-    [result] = written(deployment, tmp_path / "artifact")
+    [result, *_] = written(deployment, tmp_path / "artifact")
     assert result.passed
     stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
     assert {(stage["runtime"], stage["precision"]) for stage in stages} == {session}
@@ -236,7 +236,7 @@ def test_the_program_runs_every_stage_with_its_options(
     pytest.importorskip(runtime)
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=(runtime, None))
     deployment = replace(deployment, knobs=replace(deployment.knobs, cores_per_device=2, **options))
-    [result] = written(deployment, tmp_path / "artifact")
+    [result, *_] = written(deployment, tmp_path / "artifact")
     assert result.passed
     stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
     plain = {"streams": 1, "spinning": True, "graph_optimization": "all", "cuda_graph": True, "channels_last": False}

@@ -95,7 +95,7 @@ def test_torchtitan_of_a_plan_for_inference_names_no_schedule(chain: MakeChain, 
 
 def test_torchtitan_has_not_every_schedule(chain: MakeChain, tmp_path: Path) -> None:
     made = deployment(graph_of_blocks(chain), [0, 4, 12], schedule=Order.ZB2P, n_micro_batches=8)
-    with pytest.raises(BadInput, match="names the schedules gpipe, 1f1b, got zb2p; try --schedule 1f1b"):
+    with pytest.raises(BadInput, match="names the schedules gpipe, 1f1b, interleaved, got zb2p; try --schedule 1f1b"):
         written(made, "torchtitan", tmp_path / "artifact")
 
 

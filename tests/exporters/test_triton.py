@@ -36,9 +36,9 @@ def test_the_ensemble_carries_tensors_past_stages(deployment: Deployment, tmp_pa
     checks = write_artifact(deployment, "triton", tmp_path / "artifact", check=True)
     assert all(each.passed for each in checks)
     ensemble = config(tmp_path / "artifact", "small")
-    assert (ensemble.platform, ensemble.max_batch_size) == ("ensemble", 0)
+    assert (ensemble.platform, ensemble.max_batch_size) == ("ensemble", 2)
     assert [port.name for port in ensemble.input] == ["x"]
-    assert [(port.name, [*port.dims]) for port in ensemble.output] == [("y", [2, 4]), ("z", [2, 4])]
+    assert [(port.name, [*port.dims]) for port in ensemble.output] == [("y", [4]), ("z", [4])]
     steps = [
         (step.model_name, {*step.input_map.values()}, {*step.output_map.values()})
         for step in ensemble.ensemble_scheduling.step
@@ -50,7 +50,7 @@ def test_the_ensemble_carries_tensors_past_stages(deployment: Deployment, tmp_pa
     ]
     assert (tmp_path / "artifact" / "small" / "1").is_dir()
     stage = config(tmp_path / "artifact", "small_stage0")
-    assert (stage.backend, stage.max_batch_size) == ("onnxruntime", 0)
+    assert (stage.backend, stage.max_batch_size) == ("onnxruntime", 2)
     assert [(group.count, group.kind) for group in stage.instance_group] == [(2, group_kind(stage, "KIND_CPU"))]
 
 
@@ -82,6 +82,53 @@ def test_threads_of_a_host(deployment: Deployment, tmp_path: Path) -> None:
     assert parameters["intra_op_thread_count"].string_value == "3"
 
 
+SEPARATE = {
+    "pointwise": "Tanh x > a; Neg a > b; Exp b > c; Tanh c > y",
+    "product": "MatMul x w > a; Relu a > b; Neg b > c; Tanh c > y",
+    "reshaped": "Tanh x > a; Reshape a s > b; Neg b > c; Reshape c t > y",
+    "flattened": "Tanh x > a; Flatten a > b; Exp b > c; Neg c > y",
+    "by its shape": "Shape x > u; Tanh x > a; Neg a > b; Exp b > c; Reshape c u > d; Tanh d > y",
+    "soft": "Tanh x > a; Softmax a > b; Neg b > c; Exp c > y",
+}
+MIXED = {
+    "by mean": "ReduceMean x > m axes=[0]; Sub x m > a; Tanh a > b; Neg b > c; Exp c > y",
+    "by softmax": "Softmax x > a axis=0; Tanh a > b; Neg b > c; Exp c > y",
+}
+
+
+@pytest.mark.parametrize("n_stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", [*SEPARATE, *MIXED])
+def test_requests_of_fewer_samples_are_taken_and_joined_where_no_sample_changes_another(
+    deploy: Deploy, tmp_path: Path, name: str, n_stages: int
+) -> None:
+    constants = {"w": W, "s": np.array([-1, 2, 2]), "t": np.array([-1, 4])}
+    program = (SEPARATE | MIXED)[name]
+    used = {key: value for key, value in constants.items() if f" {key} >" in program}
+    n_layers = len(deploy(program, {"x": ["n", 4]}, "y", used, plan=plan_of((0, 1))).graph)
+    if n_stages > n_layers:
+        pytest.skip("a stage has a layer")
+    plan = plan_of([*range(n_stages), n_layers])
+    deployment = deploy(program, {"x": ["n", 4]}, "y", used, plan=plan, batch_size=3)
+    checks = write_artifact(deployment, "triton", tmp_path / "artifact", check=True)
+    assert all(each.passed for each in checks)
+    stages = [config(tmp_path / "artifact", f"small_stage{index}") for index in range(n_stages)]
+    is_open = stages[0].max_batch_size == 3
+    assert {stage.max_batch_size for stage in stages} == {config(tmp_path / "artifact", "small").max_batch_size}
+    if name in SEPARATE:
+        assert [[*stage.dynamic_batching.preferred_batch_size] for stage in stages] == [[3]] * n_stages
+    else:
+        assert not any(stage.HasField("dynamic_batching") for stage in stages)
+    assert is_open == any("of a request of one sample" in each.what for each in checks)
+
+
+def test_a_batch_that_the_file_fixes_stays_a_dimension(deploy: Deploy, tmp_path: Path) -> None:
+    inputs = {"x": [2, 4]}
+    deployment = deploy("Softmax x > a axis=0; Neg a > y", inputs, "y", plan=plan_of((0, 1, 2)), batch_size=1)
+    write_artifact(deployment, "triton", tmp_path / "artifact", check=True)
+    ensemble = config(tmp_path / "artifact", "small")
+    assert (ensemble.max_batch_size, [*ensemble.input[0].dims]) == (0, [2, 4])
+
+
 def test_names_are_quoted(deploy: Deploy, tmp_path: Path) -> None:
     name = 'a"b\\c/ü'
     deployment = deploy(f"Tanh x > {name}; Neg {name} > y", {"x": ["n", 4]}, "y", plan=plan_of((0, 1, 2)))
@@ -103,11 +150,11 @@ def test_scalars_are_refused(deploy: Deploy, tmp_path: Path) -> None:
         (
             'name: "x" data_type: TYPE_FP32',
             'name: "x" data_type: TYPE_INT32',
-            "stage0 reads x as TYPE_FP32 [2, 4]",
+            "stage0 reads x as TYPE_FP32 [-1, 4]",
         ),
         (
-            'name: "z" data_type: TYPE_FP32 dims: [2, 4]',
             'name: "z" data_type: TYPE_FP32 dims: [4]',
+            'name: "z" data_type: TYPE_FP32 dims: [2, 4]',
             "nothing makes output z",
         ),
         ('name: "small"', 'nome: "small"', 'has no field named "nome"'),
@@ -131,5 +178,5 @@ def test_without_tritons_definition_the_steps_still_run(
 ) -> None:
     monkeypatch.setattr(triton, "find_spec", lambda _: None)
     checks = write_artifact(deployment, "triton", tmp_path / "artifact", check=True)
-    assert [each.passed for each in checks] == [None, None, True, True]
+    assert [each.passed for each in checks] == [None, None, *[True] * 5]
     assert "pip install tritonclient" in checks[0].detail

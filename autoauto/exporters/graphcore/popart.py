@@ -240,5 +240,6 @@ EXPORTERS = (
         write=write,
         check=check,
         trains=True,
+        sets_recompute=True,
     ),
 )

@@ -213,5 +213,6 @@ EXPORTERS = (
         write=write,
         check=check,
         trains=True,
+        sets_recompute=True,
     ),
 )

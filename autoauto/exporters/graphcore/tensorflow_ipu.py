@@ -126,5 +126,6 @@ EXPORTERS = (
         write=write,
         check=check,
         trains=True,
+        sets_recompute=True,
     ),
 )

@@ -1,0 +1,119 @@
+"""Files of stages that take any number of samples: `opened`, and whether samples may share a batch: `keeps_apart`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from autoauto.graph.batch.rebatch import rebatch
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import Port
+from autoauto.records.units import Array
+
+AXIS = "batch"
+"""The name of the open axis in a file."""
+N_SAMPLES = "n_samples_of_the_batch"
+"""The tensor, of one element, that says how many samples a batch has; names of other new tensors begin with it."""
+
+
+def is_open(ports: Sequence[Port], others: Sequence[Port], batch_size: int) -> bool:
+    """Whether samples lie on the first axis of every tensor, and on no other.
+
+    Args:
+        ports: tensors at `batch_size`.
+        others: the same tensors with one sample more.
+        batch_size: in samples.
+    """
+    return all(
+        not port.data_dependent
+        and len(port.shape) > 1
+        and (port.shape[0], other.shape) == (batch_size, (batch_size + 1, *port.shape[1:]))
+        for port, other in zip(ports, others, strict=True)
+    )
+
+
+def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
+    """The file of a stage with an open first axis of its inputs and outputs.
+
+    Integers that grow with the batch, as the target of a Reshape, are computed from the length of that axis.
+
+    Args:
+        path: the file at `batch_size`.
+        other: the file with one sample more.
+        batch_size: in samples.
+
+    Returns:
+        None where the two files differ in anything else.
+    """
+    model, larger = (onnx.load_model(file, load_external_data=False) for file in (path, other))
+    if list(model.graph.node) != list(larger.graph.node) or not model.graph.input:
+        return None
+    values = {tensor.name: tensor for tensor in larger.graph.initializer}
+    constants = list(model.graph.initializer)
+    if [*values] != [tensor.name for tensor in constants]:
+        return None
+    changed = [(tensor, values[tensor.name]) for tensor in constants if tensor != values[tensor.name]]
+    if not all(_are_whole_numbers(*pair) for pair in changed):
+        return None
+    for entry in (*model.graph.input, *model.graph.output):
+        entry.type.tensor_type.shape.dim[0].dim_param = AXIS
+    if changed:
+        _compute(model.graph, changed, batch_size)
+    return model
+
+
+def keeps_apart(path: Path, batch_size: int) -> bool:
+    """Whether rules for the operators of a file, at a fixed batch size, say that no sample changes another."""
+    try:
+        rebatch(onnx.load_model(path), batch_size + 1)
+    except BadInput:
+        return False
+    return True
+
+
+def _are_whole_numbers(tensor: onnx.TensorProto, other: onnx.TensorProto) -> bool:
+    types = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+    return tensor.data_type in types and (tensor.data_type, tensor.dims) == (other.data_type, other.dims)
+
+
+def _compute(
+    graph: onnx.GraphProto, changed: Sequence[tuple[onnx.TensorProto, onnx.TensorProto]], batch_size: int
+) -> None:
+    """Put nodes in place of constants: base + slope * samples, from their values at two batch sizes."""
+    shape, first = f"{N_SAMPLES}_shape", f"{N_SAMPLES}_axis"
+    nodes = [
+        helper.make_node("Shape", [graph.input[0].name], [shape]),
+        helper.make_node("Gather", [shape, first], [N_SAMPLES]),
+    ]
+    added = [numpy_helper.from_array(np.array([0]), first)]
+    for tensor, other in changed:
+        value, larger = (numpy_helper.to_array(each).astype(np.int64) for each in (tensor, other))
+        slope = larger - value
+        made, constants = _linear(tensor, value - slope * batch_size, slope)
+        nodes += made
+        added += constants
+    names = {tensor.name for tensor, _ in changed}
+    others = [tensor for tensor in graph.initializer if tensor.name not in names]
+    rest = list(graph.node)
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend([*others, *added])
+    graph.node.extend([*nodes, *rest])
+
+
+def _linear(tensor: onnx.TensorProto, base: Array, slope: Array) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """Nodes that compute a constant, and the constants that they read."""
+    grown, summed, shaped, *read = (
+        f"{N_SAMPLES}_{part}_{tensor.name}" for part in ("grown", "summed", "shaped", "slope", "base", "shape")
+    )
+    nodes = [
+        helper.make_node("Mul", [N_SAMPLES, read[0]], [grown]),
+        helper.make_node("Add", [grown, read[1]], [summed]),
+        helper.make_node("Reshape", [summed, read[2]], [shaped]),  # of a scalar, one element has an axis
+        helper.make_node("Cast", [shaped], [tensor.name], to=tensor.data_type),
+    ]
+    arrays = (slope, base, np.array(tensor.dims, np.int64))
+    return nodes, [numpy_helper.from_array(np.asarray(array), name) for array, name in zip(arrays, read, strict=True)]
