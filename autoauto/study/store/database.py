@@ -49,6 +49,26 @@ def storage_errors(subject: str = "the study's database") -> Iterator[None]:
         raise BadInput(f"{subject} cannot be used: {first_line(error)}; try another --storage") from error
 
 
+@contextmanager
+def row_errors(subject: str = "the study's database") -> Iterator[None]:
+    """Turn what Optuna raises at rows that are gone, or that it does not read, into BadInput; also a decorator."""
+    try:
+        with storage_errors(subject):
+            yield
+    except AutoautoError:
+        raise
+    except KeyError as error:  # a row that is not there
+        raise BadInput(
+            f"{subject} does not hold the study or a trial any more: another program deleted it; search again, which "
+            "makes a new one where there is none"
+        ) from error
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"{subject} holds a value that Optuna does not read: {first_line(error)}; correct it there, or give "
+            "another --study-name"
+        ) from error
+
+
 def reads(work: Callable[P, T]) -> Callable[P, T]:
     """Turn the exceptions of `work` that come from rows we did not write into BadInput; a decorator.
 
@@ -66,7 +86,7 @@ def reads(work: Callable[P, T]) -> Callable[P, T]:
             subject = f"study {name!r}" if name else "the study"
             raise BadInput(
                 f"{subject} holds what cannot be read ({type(error).__name__}: {error}); "
-                "delete it, or give another --study-name"
+                "correct it there, or give another --study-name"
             ) from error
 
     return read
@@ -161,7 +181,8 @@ def database_of(study: Study) -> Database:
     cached = study._storage  # no public attribute holds it; Optuna wraps the storage that it was given
     storage = getattr(cached, "_backend", cached)
     assert isinstance(storage, RDBStorage)
-    return Database(storage, storage.get_study_id_from_name(study.study_name))
+    with row_errors():
+        return Database(storage, storage.get_study_id_from_name(study.study_name))
 
 
 def shown_storage(storage: str) -> str:
@@ -188,8 +209,11 @@ def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
         except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
             raise BadInput(f"{shown(url)} cannot be used: {error}") from error
     weakref.finalize(storage, _close, storage.engine, os.getpid())
+    setattr(storage, "create_new_trial", row_errors()(storage.create_new_trial))  # noqa: B010
     for name in filter(_may_repeat, dir(storage)):
-        setattr(storage, name, through_restarts(getattr(storage, name)))
+        method = through_restarts(getattr(storage, name))
+        # Of a study that it looks for by its name, Optuna expects a KeyError where there is none.
+        setattr(storage, name, method if name == "get_study_id_from_name" else row_errors()(method))
     return storage
 
 

@@ -35,7 +35,7 @@ from autoauto.study.store.database import (
     shown_storage,
     through_restarts,
 )
-from autoauto.study.store.trials import finished_trials
+from autoauto.study.store.trials import finished_trials, stored_trials
 
 FLOW = "flow"
 """The attribute of a study that holds its `FlowConfig` as JSON, from which workers open its flow."""
@@ -179,6 +179,8 @@ def _without_optuna_log() -> Iterator[None]:
 def note_space(study: Study, space: SearchSpace) -> str | None:
     """Store the space of a search in its study; returns a line about what the last search had otherwise, or None.
 
+    The line also counts the trials of other programs, which are left out.
+
     A study may be resumed in a wider or narrower space: its trials inside the new space count, and none is deleted.
     """
     now, known = _values_of(space), study.user_attrs.get(SPACE)
@@ -189,14 +191,20 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
         for name in now
         if before[name] != now[name]
     ]
-    trials = finished_trials(study)
-    if not changes or not trials:
-        return None
-    n_inside = sum(knobs in space for knobs in trials)
-    return (
-        f"study {study.study_name} was last searched with other values: {'; '.join(changes)}; {n_inside:,} of its "
-        f"{len(trials):,} finished trials count here, too, and are not tried again"
-    )
+    trials, n_foreign = finished_trials(study), stored_trials(study).n_foreign
+    lines = []
+    if n_foreign:
+        lines.append(
+            f"{n_foreign:,} trial{'s' * (n_foreign > 1)} of study {study.study_name} left out: of another "
+            "program, or edited"
+        )
+    if changes and trials:
+        n_inside = sum(knobs in space for knobs in trials)
+        lines.append(
+            f"study {study.study_name} was last searched with other values: {'; '.join(changes)}; {n_inside:,} of its "
+            f"{len(trials):,} finished trials count here, too, and are not tried again"
+        )
+    return "; ".join(lines) or None
 
 
 def note_start(study: Study) -> None:

@@ -9,10 +9,12 @@ import pandas as pd
 from optuna import Study
 
 from autoauto.records.knobs.objectives import objective_tuple, parse_objectives
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import COLUMNS
 from autoauto.study.store.database import reads
+from autoauto.study.store.rows import UNREADABLE, trial_rows
 from autoauto.study.store.study import load_study, space_of
-from autoauto.study.store.trials import knobs_of_row, local_time, trial_rows
+from autoauto.study.store.trials import knobs_of_row, local_time
 
 # Types that have a missing value, so that a column's type does not depend on its cells.
 _KINDS = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
@@ -64,14 +66,24 @@ def trial_table(study: Study) -> pd.DataFrame:
     space = space_of(study)
     rows = [_named(row, values) for row in trial_rows(study)]
     for row in rows:
+        for name, value in row.items():
+            row[name] = None if value is UNREADABLE else value
         if "status" in row:
-            row["in_space"] = space is None or knobs_of_row(row) in space
+            row["in_space"] = _is_in(row, space)
         for name in _SWITCHES:
             if isinstance(row.get(name), bool):
                 row[name] = "on" if row[name] else "off"
     types = {**_HEAD, **dict.fromkeys(values, "float64"), **_KNOBS, **_RESULTS}
     others = sorted({name for row in rows for name in row} - set(types))
     return pd.DataFrame(rows, columns=[*types, *others]).astype(types)
+
+
+def _is_in(row: Mapping[str, Any], space: SearchSpace | None) -> bool | None:
+    """Whether the configuration of a row lies in a space; None where another program edited it."""
+    try:
+        return space is None or knobs_of_row(row) in space
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _named(row: Mapping[str, Any], values: Sequence[str]) -> dict[str, Any]:

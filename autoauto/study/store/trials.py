@@ -9,20 +9,16 @@ Where Optuna stores a trial:
                         `N_SHOWN`, such as stages as measured and as estimated (`describe_stages`)
 
 Versions of autoauto before 2026-11-23 stored all attributes but "constraints" as user attributes.
-
-The trials of a study as rows of plain values, read from the tables of the database: `trial_rows`.
 """
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import count, takewhile
-from math import inf
-from typing import Any
+from math import inf, isnan
+from typing import Any, NamedTuple
 
 from optuna import Study
 from optuna.distributions import (
@@ -30,10 +26,8 @@ from optuna.distributions import (
     CategoricalDistribution,
     FloatDistribution,
     IntDistribution,
-    json_to_distribution,
 )
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import DateTime, Row, text
 
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_plain
@@ -48,88 +42,8 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.objectives import values_of
-from autoauto.study.store.database import database_of, reads, storage_errors, through_restarts
-
-_TRIALS = text(
-    "SELECT trial_id, number, state, datetime_start, datetime_complete FROM trials WHERE study_id = :study "
-    "ORDER BY number"
-).columns(datetime_start=DateTime, datetime_complete=DateTime)
-_VALUES = text(
-    "SELECT trial_id, objective, value, value_type FROM trial_values JOIN trials USING (trial_id) "
-    "WHERE study_id = :study"
-)
-_PARAMS = text(
-    "SELECT trial_id, param_name, param_value FROM trial_params JOIN trials USING (trial_id) WHERE study_id = :study"
-)
-# Only the choices of a parameter's distributions matter here, and they are equal in all trials of a study.
-_DISTRIBUTIONS = text(
-    "SELECT param_name, max(distribution_json) FROM trial_params JOIN trials USING (trial_id) "
-    "WHERE study_id = :study GROUP BY param_name"
-)
-# Lists and objects, such as stages, are long and do not fit a cell of a table.
-_SCALARS = text(
-    "SELECT trial_id, key, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
-    "WHERE study_id = :study AND substr(value_json, 1, 1) NOT IN ('[', '{', 'n')"
-)
-# A reason that is too long for a user attribute is there in full.
-_SYSTEM = text(
-    "SELECT trial_id, key, value_json FROM trial_system_attributes JOIN trials USING (trial_id) "
-    "WHERE study_id = :study AND key IN ('constraints', 'reason')"
-)
-_INFINITE = {"INF_POS": float("inf"), "INF_NEG": float("-inf")}
-
-
-@through_restarts
-def trial_rows(study: Study) -> list[dict[str, Any]]:
-    """The cells of every trial that have a value, by trial number: state, times, parameters, values and attributes.
-
-    Attributes that are lists or objects, such as stages, are left out. It makes a few queries of Optuna's tables:
-    letting Optuna build every trial takes many times as long (`studies/storage_benchmark.py`).
-    """
-    storage, study_id = database_of(study)
-    with storage.engine.connect() as connection:
-        trials, scalars, params, distributions, values, system = (
-            connection.execute(query, {"study": study_id}).all()
-            for query in (_TRIALS, _SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _SYSTEM)
-        )
-    # Another process may have begun a trial after the first query: what later queries tell of it is left out.
-    rows = defaultdict(dict, {trial.trial_id: _trial_cells(trial) for trial in trials})
-    for (trial_id, name, _), value in zip(scalars, _parsed(row[2] for row in scalars), strict=True):
-        rows[trial_id].setdefault(name, value)
-    external = {name: json_to_distribution(distribution).to_external_repr for name, distribution in distributions}
-    for trial_id, name, value in params:
-        rows[trial_id][name] = external[name](value)
-    for trial_id, objective, value, kind in values:
-        rows[trial_id][f"value_{objective}" if objective else "value"] = _INFINITE.get(kind, value)
-    for (trial_id, name, _), value in zip(system, _parsed(row[2] for row in system), strict=True):
-        rows[trial_id] |= {"reason": value} if name == "reason" else {"constraint": max(value, default=None)}
-    return [rows[trial.trial_id] for trial in trials]
-
-
-def local_time(utc: datetime | None) -> datetime | None:
-    """A time as those of Optuna's trials: local, without a zone."""
-    return None if utc is None else utc.astimezone().replace(tzinfo=None)
-
-
-def _trial_cells(trial: Row[Any]) -> dict[str, Any]:
-    """The cells from the table of trials; its times are UTC."""
-    times = (trial.datetime_start, trial.datetime_complete)
-    start, complete = (None if time is None else time.replace(tzinfo=UTC) for time in times)
-    return {
-        "number": trial.number,
-        "state": trial.state,
-        "value": None,
-        "constraint": None,
-        "datetime_start": start,
-        "datetime_complete": complete,
-        "duration_s": (complete - start).total_seconds() if start and complete else None,
-    }
-
-
-def _parsed(values: Iterable[str]) -> list[Any]:
-    """JSON values, parsed in one call because that is quicker."""
-    return list(json.loads(f"[{','.join(values)}]"))
-
+from autoauto.study.store.database import database_of, reads, row_errors, through_restarts
+from autoauto.study.store.rows import UNREADABLE, trial_rows
 
 Ranges = dict[str, BaseDistribution]
 """Parameters of a trial and the values that they may take."""
@@ -140,9 +54,15 @@ N_SHOWN = 100
 _CHANGED = (Use.CHANGED, Use.CHANGED_IN_TRAINING)
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
+_OPEN = {state.name for state in TrialState if not state.is_finished()}
 _MEASURED = ("samples_per_s", "latency_s", "compute_cycles", "transfer_cycles")
 _NUMBERS = (*_MEASURED, "estimated_samples_per_s", "makespan_cycles", "bubble_fraction", "excess_bytes", "output_error")
 """Attributes that are fields of `Trial`."""
+
+
+def local_time(utc: datetime | None) -> datetime | None:
+    """A time as those of Optuna's trials: local, without a zone."""
+    return None if utc is None else utc.astimezone().replace(tzinfo=None)
 
 
 def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
@@ -191,7 +111,24 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives) -> FrozenTri
 
 
 def from_optuna(stored: FrozenTrial) -> Trial:
-    """A finished trial of a database, with its plans."""
+    """A finished trial of a database, with its plans.
+
+    Raises:
+        BadInput: another program edited it so that it cannot be read.
+    """
+    try:
+        trial = _from_optuna(stored)
+        if trial.fits and not trial.values:
+            raise ValueError("no values")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"trial {stored.number} of the study was edited, and cannot be read ({type(error).__name__}: {error}); "
+            "correct it there, or give another --study-name"
+        ) from error
+    return trial
+
+
+def _from_optuna(stored: FrozenTrial) -> Trial:
     attributes = {**stored.user_attrs, **stored.system_attrs}
     cells = {
         "number": stored.number,
@@ -211,18 +148,52 @@ def from_optuna(stored: FrozenTrial) -> Trial:
     )
 
 
-@storage_errors()
+@row_errors()
 def add_trial(study: Study, trial: FrozenTrial) -> FrozenTrial:
     """Write a finished trial in one transaction; returns it with its number."""
     storage, study_id = database_of(study)
     return storage.get_trial(storage.create_new_trial(study_id, trial))
 
 
+class StoredTrials(NamedTuple):
+    """The trials of a study that have ended, by number, without their plans.
+
+    Attributes:
+        own: those that autoauto wrote and that are as it wrote them.
+        n_foreign: how many others there are: of another program, or with cells that were edited. They are left out.
+    """
+
+    own: list[Trial]
+    n_foreign: int
+
+
 @reads
+def stored_trials(study: Study) -> StoredTrials:
+    """The trials of a study that have ended, and how many are left out."""
+    rows = [row for row in trial_rows(study) if row["state"] not in _OPEN]
+    n_objectives = len(study.directions)
+    trials = [own_trial(row, n_objectives) for row in rows]
+    own = [trial for trial in trials if trial is not None]
+    return StoredTrials(own, len(trials) - len(own))
+
+
 def read_trials(study: Study) -> list[Trial]:
-    """All trials that have ended, by number, without their plans; not failed ones of other programs: without status."""
-    rows = (row for row in trial_rows(study) if row["state"] in _ENDED)
-    return [_trial(row, _values(row)) for row in rows if "status" in row or row["state"] != TrialState.FAIL.name]
+    """The trials of `stored_trials` that autoauto wrote."""
+    return stored_trials(study).own
+
+
+def own_trial(row: Mapping[str, Any], n_objectives: int) -> Trial | None:
+    """The trial of the cells of `trial_rows`; None where another program wrote or edited it."""
+    if "status" not in row or row["state"] not in _ENDED or UNREADABLE in row.values():
+        return None
+    values, numbers = _values(row), [row[name] for name in (*_NUMBERS, "constraint") if row.get(name) is not None]
+    if not all(isinstance(number, int | float) and not isnan(number) for number in (*values, *numbers)):
+        return None
+    try:
+        trial = _trial(row, values)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return None if trial.fits and len(values) != n_objectives else trial
 
 
 def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, Trial]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import event
+from sqlalchemy import event, text
 
-from autoauto.records.errors import WorkerLost
+from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
@@ -29,7 +29,7 @@ from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
-from autoauto.study.store.study import load_study, open_study
+from autoauto.study.store.study import load_study, note_space, open_study
 from autoauto.study.store.table import trial_table
 from autoauto.study.store.trials import (
     N_SHOWN,
@@ -42,6 +42,7 @@ from autoauto.study.store.trials import (
     plan_of,
     ranges_of,
     read_trials,
+    stored_trials,
     to_optuna,
     with_plans,
 )
@@ -494,3 +495,59 @@ def test_the_dashboard_reads_the_trials(storage: str) -> None:
     assert [trial["constraints"] for trial in detail["trials"]] == [[0.0], [1.0], [0.7]]
     assert {p["name"] for p in detail["trials"][0]["params"]} == {"batch_size", "memory_proportion", "n_ipu"}
     assert {"key": "reason", "value": "stage 0 is out of memory"} in detail["trials"][2]["user_attrs"]
+
+
+def edit(study: optuna.Study, statement: str) -> None:
+    """What somebody does to the tables of a study."""
+    with database_of(study).storage.engine.begin() as connection:
+        connection.execute(text(statement))
+
+
+def test_trials_of_other_programs_are_counted_and_left_out(study: optuna.Study, fake: Fake) -> None:
+    add(study, FITS, fake(FITS))
+    ranges = {"batch_size": optuna.distributions.IntDistribution(1, 9)}
+    study.add_trial(optuna.trial.create_trial(value=1.0, params={"batch_size": 3}, distributions=ranges))
+    own, n_foreign = stored_trials(study)
+    assert ([trial.knobs for trial in own], n_foreign) == ([FITS], 1)
+    line = note_space(study, SPACE)
+    assert line is not None
+    assert line.startswith("1 trial of study ")
+    assert line.endswith("left out: of another program, or edited")
+    assert len(trial_table(study)) == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE trials SET state = 'DONE'",
+        "UPDATE trial_values SET value = 'abc'",
+        "DELETE FROM trial_values",
+        "UPDATE trial_params SET param_value = -5",
+        "UPDATE trial_user_attributes SET value_json = '{' WHERE key = 'status'",
+        "UPDATE trial_user_attributes SET value_json = '\"x\"' WHERE key = 'status'",
+        "UPDATE trial_user_attributes SET value_json = '\"x\"' WHERE key = 'samples_per_s'",
+        "UPDATE trial_system_attributes SET value_json = '[{}]' WHERE key = 'constraints'",
+    ],
+)
+def test_trials_that_were_edited_are_counted_and_left_out(study: optuna.Study, fake: Fake, statement: str) -> None:
+    add(study, FITS, fake(FITS))
+    edit(study, statement)
+    assert stored_trials(study) == ([], 1)
+
+
+def test_a_state_that_optuna_does_not_know_is_one_line(study: optuna.Study, storage: str, fake: Fake) -> None:
+    add(study, FITS, fake(FITS))
+    edit(study, "UPDATE trials SET state = 'DONE'")
+    again = load_study(storage, study.study_name)
+    with pytest.raises(BadInput, match=r"holds a value that Optuna does not read: 'DONE'.*; correct it there, or give"):
+        again.get_trials()
+
+
+def test_a_study_that_is_deleted_while_it_is_searched_is_one_line(
+    study: optuna.Study, storage: str, fake: Fake
+) -> None:
+    trial = to_optuna(fake(FITS), ranges_of(SPACE, FITS), Objective.THROUGHPUT)
+    optuna.delete_study(study_name=study.study_name, storage=storage)
+    for work in (lambda: add_trial(study, trial), lambda: study.set_user_attr("a", 1), lambda: stored_trials(study)):
+        with pytest.raises(BadInput, match="another program deleted it; search again"):
+            work()
