@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -71,7 +72,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a full disk, a device that is gone
         _drop_output()
-        return _fail(args, str(error), 2)
+        return _fail(args, _failed_file(error), 2)
+
+
+def _failed_file(error: OSError) -> str:
+    """What failed, the file where it is known, and what to try."""
+    what = error.strerror or str(error)
+    name = error.filename if error.filename is not None else "the output" if error.errno in _OF_OUTPUT else ""
+    return "; ".join(filter(None, [f"{name}: {what}" if name else what, _HINTS.get(error.errno or 0, "")]))
+
+
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What a full disk or a device that is gone says; without a name it is that of what stdout leads to."""
+_HINTS = {
+    errno.ENOSPC: "free some space, or write elsewhere",
+    errno.EDQUOT: "free some space, or write elsewhere",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "close files of other programs",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
@@ -30,8 +31,9 @@ from autoauto.report.tables.table import Table, html_table
 from autoauto.report.tables.trials import best_facts, front_table
 from autoauto.report.wording import (
     compared_name,
-    configuration,
     counted,
+    difference,
+    error_of,
     headline,
     notes_text,
     origin_of,
@@ -159,28 +161,34 @@ def _winner(summary: StudySummary, comparisons: Sequence[Comparison], commands: 
     trial = summary.winner
     speed = tag("div", f"{trial.samples_per_s:,.1f} ", tag("small", "samples/s"), class_="big")
     box = tag(
-        "div", speed, tag("p", words(headline(trial, origin_of(summary))), class_="muted"), _facts(summary, trial)
+        "div",
+        speed,
+        tag("p", words(headline(trial, origin_of(summary), error_of(summary))), class_="muted"),
+        _facts(summary, trial),
     )
     uses, others = (
         [comparison for comparison in comparisons if comparison.is_simple_use is simple] for simple in (True, False)
     )
-    gains = _gains("What simpler uses of the cluster give", uses) + _gains("Why this one", others)
+    gains = "".join(
+        _gains(title, some, trial.knobs)
+        for title, some in (("What simpler uses of the cluster give", uses), ("Why this one", others))
+    )
     card = tag("div", box, gains, lines, class_="card")
     return section(f"Best by {summary.objective}" if summary.of_several else "Best configuration", card, "winner")
 
 
-def _gains(title: str, comparisons: Sequence[Comparison]) -> str:
+def _gains(title: str, comparisons: Sequence[Comparison], winner: Knobs) -> str:
     if not comparisons:
         return ""
-    facts = tag("div", *map(_gain, comparisons), class_="facts")
+    facts = tag("div", *(_gain(comparison, winner) for comparison in comparisons), class_="facts")
     return tag("div", tag("h3", words(title)), facts, class_="gains")
 
 
-def _gain(comparison: Comparison) -> str:
+def _gain(comparison: Comparison, winner: Knobs) -> str:
     """How much better the winner is than another configuration."""
     title = tag("h4", words(f"against {compared_name(comparison)}"))
     knobs = comparison.knobs
-    named = configuration(knobs) if knobs else ""
+    named = difference(knobs, winner) if knobs else ""
     if comparison.speed is None or comparison.gain_percent is None:
         note = ": ".join(filter(None, [named, comparison.note]))
         return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(note)), class_="fact")

@@ -16,7 +16,7 @@ from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table
 from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.tables.trials import best_facts
-from autoauto.report.wording import configuration, headline, origin_of
+from autoauto.report.wording import configuration, error_of, headline, origin_of
 
 # The colours are those of the notebook, in a light theme and in a dark one.
 _STYLE = """
@@ -52,7 +52,8 @@ def _trial(trial: Trial) -> str:
     parts = [tag("p", title, *(f"<br/>{words(text)}" for text in (trial.reason, configuration(trial.knobs)) if text))]
     if trial.measured is not None and trial.origin is not None:
         facts = Table("Configuration", (Column(""),) * 3, tuple(best_facts(trial, trial.origin)))
-        tables = [facts, binding_table(trial, trial.origin), *parts_tables(trial.measured, None, trial.origin)]
+        stages = parts_tables(trial.measured, None, trial.origin, trial.knobs.runtime is not None)
+        tables = [facts, binding_table(trial, trial.origin), *stages]
         parts += map(html_table, tables)
     if trial.timeline is not None:
         parts.append(_timeline(trial.timeline))
@@ -70,7 +71,11 @@ def _timeline(timeline: Timeline) -> str:
 def _summary(summary: StudySummary) -> str:
     """The winner, what binds it, and why every other cell lost."""
     origin, winner = origin_of(summary), summary.winner
-    title = "Nothing fits" if winner is None else f"{headline(winner, origin)}: {configuration(winner.knobs)}"
+    title = (
+        "Nothing fits"
+        if winner is None
+        else f"{headline(winner, origin, error_of(summary))}: {configuration(winner.knobs)}"
+    )
     tables = (
         [cells_table(summary)]
         if winner is None

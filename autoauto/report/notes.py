@@ -13,7 +13,7 @@ from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
 from autoauto.report.tables.table import markdown_table
-from autoauto.report.wording import configuration, headline, origin_of, outside_text
+from autoauto.report.wording import configuration, error_of, headline, origin_of, outside_text
 
 N_TOP = 5
 WIDTH = 78
@@ -26,7 +26,7 @@ def study_note(summary: StudySummary, comparisons: Sequence[Comparison], command
     else:
         trial, origin = summary.winner, origin_of(summary)
         name = configuration(trial.knobs)
-        speed = f"**{headline(trial, origin)}**"
+        speed = f"**{headline(trial, origin, error_of(summary))}**"
         tables = [comparisons_table(summary, comparisons)] if comparisons else []
         tables += [
             binding_table(trial, origin),
@@ -54,7 +54,7 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     ranked = "the best" if rank == 1 else f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
     parts = [
         f"{_speed(finalist, origin_of(summary))}: {ranked}",
-        *map(markdown_table, parts_tables(finalist.plan, None, origin_of(summary))),
+        *map(markdown_table, parts_tables(finalist.plan, None, origin_of(summary), finalist.knobs.runtime is not None)),
         markdown_table(binding_table(finalist, origin_of(summary), summary.transferred)),
         "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
         _commands([("Measure it again", command)]),

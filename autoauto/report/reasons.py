@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from autoauto.records.knobs.table import Strategy
@@ -11,28 +12,31 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.study_summary import StudySummary, Verdict
 from autoauto.records.trials.trial import Cell, Status, Trial
 from autoauto.records.units import format_bytes
+from autoauto.report.wording import milliseconds
 
 
 class BindingFact(NamedTuple):
     """Something that binds a plan.
 
     Attributes:
-        name: "compute", "transfer", "memory" or "bubble".
+        name: "compute", "transfer", "memory", "bubble" (fill and drain) or "imbalance".
         headline: the number.
         text: the stage or phase that the number belongs to, and its share.
         share: the share of the period, of the limit or of the time, from 0 to 1.
+        cycles: the number, where it is one of cycles.
     """
 
     name: str
     headline: str
     text: str
     share: float
+    cycles: int = 0
 
 
 def what_binds(
     finalist: Trial, ran: bool = False, transferred: Sequence[tuple[str, int]] = ()
 ) -> tuple[BindingFact, ...]:
-    """The slowest compute, the longest transfer, the fullest memory and, in training, the bubble.
+    """The slowest compute, the longest transfer, the fullest memory and, in training, bubble and imbalance.
 
     Args:
         finalist: the configuration with its plan.
@@ -41,10 +45,35 @@ def what_binds(
     """
     plan, whole = finalist.plan, "both together" if ran else "the period"
     facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole, transferred)
-    bubble = finalist.bubble_fraction
-    if bubble is None:
-        return facts
-    return (*facts, BindingFact("bubble", f"{100 * bubble:.1f} %", "of all devices' time, simulated", bubble))
+    if finalist.knobs.runtime is not None:
+        facts = tuple(fact._replace(headline=milliseconds(fact.cycles)) if fact.cycles else fact for fact in facts)
+    return (*facts, *_idle_facts(finalist))
+
+
+def _idle_facts(finalist: Trial) -> Iterator[BindingFact]:
+    """The time in which devices wait in training: while the pipeline fills and drains, and for the slowest of them.
+
+    The slowest device waits only while the pipeline fills and drains; any other also as much as it computes less.
+    """
+    idle, plan = finalist.bubble_fraction, finalist.plan
+    if idle is None:
+        return
+    balance = 1.0
+    if isinstance(plan, Plan):
+        work = Counter[int]()
+        for stage in plan.stages:
+            work[stage.device] += stage.compute_cycles
+        balance = sum(work.values()) / max(len(work) * max(work.values()), 1)
+    bubble = max(0.0, 1.0 - (1.0 - idle) / max(balance, 1e-9))
+    yield BindingFact("bubble", f"{100 * bubble:.1f} %", "of all devices' time to fill and drain, simulated", bubble)
+    imbalance = idle - bubble
+    if imbalance >= _MIN_IMBALANCE:
+        text = "of all devices' time, in which they wait for the slowest, simulated"
+        yield BindingFact("imbalance", f"{100 * imbalance:.1f} %", text, imbalance)
+
+
+_MIN_IMBALANCE = 0.0005
+"""What is shown as 0.0 % is left out."""
 
 
 def part_name(plan: Plan | PhasedPlan) -> str:
@@ -88,7 +117,7 @@ def _cycles(name: str, does: str, plan: Plan, stage: Stage, cycles: int, binds: 
     share = cycles / max(plan.cost_cycles, 1)
     hidden = "" if binds else ", hidden behind the other" if not plan.host_binds else ", hidden behind the host"
     text = f"{_name(plan, stage)} {does}, {100 * share:.0f} % of {whole}{hidden}"
-    return BindingFact(name, f"{cycles:,} cycles", text, share)
+    return BindingFact(name, f"{cycles:,} cycles", text, share, cycles)
 
 
 def _phase_facts(plan: PhasedPlan) -> tuple[BindingFact, ...]:
@@ -160,7 +189,10 @@ def _longer_cycles(best: Trial, winner: Trial) -> list[str]:
     for name in ("compute", "transfer"):
         cycles, of_winner = (getattr(trial, f"{name}_cycles") / _n_samples(trial) for trial in (best, winner))
         if cycles > 1.01 * of_winner:
-            text = f"{name} takes {cycles:,.0f} cycles a sample, the winner's {of_winner:,.0f}"
+            unit = f"{cycles:,.0f} cycles a sample, the winner's {of_winner:,.0f}"
+            if winner.knobs.runtime is not None:
+                unit = f"{milliseconds(cycles)} a sample, the winner's {milliseconds(of_winner)}"
+            text = f"{name} takes {unit}"
             longer.append((cycles - of_winner, text))
     return [text for _, text in sorted(longer, reverse=True)][:1]
 
@@ -176,7 +208,7 @@ def _larger_bubble(best: Trial, winner: Trial) -> list[str]:
         return []
     if best.bubble_fraction <= winner.bubble_fraction + 0.005:
         return []
-    return [f"{100 * best.bubble_fraction:.0f} % bubble, the winner's {100 * winner.bubble_fraction:.0f} %"]
+    return [f"{100 * best.bubble_fraction:.0f} % idle, the winner's {100 * winner.bubble_fraction:.0f} %"]
 
 
 def _limit(cell: Cell) -> list[str]:

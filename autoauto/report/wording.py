@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method
-from autoauto.records.knobs.table import COLUMNS, Strategy, Use
+from autoauto.records.knobs.table import COLUMNS, Knob, Strategy, Use
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
@@ -17,6 +17,8 @@ from autoauto.report.style import assumed_text
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
+_BATCH = tuple(knob for knob in COLUMNS if knob.name == "batch_size")
+_CYCLES_PER_MS = 1e6
 MAX_HEAD = 9
 """The most characters of a head in one line: a table of all knobs is then no wider than 80."""
 ALL = "all"
@@ -68,14 +70,44 @@ def head(name: str) -> str:
     return f"{first}\n{rest}" if len(name) > MAX_HEAD else name
 
 
+def has_effect(knob: Knob, knobs: Knobs) -> bool:
+    """Whether a knob is shown of a configuration: it matters, and is no whole share of memory on the host.
+
+    >>> [has_effect(knob, Knobs(2, 1.0, 8)) for knob in COLUMNS if knob.name == "memory_proportion"]
+    [True]
+    """
+    is_whole = knob.name == "memory_proportion" and knobs.runtime is not None and knobs.memory_proportion == 1.0
+    return knob.matters(knobs) and not is_whole
+
+
 def configuration(knobs: Knobs) -> str:
     """A configuration in words: the knobs that matter, for example the schedule only in training; the batch size last.
 
     >>> configuration(Knobs(2, 0.6, 8))
     'n_ipu 2, memory_proportion 0.6, batch_size 8'
     """
-    names = [knob.name for knob in CELL_KNOBS if knob.matters(knobs)]
+    names = [knob.name for knob in CELL_KNOBS if has_effect(knob, knobs)]
     return ", ".join(f"{name} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
+
+
+def milliseconds(cycles: float) -> str:
+    """Cycles of the host, each a nanosecond, in milliseconds.
+
+    >>> milliseconds(395_876_074), milliseconds(1_234_567)
+    ('395.9 ms', '1.235 ms')
+    """
+    ms = cycles / _CYCLES_PER_MS
+    return f"{ms:,.1f} ms" if ms >= 100 else f"{ms:,.3f} ms"
+
+
+def difference(knobs: Knobs, winner: Knobs) -> str:
+    """The knobs in which a configuration differs from the winner, in words.
+
+    >>> difference(Knobs(2, 0.6, 8), Knobs(1, 0.6, 8, replicas=2)), difference(Knobs(2, 0.6, 8), Knobs(2, 0.6, 8))
+    ('n_ipu 2, replicas 1', 'the same configuration')
+    """
+    names = [knob.name for knob in (*CELL_KNOBS, *_BATCH) if getattr(knobs, knob.name) != getattr(winner, knob.name)]
+    return ", ".join(f"{name} {knob_value(knobs, name)}" for name in names) or "the same configuration"
 
 
 def usage(knobs: Knobs) -> str:
@@ -100,8 +132,10 @@ def stage_devices(stage: Stage) -> str:
     return f"{stage.device} to {stage.devices[-1]}" if stage.n_replicas > 1 else str(stage.device)
 
 
-def headline(trial: Trial, origin: Origin | None) -> str:
+def headline(trial: Trial, origin: Origin | None, error: float | None = None) -> str:
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
+
+    With half the width of its confidence interval where it was measured several times.
 
     >>> from autoauto.records.trials.trial import Status
     >>> headline(Trial(Knobs(2, 0.6, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
@@ -116,8 +150,14 @@ def headline(trial: Trial, origin: Origin | None) -> str:
         parts.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
     how = "; ".join(filter(None, [usage(knobs), ", ".join(parts)]))
     devices = f"{knobs.n_devices} {noun}{'s' if knobs.n_devices > 1 else ''}"
-    speed = f"{trial.samples_per_s:,.1f} samples/s on {devices}{f' ({how})' if how else ''}"
+    speed = f"{speed_text(Interval(trial.samples_per_s, error))} samples/s on {devices}{f' ({how})' if how else ''}"
     return speed if origin is None else f"{speed}, {origin}"
+
+
+def error_of(summary: StudySummary) -> float | None:
+    """Half the width of the confidence interval of the winner's throughput; None for a single measurement."""
+    speed = summary.verification and summary.verification.winner.speed
+    return speed.error if speed else None
 
 
 def origin_of(summary: StudySummary) -> Origin:

@@ -1,5 +1,6 @@
 """How every command ends: Ctrl-C, a reader that has seen enough, and wrong arguments."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from autoauto.cli.commands import predict
 from autoauto.cli.commands.studies import search
+from autoauto.cli.main import _failed_file
 from tests.cli.conftest import RunCli
 from tests.running import wait_until
 
@@ -33,7 +35,11 @@ def test_an_operating_system_error_is_one_line(run_cli: RunCli, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(predict, "open_flow", full_disk)
-    assert run_cli("predict", "resnet50") == (2, "", "autoauto: [Errno 28] No space left on device\n")
+    assert run_cli("predict", "resnet50") == (
+        2,
+        "",
+        "autoauto: the output: No space left on device; free some space, or write elsewhere\n",
+    )
 
 
 @pytest.mark.parametrize("words", [(), ("no-such-command",), ("predict", "--no-such-option")])
@@ -57,8 +63,16 @@ def test_streams_that_the_caller_has_closed_lead_nowhere(command: str, code: int
     [
         ("clusters | true", 0, ""),
         ("clusters --help | true", 0, ""),
-        ("clusters > /dev/full", 2, "autoauto: [Errno 28] No space left on device\n"),
-        ("clusters --json > /dev/full", 2, "autoauto: [Errno 28] No space left on device\n"),
+        (
+            "clusters > /dev/full",
+            2,
+            "autoauto: the output: No space left on device; free some space, or write elsewhere\n",
+        ),
+        (
+            "clusters --json > /dev/full",
+            2,
+            "autoauto: the output: No space left on device; free some space, or write elsewhere\n",
+        ),
         ("clusters --no-such-option 2> /dev/full", 2, ""),
     ],
 )
@@ -109,3 +123,11 @@ def is_caught(pid: int, number: signal.Signals) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16)
     return bool(caught >> (number - 1) & 1)
+
+
+def test_a_file_that_cannot_be_written_is_named() -> None:
+    assert _failed_file(OSError(errno.ENOSPC, "No space left on device", "a/b.json")) == (
+        "a/b.json: No space left on device; free some space, or write elsewhere"
+    )
+    assert _failed_file(OSError(errno.ENOSPC, "No space left on device")).startswith("the output: No space")
+    assert _failed_file(OSError(errno.EMFILE, "Too many open files")).startswith("Too many open files; raise the limit")

@@ -59,7 +59,13 @@ def test_cycles_are_divided_by_the_samples_of_all_replicas(summary: StudySummary
 
 def test_in_training_the_bubble_binds_too(summary: StudySummary) -> None:
     trial = replace(summary.finalists[0], bubble_fraction=0.25)
-    assert what_binds(trial)[-1].headline == "25.0 %"
+    bubble, imbalance = what_binds(trial)[-2:]
+    assert (bubble.name, imbalance.name) == ("bubble", "imbalance")
+    assert bubble.share + imbalance.share == pytest.approx(0.25)
+    plan = trial.plan
+    assert isinstance(plan, Plan)
+    even = replace(plan, stages=(plan.stages[0],))
+    assert what_binds(replace(trial, measured=even))[-1].headline == "25.0 %"
 
 
 def test_the_longest_and_the_fullest_phase_bind(summary: StudySummary) -> None:
@@ -109,7 +115,7 @@ def test_a_longer_bubble_is_a_reason(summary: StudySummary, measured: Plan) -> N
     winner = replace(summary.trials[3], bubble_fraction=0.2)
     other = replace(summary.trials[0], compute_cycles=900, bubble_fraction=0.4)
     alone = replace(summary, trials=(other, winner), finalists=(replace(winner, measured=measured),))
-    assert why_not(alone.cells[0], alone) == "40 % bubble, the winner's 20 %"
+    assert why_not(alone.cells[0], alone) == "40 % idle, the winner's 20 %"
 
 
 def test_a_reason_is_short() -> None:

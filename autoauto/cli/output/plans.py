@@ -50,14 +50,15 @@ def show_plan(
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
 
-    show(*parts_tables(plan, flow.names, origin))
+    show(*parts_tables(plan, flow.names, origin, knobs.runtime is not None))
     if timeline is not None:
         step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
         show(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated", step_parts_text(timeline).rstrip())
     if device_run is not None:
         show("", run_table(device_run, origin))
         latency_s = device_run.latency_cycles / flow.cluster.clock_hz
-        show(f"a micro-batch every {device_run.period_cycles:,.0f} cycles, after {latency_s:.4f} s, {origin}")
+        period_ms = 1e3 * device_run.period_cycles / flow.cluster.clock_hz
+        show(f"a micro-batch every {period_ms:,.3f} ms, after {latency_s:.4f} s, {origin}")
         if device_run.output_error is not None:
             show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
     show(f"throughput: {samples_per_s:,.1f} samples/s, {origin}")

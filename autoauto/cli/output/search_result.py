@@ -36,7 +36,7 @@ def show_best(
     from autoauto.report.tables.trials import best_table, what_fits_table
 
     show(best_table(best, counts, origin))
-    for table in parts_tables(best.plan, names, origin):
+    for table in parts_tables(best.plan, names, origin, best.knobs.runtime is not None):
         show("", table)
     if best.knobs.training:
         show("", what_fits_table(cells, origin))
@@ -50,19 +50,20 @@ def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, o
     show(front_table(front, objectives, counts, origin))
 
 
-def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin) -> None:
+def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, error: float | None = None) -> None:
     """Print how many devices the winner uses, and what simple uses of the cluster give.
 
     Args:
         winner: a trial.
         comparisons: of the winner with others.
         origin: of the winner's throughput.
+        error: half the width of its confidence interval; None for a single number.
     """
     from autoauto.report.tables.study import uses_table
     from autoauto.report.tables.table import show
     from autoauto.report.wording import headline
 
-    print_line(headline(winner, origin))
+    print_line(headline(winner, origin, error))
     table = uses_table(comparisons, origin)
     show("")
     if table.rows:
@@ -71,11 +72,11 @@ def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin) 
 
 def show_uses_of(summary: StudySummary) -> None:
     """Print the same of the winner of a study."""
-    from autoauto.report.wording import origin_of
+    from autoauto.report.wording import error_of, origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
     assert summary.winner is not None
-    show_uses(summary.winner, study_comparisons(summary), origin_of(summary))
+    show_uses(summary.winner, study_comparisons(summary), origin_of(summary), error_of(summary))
 
 
 def show_comparisons(summary: StudySummary) -> None:

@@ -40,11 +40,13 @@ class HeatMap(NamedTuple):
         rows: values of n_ipu, each with the other knobs that distinguish rows.
         columns: memory proportions.
         best: the best configuration of a row and a column; None where no tried configuration fits.
+        notes: what is known where none does: an estimate, which batch size does not fit, or that none fits.
     """
 
     rows: tuple[str, ...]
     columns: tuple[float, ...]
     best: dict[tuple[str, float], Trial | None]
+    notes: dict[tuple[str, float], str]
 
 
 def heat_map(summary: StudySummary) -> HeatMap:
@@ -60,7 +62,24 @@ def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
     for cell in cells:
         key = (_row_name(cell.knobs, names), cell.knobs.memory_proportion)
         best[key] = _better(summary, best.get(key), cell)
-    return HeatMap(tuple(dict.fromkeys(row for row, _ in best)), tuple(sorted({p for _, p in best})), best)
+    notes = {key: _note(summary, names, key) for key, trial in best.items() if trial is None}
+    return HeatMap(tuple(dict.fromkeys(row for row, _ in best)), tuple(sorted({p for _, p in best})), best, notes)
+
+
+def _note(summary: StudySummary, names: list[str], key: tuple[str, float]) -> str:
+    """What is known of a row and a column of which no tried configuration fits."""
+
+    def is_here(knobs: Knobs) -> bool:
+        return (_row_name(knobs, names), knobs.memory_proportion) == key
+
+    estimates = [each for each in summary.alternatives if each.samples_per_s and is_here(each.knobs)]
+    if estimates:
+        best = max(estimates, key=lambda each: each.samples_per_s)
+        bound = "at most" if best.at_most else "estimated"
+        return f"{best.samples_per_s:,.0f}\n{bound}"
+    tried = min(trial.knobs.batch_size for trial in summary.trials if is_here(trial.knobs))
+    smallest = tried if summary.space is None else min(summary.space.batch_size)
+    return "none fits" if tried <= smallest else f"batch {tried}\ndoes not fit"
 
 
 def _row_name(knobs: Knobs, names: list[str]) -> str:
@@ -83,8 +102,7 @@ def heat_map_chart(summary: StudySummary) -> Chart:
         for x, column in enumerate(grid.columns):
             trial = grid.best.get((row, column))
             if trial is None:
-                note = "none fits" if (row, column) in grid.best else "not tried"
-                empty.append(Mark(x, y, "", note, x + 1))
+                empty.append(Mark(x, y, "", grid.notes.get((row, column), "not tried"), x + 1))
             else:
                 full.append(_cell(trial, (x, y), _opacity(summary.worth(trial), worths)))
                 if trial.number == winner:

@@ -21,7 +21,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
 from autoauto.report.style import format_value
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
-from autoauto.report.wording import stage_devices
+from autoauto.report.wording import milliseconds, stage_devices
 
 MAX_COLUMNS = 8
 """Devices in a row; a machine with more of them has several rows."""
@@ -124,15 +124,17 @@ _PERIODS = {
 _PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
 
 
-def parts_tables(plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin | None) -> list[Table]:
+def parts_tables(
+    plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin | None, in_ms: bool = False
+) -> list[Table]:
     """The phases of a plan; or its stages, for every plan of its replicas, and which device holds which.
 
     Args:
-        plan, names, origin: as for `stages_table`.
+        plan, names, origin, in_ms: as for `stages_table`.
     """
     if isinstance(plan, PhasedPlan):
         return [phases_table(plan, origin)]
-    tables = [stages_table(each, names, origin) for each in plan.plans]
+    tables = [stages_table(each, names, origin, in_ms) for each in plan.plans]
     if plan.other_plans:
         tables = [
             replace(table, title=f"{table.title}: replica {', '.join(map(str, replicas))}")
@@ -142,7 +144,7 @@ def parts_tables(plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: O
     return [*tables, placement] if placement else tables
 
 
-def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None) -> Table:
+def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, in_ms: bool = False) -> Table:
     """One row per stage, two lines high.
 
     "slowest" and "longest" mark the stages whose compute or transfer determines the period (`Period`), "busiest" those
@@ -154,6 +156,7 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None) ->
         plan: the plan.
         names: the name of every layer; None when they are not known.
         origin: of the numbers; None where it is not known.
+        in_ms: whether a cycle is a nanosecond, as on the host, so that milliseconds are shown.
     """
     one_each = plan.n_devices == len(plan.stages)
     n_recompute = sum(stage.recomputes for stage in plan.stages)
@@ -161,8 +164,8 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None) ->
     slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
     columns = (
         *map(Column, ("stage", "layers", "first, last layer")),
-        Column("compute\ncycles", "compute_cycles"),
-        Column("transfer\ncycles", "transfer_cycles"),
+        Column("compute" if in_ms else "compute\ncycles", "compute_cycles"),
+        Column("transfer" if in_ms else "transfer\ncycles", "transfer_cycles"),
         Column("memory of\nits limit"),
     )
     rows = []
@@ -172,15 +175,19 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None) ->
                 _stage(index, stage, one_each) + ("\nrecomputes" if some_recompute and stage.recomputes else ""),
                 str(stage.layers),
                 _ends(stage, names),
-                _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else ""),
-                _cycles(stage, stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else ""),
+                _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else "", in_ms),
+                _cycles(stage, stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else "", in_ms),
                 _memory(stage),
             )
         )
     # The period that devices measured does not follow from the stages' cycles.
-    caption = "" if origin == Origin.MEASURED else f"period: {plan.cost_cycles:,} cycles, {_period(plan)}"
+    caption = "" if origin == Origin.MEASURED else f"period: {_duration(plan.cost_cycles, in_ms)}, {_period(plan)}"
     table = Table(_titled("Stages", origin), columns, tuple(rows), caption)
     return table.without("first, last layer") if names is None else table
+
+
+def _duration(cycles: int, in_ms: bool) -> str:
+    return milliseconds(cycles) if in_ms else f"{cycles:,} cycles"
 
 
 def _titled(name: str, origin: str | None) -> str:
@@ -207,8 +214,11 @@ def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
     return TableCell(f"{names[stage.layers.start]}\n{names[stage.layers.stop - 1]}", Style.LAYER)
 
 
-def _cycles(stage: Stage, cycles: int, mark: str) -> Value:
+def _cycles(stage: Stage, cycles: int, mark: str, in_ms: bool) -> Value:
     cycles = -(-cycles // stage.n_replicas)
+    if in_ms:
+        shown = milliseconds(cycles)
+        return TableCell(f"{shown}\n{mark}", Style.STRONG) if mark else shown
     return TableCell(f"{cycles:,}\n{mark}", Style.STRONG) if mark else cycles
 
 

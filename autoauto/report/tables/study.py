@@ -17,6 +17,8 @@ from autoauto.report.wording import (
     compared_name,
     configuration,
     counted,
+    difference,
+    has_effect,
     head,
     knob_value,
     label,
@@ -64,12 +66,12 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
         caption = f"{turns}, {origin_of(summary)}"
     columns = (Column(""), Column("samples/s", "samples_per_s"), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"
-    return Table(title, columns, (winner, *map(_comparison, comparisons)), caption)
+    return Table(title, columns, (winner, *(_comparison(each, trial.knobs) for each in comparisons)), caption)
 
 
-def _comparison(comparison: Comparison) -> tuple[Value, ...]:
+def _comparison(comparison: Comparison, winner: Knobs) -> tuple[Value, ...]:
     knobs, speed = comparison.knobs, comparison.speed
-    other = configuration(knobs) if knobs else ""
+    other = difference(knobs, winner) if knobs else ""
     note = "\n".join(filter(None, [comparison.note, other]))
     return compared_name(comparison), speed_text(speed) if speed else None, comparison.gain_percent, note
 
@@ -127,7 +129,7 @@ def reasons_table(summary: StudySummary) -> Table:
     unfit = Counter(reasons[cell.knobs] for cell in summary.cells if cell.best is None)
     rows: list[tuple[Value, ...]] = []
     for cell in summary.cells:
-        why, shown = reasons[cell.knobs], [knob.name for knob in CELL_KNOBS if knob.matters(cell.knobs)]
+        why, shown = reasons[cell.knobs], [knob.name for knob in CELL_KNOBS if has_effect(knob, cell.knobs)]
         name = label(cell.knobs, [name for name in knobs if name in shown])
         if cell.best is None:
             n_alike = unfit.pop(why, 0)

@@ -17,7 +17,7 @@ from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import head, knob_value, label, stage_devices
+from autoauto.report.wording import has_effect, head, knob_value, label, stage_devices
 
 
 def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
@@ -45,7 +45,7 @@ def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
         origin: of the measured numbers.
     """
     knobs, plan = trial.knobs, trial.plan
-    rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in COLUMNS if knob.matters(knobs)]
+    rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in COLUMNS if has_effect(knob, knobs)]
     rows.append(("partition", " ".join(map(str, plan.partition)), ""))
     if isinstance(plan, Plan) and any(stage.n_replicas > 1 for stage in plan.stages):
         rows.append(("devices of stages", ", ".join(map(stage_devices, plan.stages)), ""))

@@ -60,6 +60,19 @@ def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
     return abs(lead.mean) > lead.error or abs(lead.mean) + lead.error <= noise * max(map(max, pairs))
 
 
+def tells_apart(first: Repeated, second: Repeated) -> bool:
+    """Whether the confidence interval of the mean difference of two configurations lies on one side of 0 [student].
+
+    Of fewer than two turns of both it is not known, so they are taken as they are.
+    """
+    pairs = _pairs(first, second)
+    if len(pairs) < 2:
+        return True
+    lead = interval([a - b for a, b in pairs])
+    assert lead.error is not None
+    return abs(lead.mean) > lead.error or lead == (0.0, 0.0)
+
+
 def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
     """Compare two configurations turn by turn, so that a disturbance of a whole turn affects both alike.
 

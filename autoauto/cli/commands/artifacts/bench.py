@@ -9,7 +9,7 @@ from typing import Any
 
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import add_json, print_json, print_line
-from autoauto.records.errors import missing_extra
+from autoauto.records.errors import BadInput, missing_extra
 
 EXAMPLE = "bench http://127.0.0.1:8000/v2/models/resnet50"
 _PERCENTS = (50, 95, 99)
@@ -44,6 +44,9 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0, or 2 when answers failed or disagreed.
     """
+    if not args.url.startswith(("http://", "https://")):
+        hint = f"http://{args.url}/v2/models/NAME" if ":" in args.url else "http://127.0.0.1:8000/v2/models/NAME"
+        raise BadInput(f"URL must be that of a model, as `autoauto serve` prints it, got {args.url!r:.100}; try {hint}")
     if find_spec("aiohttp") is None:
         raise missing_extra("measuring a server", "serve")
     from autoauto.serve.load import LoadOptions, LoadResult, measure

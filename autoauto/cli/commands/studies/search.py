@@ -34,6 +34,7 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
 )
 from autoauto.cli.search_config import add_config
+from autoauto.records.errors import Infeasible
 from autoauto.records.knobs.constraint import RESULT_NAMES
 from autoauto.records.knobs.objectives import Method, Objective, objectives_text
 from autoauto.records.knobs.space import SearchSpace
@@ -43,6 +44,7 @@ from autoauto.records.target import RUNS_PLANS, Origin
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.trials.study_summary import StudySummary
+    from autoauto.study.analysis.dry_run import DryRun
     from autoauto.study.execution.pace import Pace
     from autoauto.study.run import SearchResult
 
@@ -279,7 +281,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
         cells = list(map(describe_expected, expected.cells))
         best = winner and {**asdict(winner.trial.knobs), **describe_speed(winner.trial)}
         print_json(expected._asdict() | {"best": best, "cells": cells, "n_again": n_again, "expected_s": expected_s})
-        return 0
+        return _dry_exit_code(expected)
     if winner is not None:
         show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED)
     show(dry_run_table(expected.cells))
@@ -288,7 +290,21 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
         f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
     )
     print_line(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
-    return 0
+    return _dry_exit_code(expected)
+
+
+def _dry_exit_code(expected: DryRun) -> int:
+    """0, or 3 with a line on stderr where by the estimate nothing fits or meets the bounds."""
+    from autoauto.report.wording import configuration
+
+    trials = [trial for entry in expected.cells for trial in entry.cell.trials]
+    if any(trial.fits for trial in trials):
+        return 0
+    running = [trial for trial in trials if trial.runs]
+    nearest = min(running or trials, key=lambda trial: trial.violation, default=None)
+    nearest_text = "" if nearest is None else f"; the nearest is {configuration(nearest.knobs)}: {nearest.reason}"
+    warn(f"by the estimate no configuration fits and meets the bounds{nearest_text}")
+    return Infeasible.exit_code
 
 
 def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:

@@ -45,3 +45,12 @@ def test_a_dry_run_estimates_its_time_by_the_measurements_of_the_study(run_cli: 
     expected = json.loads(run_cli(*SMALL, "--dry-run", "--json").out)
     assert expected["n_again"] == 0
     assert expected["expected_s"] > 0
+
+
+def test_bounds_that_nothing_meets_end_a_dry_run_as_they_end_a_search(run_cli: RunCli) -> None:
+    for words in ((), ("--json",)):
+        done = run_cli(*SMALL, "--dry-run", "--max-latency-s", "1e-5", *words)
+        assert done.code == 3
+        assert "by the estimate no configuration fits and meets the bounds; the nearest is n_ipu" in done.err
+        assert "latency_s <= 1e-05 does not hold" in done.err
+    assert run_cli(*SMALL, "--max-latency-s", "1e-5").code == 3
