@@ -202,6 +202,18 @@ def test_a_profile_of_a_shorter_model_is_refused(tmp_path: Path) -> None:
         layers_of(SQUEEZENET, path)
 
 
+def test_runs_of_several_batch_sizes_are_refused(tmp_path: Path) -> None:
+    def run(start: int, size: int) -> list[dict[str, Any]]:
+        args = {"op_name": "MatMul", "node_index": "0", "output_type_shape": [{"float": [size, 4]}]}
+        node = {"cat": "Node", "name": "mm_kernel_time", "ts": start + 1, "dur": 5, "args": args}
+        return [{"cat": "Session", "name": "model_run", "ts": start, "dur": 9}, node]
+
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps([*run(0, 8), *run(10, 16)]))
+    with pytest.raises(BadInput, match=r"of one batch size, node 'mm' writes \[8, 4\] and \[16, 4\]; record a profile"):
+        files(path).model(None, Precision.FP32)
+
+
 def test_another_batch_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is of another model or batch size: node 'n9' has the output"):
         layers_of(SQUEEZENET, f"4={PROFILE}")

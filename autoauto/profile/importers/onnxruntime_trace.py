@@ -31,6 +31,7 @@ from autoauto.records.files.json import from_plain, read_json
 _SUFFIX = "_kernel_time"
 _HOST = "CPUExecutionProvider"
 _MEMORY_HEADER = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"
+_DATA_DEPENDENT = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "StringSplit", "If", "Loop"})
 Microseconds = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
 _Dimensions = list[dict[str, list[Whole]]]
 
@@ -116,6 +117,7 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
             f"{path}: a profile of ONNX Runtime needs a model_run with its nodes, got none; call end_profiling() "
             "after run()"
         )
+    _check_one_size(path, runs)
     counted = runs[1:] or runs
     allocated = {} if memory is None else _allocated_bytes(memory)
     nodes = tuple(_record(path, number, each, counted, allocated) for number, each in enumerate(_distinct(counted[-1])))
@@ -169,6 +171,26 @@ def _outermost(events: Iterator[_Ran]) -> Iterator[_Ran]:
 def _distinct(run: Sequence[_Ran]) -> list[_Ran]:
     """The nodes of a run, each once."""
     return list({(each.name, each.node.node_index): each for each in run}.values())
+
+
+def _check_one_size(path: Path, runs: Sequence[Sequence[_Ran]]) -> None:
+    """Refuse runs of several batch sizes, whose times have no common median; the first node tells that differs.
+
+    Behind a node whose lengths depend on data, shapes may differ at one batch size.
+    """
+    first = {(each.name, each.node.node_index): each for each in runs[0]}
+    for run in runs[1:]:
+        for each in run:
+            other = first.get((each.name, each.node.node_index), each)
+            shapes = [tuple(node.output_type_shape) for node in (other.node, each.node)]
+            if shapes[0] != shapes[1]:
+                if each.node.op_name in _DATA_DEPENDENT:
+                    return
+                given = " and ".join(str([*next(iter(shape[0].values()), [])]) if shape else "none" for shape in shapes)
+                raise BadInput(
+                    f"{path}: all runs must be of one batch size, node {each.name!r:.80} writes {given}; record a "
+                    "profile for each, and give them as --profile B=FILE"
+                )
 
 
 def _record(

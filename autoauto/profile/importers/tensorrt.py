@@ -11,6 +11,7 @@ engine with their tensors, where it was built with --profilingVerbosity=detailed
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -80,38 +81,59 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
             f"{path} has times only; give the sizes of tensors, too: --profile-details FILE, which trtexec writes with "
             "--exportLayerInfo=FILE --profilingVerbosity=detailed"
         )
-    seconds = _seconds(path)
     layers = _layers(details)
-    known = {layer.name for layer in layers}
-    for name in seconds:
-        if name not in known:
-            raise BadInput(f"{path}: layer {name!r:.80} is not in {details}; give both files of one engine")
-    for layer in layers:
-        if layer.name not in seconds and (layer.weights.count or layer.bias.count):
-            raise BadInput(f"{details}: layer {layer.name!r:.80} is not in {path}; give both files of one engine")
+    seconds = _of_layers(_seconds(path), layers, path, details)
     where = f"{details}: layer"
     recorded = [
         RecordedLayer(
             layer.name,
-            seconds.get(layer.name, 0.0),
+            each or 0.0,
             parameter_bytes=sum(
                 each.count * _bits(each.kind, f"{where} {layer.name!r:.80}") / 8
                 for each in (layer.weights, layer.bias)
                 if each.count
             ),
         )
-        for layer in layers
+        for layer, each in zip(layers, seconds, strict=True)
     ]
-    note = f"{path.name}: times are medians, or where the file has none averages, of trtexec"
+    notes = [f"{path.name}: times are medians, or where the file has none averages, of trtexec"]
+    if untimed := [layer.name for layer, each in zip(layers, seconds, strict=True) if each is None]:
+        notes.append(f"{path.name}: {len(untimed)} layers without a time count as 0 s, such as {untimed[0]!r:.80}")
     boundaries = _boundary_bytes(layers, where)
-    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(recorded, boundaries)}, (note,))
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(recorded, boundaries)}, tuple(notes))
 
 
-def _seconds(path: Path) -> dict[str, float]:
-    """The time of every layer; layers of one name add up."""
+def _of_layers(
+    seconds: Mapping[str, Sequence[float]], layers: Sequence[_TrtLayer], path: Path, details: Path
+) -> list[float | None]:
+    """The time of every layer; those of one name have theirs in the order of both files, or equal parts of one time.
+
+    None for a layer without weights and without a time, as one that only names a tensor anew.
+    """
+    n_layers = Counter(layer.name for layer in layers)
+    for name, times in seconds.items():
+        if name not in n_layers:
+            raise BadInput(f"{path}: layer {name!r:.80} is not in {details}; give both files of one engine")
+        if len(times) not in (1, n_layers[name]):
+            raise BadInput(
+                f"{path}: layers of one name must have a time each, or one together, {name!r:.80} has {len(times)} for "
+                f"{n_layers[name]} layers in {details}; give both files of one engine"
+            )
+    for layer in layers:
+        if layer.name not in seconds and (layer.weights.count or layer.bias.count):
+            raise BadInput(f"{details}: layer {layer.name!r:.80} is not in {path}; give both files of one engine")
+    left = {
+        name: iter(times if len(times) > 1 else [times[0] / n_layers[name]] * n_layers[name])
+        for name, times in seconds.items()
+    }
+    return [next(left[layer.name]) if layer.name in left else None for layer in layers]
+
+
+def _seconds(path: Path) -> dict[str, list[float]]:
+    """The times of the layers of every name."""
     entries = from_plain(list[_TrtTime], read_json(path), str(path))
     count = next((entry.count for entry in entries if entry.count), 1)
-    seconds: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {}
     for number, entry in enumerate(entries):
         where = f"{path}: [{number}]"
         if entry.name is None:
@@ -123,9 +145,8 @@ def _seconds(path: Path) -> dict[str, float]:
         milliseconds = next((value for value in given if value is not None), None)
         if milliseconds is None:
             raise BadInput(f"{where} must have medianMs, averageMs or timeMs; record the profile again")
-        seconds[entry.name] = seconds.get(entry.name, 0.0) + number_in(
-            f"{milliseconds / 1e3}", f"{where}: the time of a layer in seconds", MAX_S
-        )
+        time_s = number_in(f"{milliseconds / 1e3}", f"{where}: the time of a layer in seconds", MAX_S)
+        seconds.setdefault(entry.name, []).append(time_s)
     return seconds
 
 

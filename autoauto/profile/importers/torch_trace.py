@@ -110,7 +110,10 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
         raise BadInput(f"a trace of PyTorch is one file, got --profile-details {details} too; leave it out")
     plain = read_json(path)
     trace = _Trace.of(path, from_plain(_TorchTrace, plain, str(path)).events)
-    runs_of = {name: [trace.run(block) for block in blocks] for name, blocks in _blocks(path, trace.events).items()}
+    blocks_of = _blocks(path, trace.events)
+    for name, blocks in blocks_of.items():
+        _check_one_size(trace, name, blocks)
+    runs_of = {name: [trace.run(block) for block in blocks] for name, blocks in blocks_of.items()}
     n_runs = len(next(iter(runs_of.values())))
     layers: list[RecordedLayer] = []
     boundaries: list[float] = []
@@ -130,16 +133,58 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, trace.notes(n_runs))
 
 
+class _Level(NamedTuple):
+    """Annotations that lie in no other of a list, and those that lie in them."""
+
+    outer: list[_TorchEvent]
+    inner: list[_TorchEvent]
+
+
+def _level(annotations: Events) -> _Level:
+    stop: dict[str, float] = {}
+    level = _Level([], [])
+    for event in annotations:
+        if event.ts >= stop.get(str(event.tid), -MAX_NUMBER):
+            level.outer.append(event)
+            stop[str(event.tid)] = event.stop
+        else:
+            level.inner.append(event)
+    return level
+
+
+def _levels(events: Events) -> list[_Level]:
+    """Annotations from the outermost inwards, until there are several names: one around all blocks is no block."""
+    wanted = (event for event in events if event.cat == "user_annotation" and event.ph == "X")
+    levels = [_level([event for event in wanted if not event.name.startswith(_NOT_LAYERS)])]
+    while len(_names(levels[-1].outer)) == 1 and len(_names(levels[-1].inner)) > 1:
+        levels.append(_level(levels[-1].inner))
+    return levels
+
+
+def _names(events: Events) -> list[str]:
+    return list(dict.fromkeys(event.name for event in events))
+
+
+def _check_one_size(trace: _Trace, name: str, blocks: Events) -> None:
+    """Refuse runs of several batch sizes, whose times have no common median; the first operator has others then."""
+    shapes: dict[str, str] = {}
+    for block in blocks:
+        inside = _within(trace.operators.get(str(block.tid), ()), block.ts, block.stop)
+        first = next((event for event in inside if event.args.get("Input Dims")), None)
+        if first is not None:
+            shape = str(first.args["Input Dims"])
+            if (other := shapes.setdefault(first.name, shape)) != shape:
+                raise BadInput(
+                    f"{trace.path}: all runs must be of one batch size, block {name!r:.80} reads {other:.60} and "
+                    f"{shape:.60}; record a trace for each, and give them as --profile B=FILE"
+                )
+
+
 def _blocks(path: Path, events: Events) -> dict[str, list[_TorchEvent]]:
     """The runs of every block, by name, in the order in which the blocks first ran."""
     blocks: dict[str, list[_TorchEvent]] = {}
-    stop: dict[str, float] = {}
-    for event in events:
-        if event.cat != "user_annotation" or event.ph != "X" or event.name.startswith(_NOT_LAYERS):
-            continue
-        if event.ts >= stop.get(str(event.tid), -MAX_NUMBER):
-            blocks.setdefault(event.name, []).append(event)
-            stop[str(event.tid)] = event.stop
+    for event in _levels(events)[-1].outer:
+        blocks.setdefault(event.name, []).append(event)
     counts = {name: len(each) for name, each in blocks.items()}
     if not counts:
         raise BadInput(f"{path}: a trace needs a record_function around every block, got none; add them to the program")
@@ -197,6 +242,11 @@ class _Trace:
             notes.append(f"{name}: a trace without backward pass says nothing of weights; they count as 0 bytes")
         if not self.allocations:
             notes.append(f"{name}: profile_memory=True records activations; without it they are the outputs")
+        *around, level = _levels(self.events)
+        for each in around:
+            notes.append(f"{name}: {each.outer[0].name!r:.80} is around all blocks, and is none")
+        if level.inner:
+            notes.append(f"{name}: {len(_names(level.inner))} annotations lie in blocks, and are part of them")
         return tuple(notes)
 
     def run(self, block: _TorchEvent) -> _BlockRun:

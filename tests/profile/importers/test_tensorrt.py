@@ -64,6 +64,32 @@ def test_a_format_says_how_wide_elements_are(text: str, n_bytes: float, tmp_path
     assert read_tensorrt(profile, layers).at(1)[0].output_bytes == 6 * n_bytes
 
 
+def layers_named(*names: str) -> dict[str, Any]:
+    ends = [{"Name": f"t{i}", "Dimensions": [8], "Format/Datatype": "FP32"} for i in range(len(names) + 1)]
+    layers = [{"Name": name, "Inputs": [ends[i]], "Outputs": [ends[i + 1]]} for i, name in enumerate(names)]
+    return {"Layers": layers}
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [([("a", 1), ("b", 2), ("b", 3)], [1e-3, 2e-3, 3e-3]), ([("a", 1), ("b", 5)], [1e-3, 2.5e-3, 2.5e-3])],
+)
+def test_layers_of_one_name_add_up_to_their_times(
+    times: list[tuple[str, int]], seconds: list[float], tmp_path: Path
+) -> None:
+    profile = write(tmp_path, "profile.json", [{"name": name, "medianMs": each} for name, each in times])
+    layers = write(tmp_path, "layers.json", layers_named("a", "b", "b"))
+    assert [layer.forward_s for layer in read_tensorrt(profile, layers).at(1)] == pytest.approx(seconds)
+
+
+def test_layers_without_a_time_are_counted_in_a_note(tmp_path: Path) -> None:
+    profile = write(tmp_path, "profile.json", [{"name": "a", "medianMs": 1}])
+    layers = write(tmp_path, "layers.json", layers_named("a", "reshape"))
+    assert (
+        "profile.json: 1 layers without a time count as 0 s, such as 'reshape'" in read_tensorrt(profile, layers).notes
+    )
+
+
 @pytest.mark.parametrize(
     ("profile", "layers", "message"),
     [
@@ -75,6 +101,11 @@ def test_a_format_says_how_wide_elements_are(text: str, n_bytes: float, tmp_path
         ([], {"Layers": [{"Name": "a", "Weights": {"Type": "Half", "Count": 1}}]}, "layer 'a' is not in .*profile"),
         ([], {"Layers": ["a", "b"]}, "names of layers only; build the engine with --profilingVerbosity=detailed"),
         ([], {"Layers": []}, "needs a layer at least"),
+        (
+            [{"name": "a", "medianMs": 1}] * 2,
+            layers_named("a", "a", "a"),
+            "layers of one name must have a time each, or one together, 'a' has 2 for 3 layers",
+        ),
         ([{}], {"Layers": []}, r"\[0\] must be a layer with a name, or how often"),
         ([{"name": "a"}], {"Layers": [{"Name": "a"}]}, r"\[0\] must have medianMs, averageMs or timeMs"),
         ([{"name": "a", "medianMs": -1}], {"Layers": [{"Name": "a"}]}, r"\[0\]: the time of a layer .* from 0"),

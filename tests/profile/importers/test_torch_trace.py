@@ -89,6 +89,23 @@ def test_kernels_of_a_gpu_count_for_the_block_that_launched_them(write: Write) -
     assert [layer.forward_s for layer in read_torch_trace(write(read)).at(1)] == pytest.approx([70e-6, 30e-6])
 
 
+def test_an_annotation_around_all_blocks_is_none(write: Write) -> None:
+    read = [
+        *(block("forward", 0, 30), block("a", 1, 9), block("inner", 2, 3), operator(2, 5)),
+        *(block("b", 11, 9), operator(12, 7), operator(31, 3)),
+    ]
+    profile = read_torch_trace(write(read))
+    assert [layer.name for layer in profile.at(1)] == ["a", "b"]
+    assert "trace.json: 'forward' is around all blocks, and is none" in profile.notes
+    assert "trace.json: 1 annotations lie in blocks, and are part of them" in profile.notes
+
+
+def test_runs_of_several_batch_sizes_are_refused(write: Write) -> None:
+    read = [*(block("a", 0, 9), operator(2, 5)), *(block("a", 20, 9), operator(21, 7))]
+    with pytest.raises(BadInput, match=r"of one batch size, block 'a' reads .*5, 2.* and .*7, 2.*; record a trace for"):
+        read_torch_trace(write(read))
+
+
 @pytest.mark.parametrize(
     ("read", "message"),
     [

@@ -505,7 +505,9 @@ def edit(study: optuna.Study, statement: str) -> None:
 
 def test_trials_of_other_programs_are_counted_and_left_out(study: optuna.Study, fake: Fake) -> None:
     add(study, FITS, fake(FITS))
-    ranges = {"batch_size": optuna.distributions.IntDistribution(1, 9)}
+    ranges: dict[str, optuna.distributions.BaseDistribution] = {
+        "batch_size": optuna.distributions.IntDistribution(1, 9)
+    }
     study.add_trial(optuna.trial.create_trial(value=1.0, params={"batch_size": 3}, distributions=ranges))
     own, n_foreign = stored_trials(study)
     assert ([trial.knobs for trial in own], n_foreign) == ([FITS], 1)
