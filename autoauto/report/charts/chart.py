@@ -10,6 +10,8 @@ OTHER = "s-other"
 """The style of what has no colour of its own, grey."""
 RING = "ring"
 """The style of a mark around the best, an outline."""
+HOLLOW = "hollow"
+"""The style of what is only estimated, an outline."""
 
 
 class Shape(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from autoauto.report.charts.chart import RING, Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.charts.chart import HOLLOW, RING, Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.svg import STYLE
 
 _INK, _GRID, _CLEAR = "#76818d", "rgba(128, 140, 150, 0.25)", "rgba(0, 0, 0, 0)"
@@ -22,8 +22,11 @@ _COLOURS = {
     **dict.fromkeys(("estimated", "diagonal", "front", "value"), _INK),
     **dict.fromkeys(("track", "tolerance", "empty"), _GRID),
     RING: _CLEAR,
+    HOLLOW: _CLEAR,
 }
 """Of styles that are no colour of the palette, readable on white and on black."""
+_OUTLINES = {RING: 2, HOLLOW: 1}
+"""The widths of outlines."""
 _VARIABLES = {"limit": "s5", "planned": "s5", "heat": "accent"}
 """The variables of page.css of styles that are not named like theirs."""
 
@@ -221,7 +224,11 @@ def _dots(series: Series, panel: Panel, mode: str = "markers") -> list[dict[str,
     """Dots, and crosses below the axis."""
     fit, unfit = ([mark for mark in series.marks if (mark.y is None) is missing] for missing in (False, True))
     colour, is_ring = _colour(series.style), series.style == RING
-    look = {"color": colour, "size": 16 if is_ring else 7, "line": {"width": 2 if is_ring else 0, "color": _INK}}
+    look = {
+        "color": colour,
+        "size": 16 if is_ring else 7,
+        "line": {"width": _OUTLINES.get(series.style, 0), "color": _INK},
+    }
     dots = {**_scatter(fit), "mode": mode, "marker": look, "line": {"color": colour, "width": 1}}
     if not unfit:
         return [dots]

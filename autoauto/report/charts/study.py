@@ -21,7 +21,7 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Cell, Trial
-from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
+from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timeline_chart
 from autoauto.report.style import difference_percent, format_value
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, varying_knobs
@@ -271,6 +271,8 @@ def batches_chart(summary: StudySummary) -> Chart:
         shown = "other combinations" if styles[name] == OTHER else "" if name == ALL else name
         marks = tuple(map(_mark, cell.trials))
         of_count.setdefault(cell.knobs.n_ipu, []).append(Series(shown, styles[name], Shape.JOINED, marks))
+    for n_ipu, marks in _estimates(summary).items():
+        of_count.setdefault(n_ipu, []).append(Series("", HOLLOW, Shape.DOT, marks))
     across, up = _axes(summary)
     width = _WIDTHS.get(len(of_count), 360)
     panels = (
@@ -278,7 +280,21 @@ def batches_chart(summary: StudySummary) -> Chart:
         for n_ipu, lines in sorted(of_count.items())
     )
     text = f"Dots are {origin_of(summary)}, crosses do not fit; the ring is the best configuration."
+    text += " Hollow marks are estimates of what was not measured." if _estimates(summary) else ""
     return Chart("batches", "Throughput over batch size", text, tuple(panels))
+
+
+def _estimates(summary: StudySummary) -> dict[int, tuple[Mark, ...]]:
+    """The estimates of simple uses that were not tried, by n_ipu."""
+    tried = {trial.knobs for trial in summary.trials}
+    marks: dict[int, tuple[Mark, ...]] = {}
+    for each in summary.alternatives:
+        if each.samples_per_s and each.knobs not in tried and not each.at_most:
+            knobs = each.knobs
+            hover = f"{each.name}: batch {knobs.batch_size}, {each.samples_per_s:,.1f} samples/s, {Origin.ESTIMATED}"
+            mark = Mark(knobs.batch_size, each.samples_per_s, hover)
+            marks[knobs.n_ipu] = (*marks.get(knobs.n_ipu, ()), mark)
+    return marks
 
 
 def _styles(summary: StudySummary, labels: list[str]) -> dict[str, str]:
@@ -297,9 +313,11 @@ def _grey_first(lines: list[Series]) -> list[Series]:
 
 def _axes(summary: StudySummary) -> tuple[Axis, Axis]:
     """The same axes for all panels."""
-    speeds = [trial.samples_per_s for trial in summary.ranked] or [0.0, 1.0]
-    margin = 0.08 * (max(speeds) - min(speeds)) or 1.0
-    largest = max(trial.knobs.batch_size for trial in summary.trials)
+    estimates = [mark for marks in _estimates(summary).values() for mark in marks]
+    speeds = [trial.samples_per_s for trial in summary.ranked]
+    speeds = [*speeds, *(mark.y or 0.0 for mark in estimates)] or [0.0, 1.0]
+    margin = max(0.08 * (max(speeds) - min(speeds)), 0.02 * max(speeds)) or 1.0  # what is nearly equal looks so
+    largest = max([trial.knobs.batch_size for trial in summary.trials] + [int(mark.x) for mark in estimates])
     across = Axis("batch size", 0.0, max(largest * 1.03, 5.0))
     return across, Axis(f"samples/s, {origin_of(summary)}", max(0.0, min(speeds) - margin), max(speeds) + margin)
 
