@@ -153,9 +153,7 @@ def test_a_body_that_unpacks_to_more_than_it_may_is_refused(
     start_server: Callable[..., RunningServer], tmp_path: Path
 ) -> None:
     server = start_server(write_folder(tmp_path / "folder"), "--max-request-mib", "1")
-    head = (
-        "POST /v2/models/lookup/infer HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: {}\r\nContent-Length: {}\r\n\r\n"
-    )
+    head = "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: {}\r\nContent-Length: {}\r\n\r\n"
 
     def sent(body: bytes, encoding: str = "gzip") -> bytes:
         return exchange(server, head.format("/v2/models/lookup/infer", encoding, len(body)).encode() + body, 12)[-3:]

@@ -24,7 +24,7 @@ from autoauto.processes.channel import Channel
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import Failed, Workers
 from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile
-from autoauto.targets.host.transport.tcp import CONTROL, Gate, TcpReader, TcpWriter, dial
+from autoauto.targets.host.transport.tcp import CONTROL, Gate, TcpReader, TcpWriter, channel_key, dial
 
 
 class Held:
@@ -176,7 +176,7 @@ def agent(channel: Channel, host: str, token: bytes) -> None:
     """The program of the process: send the port of its gate to the Dask worker, then serve who dials with the token."""
     gate = Gate(host, token)
     channel.send(gate.address[1])
-    control = Channel(gate.admit(CONTROL), token)
+    control = Channel(gate.admit(CONTROL), channel_key(token))
     threading.Thread(target=_end_with, args=(control.fileno(),), daemon=True).start()
     with Workers(ENVIRONMENT) as workers:
         try:

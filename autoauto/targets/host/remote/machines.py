@@ -35,7 +35,15 @@ from autoauto.targets.host.remote.agent import (
     dumps,
 )
 from autoauto.targets.host.transport.shared_memory import FailedMessage, Ring, SubModelFile
-from autoauto.targets.host.transport.tcp import CONTROL, MessageReader, MessageWriter, TcpReader, TcpWriter, dial
+from autoauto.targets.host.transport.tcp import (
+    CONTROL,
+    MessageReader,
+    MessageWriter,
+    TcpReader,
+    TcpWriter,
+    channel_key,
+    dial,
+)
 
 
 class Pump:
@@ -189,7 +197,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def __init__(self, name: str, address: tuple[str, int], token: bytes) -> None:
         self.name, self.address, self.token = name, address, token
-        self._control = Channel(dial(address, token, CONTROL), token)
+        self._control = Channel(dial(address, token, CONTROL), channel_key(token))
         self._answers: deque[Any] = deque()
         self._messages: defaultdict[int, deque[Any]] = defaultdict(deque)
         self._n_workers = 0

@@ -8,6 +8,10 @@
 Both have the methods of a `Ring`, so a stage does not know where its neighbour is. They work without threads: a stage
 that sends or receives does nothing else meanwhile, which is what `Period.SERIAL` says; the kernel's buffers hold what
 the other end does not read yet. No more messages than there are credits are on their way.
+
+Both ends show that they know the secret of the run before a message is read, and never send it:
+
+    gate ── nonce ──▶ who dials ── number, own nonce, HMAC of all three ──▶ gate ── HMAC of the same, as a gate ──▶
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.reduction import DupFd
 from time import monotonic, sleep
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.transport.shared_memory import END, FAILED, FailedMessage
@@ -34,7 +38,7 @@ START_S = 60.0
 """Maximum time until the other end of a connection is there."""
 
 HELLO_S = 5.0
-"""Maximum time in which one who connects says who he is."""
+"""Maximum time in which one who connects shows that he knows the secret."""
 
 CONTROL = 0
 """The number of the connection with requests to a machine."""
@@ -47,6 +51,9 @@ _GRACE_S = 3.0
 _HEAD_BYTES = 8
 _REASON_BYTES = 4000
 _NUMBER_BYTES = 4
+_NONCE_BYTES = 32
+_PROOF_BYTES = 32
+_GREETING_BYTES = _NUMBER_BYTES + _NONCE_BYTES + _PROOF_BYTES
 
 
 class MessageWriter(Protocol):
@@ -248,10 +255,19 @@ class TcpReader(_TcpEnd):
         self.release()
 
 
-class Gate:
-    """Where one machine takes connections of a run: only those whose first bytes are the token are let in.
+class _Stranger(NamedTuple):
+    """One who connects and has not shown that he knows the secret: until when he may, and what has come of it."""
 
-    What follows the token is the number of what is connected. Whoever says something else, or nothing, is refused.
+    connection: socket.socket
+    until_s: float
+    nonce: bytes
+    arrived: bytearray
+
+
+class Gate:
+    """Where one machine takes connections of a run: only those of who proves that he knows the secret.
+
+    With the proof comes the number of what is connected. Whoever says something else, or nothing, is refused.
 
     Attributes:
         address: the host and the port.
@@ -262,7 +278,7 @@ class Gate:
         self._listener = socket.create_server((host, 0), family=family, backlog=128)
         self._listener.setblocking(False)
         self._token = token
-        self._waiting: dict[int, tuple[socket.socket, float]] = {}  # who has not said who he is, until when
+        self._waiting: dict[int, _Stranger] = {}
         self._admitted: dict[int, socket.socket] = {}
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
 
@@ -283,32 +299,41 @@ class Gate:
         poll = select.poll()
         for descriptor in (self._listener.fileno(), *self._waiting):
             poll.register(descriptor, select.POLLIN)
-        until_s = min([until_s, *(until for _, until in self._waiting.values())])
+        until_s = min([until_s, *(stranger.until_s for stranger in self._waiting.values())])
         events = {descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until_s - monotonic())))}
-        for descriptor, (stranger, until) in list(self._waiting.items()):
-            if descriptor in events or monotonic() > until:
-                del self._waiting[descriptor]
-                self._greet(stranger)
+        for descriptor, stranger in list(self._waiting.items()):
+            if descriptor in events or monotonic() > stranger.until_s:
+                self._greet(descriptor, stranger)
         if self._listener.fileno() in events:
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            self._waiting[connection.fileno()] = connection, monotonic() + HELLO_S
+            stranger = _Stranger(connection, monotonic() + HELLO_S, os.urandom(_NONCE_BYTES), bytearray())
+            with suppress(OSError):  # he has gone, which is noticed when he is read
+                connection.send(stranger.nonce)
+            self._waiting[connection.fileno()] = stranger
 
-    def _greet(self, stranger: socket.socket) -> None:
-        """Let one in whose words are right, which arrive in one piece."""
-        try:
-            words = stranger.recv(TOKEN_BYTES + _NUMBER_BYTES)
-        except OSError:
-            words = b""
-        if len(words) != TOKEN_BYTES + _NUMBER_BYTES or not hmac.compare_digest(words[:TOKEN_BYTES], self._token):
-            stranger.close()
+    def _greet(self, descriptor: int, stranger: _Stranger) -> None:
+        """Read more of a greeting, in as many pieces as it comes; let him in whose proof is right."""
+        connection, until_s, nonce, arrived = stranger
+        words = b""
+        with suppress(OSError):
+            words = connection.recv(_GREETING_BYTES - len(arrived))
+        arrived += words
+        if words and len(arrived) < _GREETING_BYTES and monotonic() <= until_s:
             return
-        stranger.setblocking(True)
-        self._admitted[int.from_bytes(words[TOKEN_BYTES:], "little")] = stranger
+        del self._waiting[descriptor]
+        said, shown = bytes(arrived[:-_PROOF_BYTES]), bytes(arrived[-_PROOF_BYTES:])
+        if len(arrived) < _GREETING_BYTES or not hmac.compare_digest(shown, _proof(self._token, b"dial", nonce, said)):
+            connection.close()
+            return
+        connection.setblocking(True)
+        with suppress(OSError):
+            connection.sendall(_proof(self._token, b"gate", nonce, said))
+        self._admitted[int.from_bytes(said[:_NUMBER_BYTES], "little")] = connection
 
     def close(self) -> None:
         """Take no more connections."""
-        for connection in (*self._admitted.values(), *(stranger for stranger, _ in self._waiting.values())):
+        for connection in (*self._admitted.values(), *(stranger.connection for stranger in self._waiting.values())):
             connection.close()
         self._listener.close()
 
@@ -322,15 +347,45 @@ def dial(address: tuple[str, int], token: bytes, number: int) -> socket.socket:
     """Connect to the gate of another machine.
 
     Raises:
-        WorkerLost: nothing answers there within `START_S`.
+        WorkerLost: nothing answers there within `START_S`, or what does not know the secret.
     """
+    host, port = address
     try:
         connection = socket.create_connection(address, START_S)
-        connection.sendall(token + number.to_bytes(_NUMBER_BYTES, "little"))
+        nonce = _received(connection, _NONCE_BYTES)
+        said = number.to_bytes(_NUMBER_BYTES, "little") + os.urandom(_NONCE_BYTES)
+        connection.sendall(said + _proof(token, b"dial", nonce, said))
+        shown = _received(connection, _PROOF_BYTES)
     except OSError as error:
-        host, port = address
         raise WorkerLost(f"another machine must take connections at {host}:{port}, got {error}") from error
+    if not hmac.compare_digest(shown, _proof(token, b"gate", nonce, said)):
+        connection.close()
+        raise WorkerLost(f"another machine must know the secret of the run, what answers at {host}:{port} does not")
     return _prepared(connection, number)
+
+
+def channel_key(token: bytes) -> bytes:
+    """What starts every message between two processes of a run; it is sent, and does not say the secret."""
+    return _proof(token, b"channel")[:TOKEN_BYTES]
+
+
+def _proof(token: bytes, *words: bytes) -> bytes:
+    """What only who knows the secret can say of words."""
+    return hmac.digest(token, b"".join(words), "sha256")
+
+
+def _received(connection: socket.socket, n_bytes: int) -> bytes:
+    """So many bytes, in as many pieces as they come.
+
+    Raises:
+        ConnectionError: they do not come.
+    """
+    arrived = bytearray()
+    while len(arrived) < n_bytes:
+        if not (words := connection.recv(n_bytes - len(arrived))):
+            raise ConnectionResetError("the connection was closed")
+        arrived += words
+    return bytes(arrived)
 
 
 def _prepared(connection: socket.socket, number: int) -> socket.socket:

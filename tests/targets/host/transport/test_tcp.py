@@ -1,8 +1,10 @@
 """Messages over TCP: order, credits, bounds, what ends a connection, and who may connect."""
 
+import hmac
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -120,29 +122,73 @@ def test_both_ends_notice_that_the_other_is_gone(ends: Ends) -> None:
 
 
 def test_who_knows_the_token_is_let_in_by_number(gate: Gate) -> None:
-    dialled = {number: dial(gate.address, TOKEN, number) for number in (7, 5)}
-    for number in (5, 7):
-        admitted = gate.admit(number)
-        admitted.sendall(bytes([number]))
-        assert dialled[number].recv(1) == bytes([number])
-        admitted.close()
-        dialled[number].close()
+    with ThreadPoolExecutor(2) as pool:
+        dialled = {number: pool.submit(dial, gate.address, TOKEN, number) for number in (7, 5)}
+        for number in (5, 7):
+            admitted, other = gate.admit(number), dialled[number].result()
+            admitted.sendall(bytes([number]))
+            assert other.recv(1) == bytes([number])
+            admitted.close()
+            other.close()
 
 
-@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", bytes(20), TOKEN[:-1] + bytes(5), TOKEN, b""])
+@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n" * 9, bytes(68), TOKEN + bytes(52), TOKEN, b""])
 def test_strangers_are_refused_and_keep_nobody_out(gate: Gate, words: bytes) -> None:
-    with socket.create_connection(gate.address), socket.create_connection(gate.address) as stranger:  # one says nothing
+    with (
+        ThreadPoolExecutor(1) as pool,
+        socket.create_connection(gate.address),  # says nothing
+        socket.create_connection(gate.address) as stranger,
+    ):
         stranger.sendall(words)
-        if not words:
-            stranger.shutdown(socket.SHUT_WR)
-        friend = dial(gate.address, TOKEN, 1)
+        stranger.shutdown(socket.SHUT_WR)
+        friend = pool.submit(dial, gate.address, TOKEN, 1)
         admitted = gate.admit(1)
         answer = b""
         with suppress(ConnectionResetError):
-            answer = stranger.recv(1)
-        assert answer == b""  # closed
+            while more := stranger.recv(100):
+                answer += more
+        assert len(answer) == 32  # the nonce; then it was closed
         admitted.close()
-        friend.close()
+        friend.result().close()
+
+
+def test_a_proof_is_for_one_connection_and_may_come_in_pieces(gate: Gate) -> None:
+    """What was said on one connection opens no other, and the secret is never said."""
+    said = bytearray()
+
+    def greet(pieces: int) -> socket.socket:
+        connection = socket.create_connection(gate.address)
+        nonce, words = connection.recv(32, socket.MSG_WAITALL), (1).to_bytes(4, "little") + bytes(32)
+        said[:] = words + hmac.digest(TOKEN, b"dial" + nonce + words, "sha256")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(said), pieces):
+            connection.sendall(said[start : start + pieces])
+        assert connection.recv(32, socket.MSG_WAITALL) == hmac.digest(TOKEN, b"gate" + nonce + words, "sha256")
+        return connection
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(greet, 1)
+        gate.admit(1).close()
+        first.result().close()
+        assert TOKEN not in said
+        with socket.create_connection(gate.address) as again:
+            again.sendall(said)
+            friend = pool.submit(dial, gate.address, TOKEN, 2)
+            gate.admit(2).close()
+            friend.result().close()
+            assert 1 not in gate._admitted
+
+
+def test_who_dials_sends_nothing_to_a_gate_that_does_not_know_the_secret() -> None:
+    with ThreadPoolExecutor(1) as pool, socket.create_server(("127.0.0.1", 0)) as liar:
+        dialled = pool.submit(dial, liar.getsockname(), TOKEN, 1)
+        connection, _ = liar.accept()
+        connection.sendall(bytes(32))
+        connection.recv(68, socket.MSG_WAITALL)
+        connection.sendall(bytes(32))
+        with pytest.raises(WorkerLost, match="must know the secret of the run"):
+            dialled.result()
+        connection.close()
 
 
 def test_a_gate_without_visitors_and_a_port_without_a_gate_are_one_line(
