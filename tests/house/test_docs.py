@@ -2,8 +2,9 @@
 
 A fenced block whose info string begins with "console" holds commands after "$ ", each followed by what it prints;
 "..." stands for anything, as in a doctest. The word "no-run" is for what a test must not do: the two commands for a
-fresh machine come first in README. A block of Python is a program that must end well. Every page has a copy of the
-checkout, and a database of its own.
+fresh machine come first in README. The word "fails" is for a block whose last command must end with another exit code
+than 0; all others end with 0, each command of a pipe too. A block of Python is a program that must end well. Every page
+has a copy of the checkout, and a database of its own.
 
 `python tests/house/test_docs.py PAGE...` rewrites what the commands of a page print.
 """
@@ -30,12 +31,13 @@ LINK = re.compile(r"\[[^\]]+\]\((?P<file>[^)#:]+)(?:#[^)]*)?\)")
 
 
 class Example(NamedTuple):
-    """A command and what it should print, or a program; the words of its block."""
+    """A command and what it should print, or a program; the words of its block, and whether it must fail."""
 
     command: str
     output: str
     words: frozenset[str]
     is_program: bool = False
+    fails: bool = False
 
 
 def examples(page: str) -> Iterator[Example]:
@@ -44,8 +46,9 @@ def examples(page: str) -> Iterator[Example]:
         if block["language"] == "python":
             yield Example(block["body"], "", words, is_program=True)
             continue
-        for example in COMMAND.finditer(block["body"]):
-            yield Example(example["command"], example["output"], words)
+        *firsts, last = COMMAND.finditer(block["body"])
+        for example in (*firsts, last):
+            yield Example(example["command"], example["output"], words, fails="fails" in words and example is last)
 
 
 def stripped(text: str) -> str:
@@ -94,7 +97,7 @@ def run(example: Example, checkout: Path) -> subprocess.CompletedProcess[str]:
     if example.is_program:
         (checkout / "example.py").write_text(example.command, encoding="utf-8")
     return subprocess.run(
-        ["bash", "-c", "python example.py" if example.is_program else example.command],
+        ["bash", "-o", "pipefail", "-c", "python example.py" if example.is_program else example.command],
         cwd=checkout,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -114,8 +117,7 @@ def test_examples_do_what_the_page_shows(page: str, checkout: Path) -> None:
             done = run(example, checkout)
             same = example.is_program or is_same(example.output, done.stdout)
             assert same, f"{page}: $ {example.command}\n{done.stdout}"
-            expected_to_fail = "autoauto: " in example.output
-            assert done.returncode == 0 or expected_to_fail, f"{page}: {example.command}\n{done.stdout}"
+            assert (done.returncode != 0) is example.fails, f"{page}: {example.command}\n{done.stdout}"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -139,10 +141,13 @@ def test_readme_is_short_and_begins_with_the_two_commands_for_a_fresh_machine() 
 
 def test_examples_are_found() -> None:
     page = "text\n```console no-run\n$ a \\\n  b\nout\n\nmore\n$ c\n```\n```python\nd\n```\n```text\n$ e\n```\n"
+    page += "```console fails\n$ f\n$ g\nno\n```\n"
     assert list(examples(page)) == [
         Example("a \\\n  b", "out\n\nmore\n", frozenset({"no-run"})),
         Example("c", "", frozenset({"no-run"})),
         Example("d\n", "", frozenset(), is_program=True),
+        Example("f", "", frozenset({"fails"})),
+        Example("g", "no\n", frozenset({"fails"}), fails=True),
     ]
 
 
