@@ -150,7 +150,7 @@ class FlowConfig:
         graph, target = profile.model(self.model, precision, self._model_inputs)
         return Flow(
             graph=graph,
-            cluster=(devices or read_cluster(str(self.cluster))).with_headroom(self.headroom),
+            cluster=profile.check_devices(devices or read_cluster(str(self.cluster))).with_headroom(self.headroom),
             target=target,
             precision=precision,
             planning_proportion=self.planning_proportion,

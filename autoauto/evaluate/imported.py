@@ -206,6 +206,21 @@ class ProfileFiles:
         devices = like_devices("device", self.devices, memory_bytes, Link(self.link_gb_per_s * 1e9, 0))
         return replace(devices, name=f"{self.devices}x{self.device_memory_gib:g}gib", target=PROFILED)
 
+    @staticmethod
+    def check_devices(cluster: Cluster) -> Cluster:
+        """The cluster, whose devices are of one kind: nothing says how fast others run the layers of a profile.
+
+        Raises:
+            BadInput: they are of several kinds.
+        """
+        names = dict.fromkeys(device.name for device in cluster.devices)
+        if len(names) > 1:
+            raise BadInput(
+                f"a profile is of one kind of device, {cluster.name} has {', '.join(names)}, and nothing says how fast "
+                "each runs the layers; plan one kind at a time"
+            )
+        return cluster
+
     def _joined(self, model: str, precision: Precision, given: ModelInputs) -> ProfiledModel:
         """The layers of a model with the times of the profile."""
         from autoauto.graph.onnx_file import read_model
