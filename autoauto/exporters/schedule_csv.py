@@ -100,6 +100,9 @@ EXPORTERS = (
         write=write,
         check=check,
         trains=True,
-        notes="A row is a device of one replica; a program makes the stages and averages gradients between replicas.",
+        notes=(
+            "A row is a device of one replica; a program makes the stages and averages gradients between replicas.\n"
+            "PyTorch loads files of training only: a file of forwards is for other readers."
+        ),
     ),
 )

@@ -6,13 +6,16 @@ of one of them, and its first and last block have all layers of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import onnx
 
 from autoauto.graph.blocks import ScopedOperator, blocks_of, scoped_operator
 from autoauto.records.layers import Block, LayerGraph
+
+MATRICES_OF_A_HEAD = 3
+"""How many layers with a matrix of weights may lie beside the blocks of a model of one tower, if a block has fewer."""
 
 
 class Tower(NamedTuple):
@@ -22,7 +25,7 @@ class Tower(NamedTuple):
         name: its blocks in words.
         layers: the numbers of its layers in the graph.
         is_before: whether it lies before the blocks of the graph.
-        reaches_far: whether more than the first of these blocks reads what it computes, as cross-attention does.
+        reaches_far: whether other blocks than the first of these read what it computes, as cross-attention does.
     """
 
     name: str
@@ -44,13 +47,14 @@ def list_name(blocks: Sequence[Block]) -> str:
 def towers_beside(graph: LayerGraph) -> tuple[Tower, ...]:
     """The towers before and behind the blocks of a graph.
 
-    They are known by the modules in the names of layers; where names have none, by groups of layers that repeat.
+    They are known by the modules in the names of layers. Where names have none, a tower is groups of layers that
+    repeat, or has more matrices of weights than a block and than a head.
     """
     operators = [scoped_operator(onnx.NodeProto(op_type=layer.op, name=layer.name), ()) for layer in graph.layers]
     is_named = any(operator.module for operator in operators)
     towers = []
     for is_before, beside in ((True, _before(graph, operators)), (False, _behind(graph, operators))):
-        part = _named(graph, operators, beside) if is_named else _repeated(graph, beside)
+        part = _named(graph, operators, beside) if is_named else _unnamed(graph, beside)
         if part is not None:
             name, layers = part
             towers.append(Tower(name, layers, is_before, is_before and _reaches_far(graph, layers, beside)))
@@ -93,6 +97,15 @@ def _named(
     return list_name(blocks), tuple(i for part in layers for i in part)
 
 
+def _unnamed(graph: LayerGraph, beside: Sequence[int]) -> tuple[str, tuple[int, ...]] | None:
+    """A tower by what its layers are."""
+    n_matrices = sum(_has_matrix(graph, i) for i in beside)
+    of_block = min(sum(_has_matrix(graph, i) for i in range(*block.layers)) for block in graph.blocks)
+    if n_matrices > max(of_block, MATRICES_OF_A_HEAD):
+        return f"{n_matrices} matrices from {graph.layers[beside[0]].name} on", tuple(beside)
+    return _repeated(graph, beside)
+
+
 def _repeated(graph: LayerGraph, beside: Sequence[int]) -> tuple[str, tuple[int, ...]] | None:
     """Two groups of layers that follow each other and are alike, with a matrix of weights; the rest of `beside` too."""
     kinds = [graph.layers[i].kind for i in beside]
@@ -111,16 +124,24 @@ def _has_matrix(graph: LayerGraph, index: int) -> bool:
 
 
 def _reaches_far(graph: LayerGraph, tower: Sequence[int], beside: Sequence[int]) -> bool:
-    """Whether what a tower computes, or what is made of it before the first block, is read behind that block."""
-    stop = graph.blocks[0].layers.stop
-    return any(graph.tensors[tensor].last_use >= stop for tensor in _made_of(graph, tower, beside))
+    """Whether other blocks than the first read what a tower computes.
+
+    What the first block makes of it, as an exporter does once for all blocks, counts where the third or a later one
+    reads it: the second one reads the output of the first in any case.
+    """
+    made = _made_of(graph, tower)
+    made_beside = made.intersection(tensor for i in beside for tensor in graph.layers[i].outputs)
+    second, *third = (block.layers.start for block in graph.blocks[1:3])
+    after_first = {tensor for layer in graph.layers[second:] for tensor in layer.inputs}
+    after_second = {tensor for start in third for layer in graph.layers[start:] for tensor in layer.inputs}
+    return bool(made_beside & after_first or made & after_second)
 
 
-def _made_of(graph: LayerGraph, tower: Sequence[int], beside: Sequence[int]) -> Iterator[int]:
-    """The tensors that a tower writes, and those that other layers beside the blocks make of them."""
+def _made_of(graph: LayerGraph, tower: Sequence[int]) -> set[int]:
+    """The tensors that a tower writes, and those that layers up to the end of the first block make of them."""
     inside, made = {*tower}, set[int]()
-    for index in beside:
+    for index in range(*graph.blocks[0].layers):
         layer = graph.layers[index]
         if index in inside or made.intersection(layer.inputs):
             made.update(layer.outputs)
-            yield from layer.outputs
+    return made

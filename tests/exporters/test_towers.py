@@ -28,7 +28,8 @@ def two_towers(path: Path, lists: Lists, *, crossed: bool = False, named: bool =
     Args:
         path: of the file.
         lists: the module and the blocks of every list.
-        crossed: whether every block of the last list reads what the first one has computed.
+        crossed: whether every block of the last list reads what the first one has computed, in a form that the first
+            of these blocks makes, as exporters write what all of them have in common.
         named: whether nodes say which module they come from; the metadata of PyTorch's newer exporter always do.
     """
     nodes, modules, last, memory = [], [], "x", ""
@@ -37,6 +38,10 @@ def two_towers(path: Path, lists: Lists, *, crossed: bool = False, named: bool =
             nodes.append(f"MatMul {last} {module}{block}w > {module}{block}p")
             nodes.append(f"Relu {module}{block}p > {module}{block}r")
             last = f"{module}{block}r"
+            if crossed and memory and not block:
+                nodes.append(f"Neg {memory} > memory")
+                modules.append(f"{module}.layers.{block}")
+                memory = "memory"
             if crossed and memory:
                 nodes.append(f"Add {last} {memory} > {module}{block}s")
                 last = f"{module}{block}s"
@@ -97,10 +102,6 @@ def test_megatron_has_no_vision_tower(tmp_path: Path) -> None:
         export(model, "megatron", tmp_path / "artifact")
 
 
-@pytest.mark.parametrize("model", ["bert-base-128", "gpt2-small-128", "vit-base", "resnet50", "whisper-tiny"])
+@pytest.mark.parametrize("model", ["bert-base-128", "gpt2-small", "vit-b16", "resnet50"])
 def test_a_model_of_one_list_has_no_tower(model: str) -> None:
-    try:
-        graph = load_graph(model)
-    except BadInput:
-        pytest.skip(f"{model} is not there")
-    assert towers_beside(graph) == ()
+    assert towers_beside(load_graph(model)) == ()
