@@ -16,8 +16,10 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
+from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
@@ -57,6 +59,7 @@ class ServerOptions:
         max_delay_s: the maximum time for which samples wait for company; None for a tenth of the period of the plan.
         max_request_bytes: the maximum length of a body; None for a micro-batch in JSON, 16 MiB or more.
         body_s: the maximum time from the head of a request to the end of its body.
+        allowed_hosts: names of this server in `Host` headers, beside `host`, localhost and addresses.
         answer_s: the time that a client has to read an answer, more where it is long.
     """
 
@@ -67,6 +70,7 @@ class ServerOptions:
     max_request_bytes: int | None = None
     body_s: float = 30.0
     answer_s: float = 30.0
+    allowed_hosts: tuple[str, ...] = ()
 
 
 async def serve(
@@ -136,6 +140,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._metrics = ServerMetrics(model, self._batcher)
         self._engine = PipelineEngine(artifact, self)
+        self._hosts = frozenset((options.host, gethostname(), *options.allowed_hosts))
         self._timer: asyncio.TimerHandle | None = None
         self._progress_s = 0.0
         self._is_ready = self._is_stopping = False
@@ -297,6 +302,11 @@ class Server:
         from aiohttp import web
 
         try:
+            if not is_allowed_host(request.headers.get("Host", ""), self._hosts):
+                raise BadInput(
+                    f"the Host header must be an address, localhost or a name of this server, got "
+                    f"{request.headers.get('Host', '')!r:.80}; try serve --allow-host"
+                )
             response: web.StreamResponse = await handler(request)
         except AutoautoError as error:
             response = error_response(STATUS.get(type(error), 400), str(error))

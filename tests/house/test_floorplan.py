@@ -7,7 +7,7 @@
                                          +--  serve (targets, exporters)  <---------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
-lie below the rooms that use them: `processes` (targets, runtimes, study) and `database` (profile, study).
+lie below the rooms that use them: `processes` (targets, runtimes, study, serve) and `database` (profile, study).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -32,7 +32,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "exporters": ROOMS | {"records"},
     "evaluate": ROOMS | {"records", "exporters"},
     "study": frozenset({"records", "evaluate", "processes", "database"}),
-    "serve": frozenset({"records", "targets", "exporters"}),
+    "serve": frozenset({"records", "targets", "exporters", "processes"}),
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli"}),
     "__init__": ALL_BUT_CLI - {"runtimes", "serve"},

@@ -114,12 +114,12 @@ def exchange(server: RunningServer, sent: bytes, n_bytes: int = 0) -> bytes:
 
 
 def head(n_bytes: int) -> bytes:
-    return f"POST /v2/models/lookup/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {n_bytes}\r\n\r\n".encode()
+    return f"POST /v2/models/lookup/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {n_bytes}\r\n\r\n".encode()
 
 
 def misbehave(server: RunningServer) -> set[bytes]:
     """Ask for ids that the model refuses, send garbage and too much, leave; the statuses of what was answered."""
-    for garbage in (b"nonsense", b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", b"\x00" * 70_000):
+    for garbage in (b"nonsense", b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"\x00" * 70_000):
         exchange(server, garbage)
     body = request_body([1], np.zeros((1, WIDTH), np.float32))
     exchange(server, head(len(body)) + body)
@@ -140,6 +140,12 @@ def test_eight_clients_have_their_own_answers_while_others_misbehave(server: Run
         assert [each.result() for each in good] == [25] * 8
         assert [each.result() for each in bad] == [{b"400", b"413"}] * 5
     assert "autoauto_restarts_total 0.0" in server.get("/metrics")[1]
+
+
+def test_a_page_whose_name_was_made_to_lead_here_is_refused(server: RunningServer) -> None:
+    for host, answer in (("rebound.example", b"400"), ("localhost:1", b"200"), ("[::1]", b"200")):
+        asked = f"GET /v2/health/live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+        assert exchange(server, asked, 12)[-3:] == answer
 
 
 def test_an_output_whose_lengths_depend_on_data_has_those_of_its_request(start_server: Start, tmp_path: Path) -> None:

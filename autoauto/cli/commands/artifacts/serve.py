@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from autoauto.cli.commands.artifacts.export import deployment_of_study
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.units import MIB
 
@@ -33,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port", type=at_most(65_535, 0), default=8000, metavar="N", help="port; 0 is a free one; default %(default)s"
+    )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name by which requests may call this server, as a proxy forwards it; addresses, localhost and "
+        "the name of this machine always may; may be repeated",
     )
     parser.add_argument(
         "--max-delay-ms",
@@ -70,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     options = ServerOptions(
         host=args.host,
         port=args.port,
+        allowed_hosts=tuple(args.allow_host),
         max_queue=args.max_queue,
         max_delay_s=None if args.max_delay_ms is None else args.max_delay_ms / 1000,
         max_request_bytes=None if args.max_request_mib is None else args.max_request_mib * MIB,
@@ -98,6 +107,6 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
         study = requested_study(args)
     except BadInput as error:
         raise BadInput(f"there is no folder {args.study!r}; and {error}") from error
-    with TemporaryDirectory(prefix="autoauto-serve-") as temporary:
-        write_artifact(deployment_of_study(study, args.storage), "onnx", Path(temporary) / "artifact")
-        yield Path(temporary) / "artifact"
+    with temporary_folder("autoauto-serve-") as temporary:
+        write_artifact(deployment_of_study(study, args.storage), "onnx", temporary / "artifact")
+        yield temporary / "artifact"

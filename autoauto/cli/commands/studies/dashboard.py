@@ -8,10 +8,13 @@ import importlib.util
 import json
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from socketserver import ThreadingMixIn
+from threading import BoundedSemaphore
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -21,16 +24,21 @@ from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
 from autoauto.cli.output.search_result import simulated_timeline
+from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Trial
 
 if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
     from autoauto.study.store.dashboard_files import DashboardFiles
 
 
 EXAMPLE = "dashboard first"
 HOST = "127.0.0.1"
+CONNECTION_S, MAX_CONNECTIONS = 30.0, 64
+"""The time for which a connection may say nothing, and how many there may be at once."""
 N_WITH_FILES = 3
 """The number of the best trials that have a plan, a trace and pictures as files."""
 N_NOTES = 100
@@ -71,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
     dashboard = DashboardFiles(args.storage, study.study_name, args.artifacts or default_folder(args.storage))
     write_dashboard(dashboard, summarise_study(study, args.storage))
-    server.set_app(optuna_dashboard.wsgi(dashboard.backend, artifact_store=dashboard.files))
+    server.set_app(own_host_only(optuna_dashboard.wsgi(dashboard.backend, artifact_store=dashboard.files)))
     print(f"study {study.study_name}: http://{HOST}:{args.port}/dashboard/studies/{dashboard.study_id}", flush=True)
     print("Ctrl-C ends the dashboard", flush=True)
     with _ending_at_signals():
@@ -79,8 +87,36 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class _ThreadedServer(ThreadingMixIn, WSGIServer):
+    """Answers every connection in a thread, so that one that says nothing keeps no other waiting."""
+
+    daemon_threads = True
+    connections = BoundedSemaphore(MAX_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread; where too many are open, close it."""
+        if not self.connections.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write nothing for a client that has gone or is too slow; else as the library."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
 class _SilentHandler(WSGIRequestHandler):
     """Writes no line for each of the page's requests, one every two seconds: the address would scroll away."""
+
+    timeout = CONNECTION_S
 
     def log_request(self, *_: object) -> None:
         """Write nothing; errors are still written."""
@@ -105,6 +141,18 @@ def _end(*_: object) -> None:
     os._exit(0)
 
 
+def own_host_only(app: WSGIApplication) -> WSGIApplication:
+    """An application for requests to this machine by its own name: not of a page whose name was made to lead here."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if is_allowed_host(environ.get("HTTP_HOST", ""), ()):
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"the dashboard must be opened as localhost or {HOST}\n".encode()]
+
+    return answer
+
+
 def _server(port: int) -> WSGIServer:
     """A server on this machine's `port`, which does not answer yet.
 
@@ -112,7 +160,7 @@ def _server(port: int) -> WSGIServer:
         BadInput: it is taken, or there is no such port.
     """
     try:
-        return WSGIServer((HOST, port), _SilentHandler)
+        return _ThreadedServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:
         raise BadInput(f"the port must be free and at most 65535, got {port} ({error}); try another --port") from error
 
