@@ -1,6 +1,6 @@
 """Random mutations of all that people give to autoauto: no traceback, no hang, and memory within bounds.
 
-    python studies/mutations.py [--n 3000] [--kinds command-lines,toml,profiles,onnx] [--seed 0] [--jobs 2] [--only N]
+    python studies/mutations.py [--n 3000] [--kinds command-lines,toml,...] [--seed 0] [--jobs 2] [--only N]
 
 A mutation has a kind, a seed and a number, which decide it. Each runs in a process of its own, forked from one that has
 run every command before, with 2 GiB of address space and 10 s of processor time (a busy machine does not count). It
@@ -19,6 +19,7 @@ import resource
 import select
 import shlex
 import shutil
+import sqlite3
 import sys
 import tempfile
 import traceback
@@ -270,6 +271,56 @@ def _odd_value(field: Any, random: Random) -> Any:
     return random.choice([value for value in ODD_INTEGERS if lowest <= value <= highest])
 
 
+def mutated_database(content: bytes, random: Random) -> bytes:
+    """One or two columns of tables overwritten in one row or in all, rows deleted, or bytes."""
+    if random.random() < 0.2:
+        return mutated_bytes(content, random)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trials.db"
+        path.write_bytes(content)
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            for _ in range(random.randint(1, 2)):
+                with contextlib.suppress(sqlite3.Error):  # an index or a rule of the table refuses the value
+                    _edit_table(database, random)
+            database.commit()
+        return path.read_bytes()
+
+
+def _edit_table(database: sqlite3.Connection, random: Random) -> None:
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    table = random.choice(tables)
+    rows = [row for (row,) in database.execute(f"SELECT rowid FROM {table} ORDER BY rowid")]
+    where = f"WHERE rowid = {random.choice(rows)}" if rows and random.random() < 0.5 else ""
+    if random.random() < 0.2:
+        database.execute(f"DELETE FROM {table} {where}")
+        return
+    column = random.choice([entry[1] for entry in database.execute(f"PRAGMA table_info({table})")])
+    odd = [value for value in ODD_VALUES if not isinstance(value, list | dict) and "\ud7ff" not in str(value)]
+    value = random.choice([*odd, *(json.dumps(each) for each in ODD_VALUES)])
+    value = value if not isinstance(value, int) or abs(value) < 2**63 else float(value)
+    database.execute(f"UPDATE {table} SET {column} = ? {where}", (value,))
+
+
+def mutated_table(content: bytes, random: Random) -> bytes:
+    """A cell of a CSV replaced, removed or doubled, or bytes."""
+    if random.random() < 0.3:
+        return mutated_bytes(content, random)
+    rows = [line.split(",") for line in content.decode().split("\n")]
+    row = random.choice(rows)
+    index = random.randrange(len(row))
+    odd = ("", "x", "0F0", "1B0", "9F9", "0W0", "99999F0", "0F" + "9" * 30, "0BW0", "0UNSHARD", "(0F0;1B0)OVERLAP_F_B")
+    match random.randrange(4):
+        case 0:
+            del row[index]
+        case 1:
+            row.insert(index, row[index])
+        case 2:
+            rows.insert(random.randrange(len(rows)), list(row))
+        case _:
+            row[index] = random.choice(odd)
+    return "\n".join(map(",".join, rows)).encode()
+
+
 # --------------------------------------------------------------------------------------------------- cases
 
 
@@ -435,13 +486,81 @@ def onnx_files() -> list[Case]:
     return [Case(("plan", name, "--n-ipu", "2"), {name: content}) for name, content in models.items()]
 
 
+def function_files() -> list[Case]:
+    """Models with functions that call each other, also in the branches of an If."""
+    node, sets = helper.make_node, [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)] for name, shape in (("x", (2, 4)), ("y", ()))
+    ]
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(op, ["a"], [name], domain=domain)], name, [], [onnx.ValueInfoProto(name=name)]
+        )
+        for name, op, domain in (("then", "f0", "local"), ("else", "Relu", ""))
+    }
+    chosen = [
+        node("ReduceSum", ["a"], ["s"], keepdims=0),
+        node("Cast", ["s"], ["c"], to=TensorProto.BOOL),
+        node("If", ["c"], ["b"], **branches),
+    ]
+    bodies = [[node("Relu", ["a"], ["b"])], chosen]
+    for index in range(2, 6):
+        called = [
+            node(f"f{index - step}", [read], [written], domain="local")
+            for step, read, written in ((1, "a", "c"), (2, "c", "b"))
+        ]
+        bodies.append(called)
+    functions = [helper.make_function("local", f"f{i}", ["a"], ["b"], body, sets) for i, body in enumerate(bodies)]
+    graph = helper.make_graph(
+        [node("f5", ["x"], ["y"], domain="local")], "functions", ends[0], [onnx.ValueInfoProto(name="y")]
+    )
+    graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    model = helper.make_model(graph, opset_imports=sets, functions=functions, ir_version=8)
+    return [Case(("plan", "functions.onnx", "--n-ipu", "1"), {"functions.onnx": bytes(model.SerializeToString())})]
+
+
+def schedules() -> list[Case]:
+    """Schedules of PyTorch, with and without split backward passes."""
+    whole = b"0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1"
+    split = b"0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1"
+    line = ("schedule", "--from-csv", "order.csv")
+    return [Case(line, {"order.csv": whole}), Case((*line, "--json"), {"order.csv": split})]
+
+
+def databases() -> list[Case]:
+    """The database of a study, which is searched on or read."""
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        Path("tiny.onnx").write_bytes(small_models()["tiny.onnx"])
+        rest = ("--storage", "sqlite:///trials.db")
+        search = ("search", "tiny.onnx", "--batch-size", "1:3", "--n-measurements", "3", "--study-name", "first", *rest)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            main(search)
+        with contextlib.closing(sqlite3.connect("trials.db")) as database:
+            database.execute("VACUUM INTO 'whole.db'")  # without a log beside it
+        files = {"tiny.onnx": Path("tiny.onnx").read_bytes(), "trials.db": Path("whole.db").read_bytes()}
+    reads = [(command, "first", *rest) for command in ("report", "explain", "trials")]
+    return [Case(line, files) for line in (search, *reads, ("studies", *rest))]
+
+
 CASES: dict[str, Callable[[], list[Case]]] = {
     "command-lines": command_lines,
     "toml": toml_files,
     "profiles": profiles,
     "onnx": onnx_files,
+    "functions": function_files,
+    "schedules": schedules,
+    "databases": databases,
 }
-MUTATE_FILE = {"toml": mutated_toml, "profiles": mutated_json, "onnx": mutated_onnx}
+MUTATE_FILE = {
+    "toml": mutated_toml,
+    "profiles": mutated_json,
+    "onnx": mutated_onnx,
+    "functions": mutated_onnx,
+    "schedules": mutated_table,
+    "databases": mutated_database,
+}
+MUTATED = {"toml": "file.toml", "databases": "trials.db"}
+"""The file that is mutated, where it is not any of a case."""
 
 
 def mutated(kind: str, cases: Sequence[Case], seed: int, number: int) -> Case:
@@ -450,7 +569,7 @@ def mutated(kind: str, cases: Sequence[Case], seed: int, number: int) -> Case:
     case = cases[number % len(cases)]
     if kind == "command-lines":
         return case._replace(argv=_harmless(mutated_command_line(case.argv, random, _options()), case.argv))
-    name = "file.toml" if kind == "toml" else random.choice(list(case.files))
+    name = MUTATED.get(kind) or random.choice(list(case.files))
     return case._replace(files=case.files | {name: MUTATE_FILE[kind](case.files[name], random)})
 
 

@@ -32,6 +32,7 @@ from autoauto.study.store.database import (
     in_memory,
     open_storage,
     reads,
+    row_errors,
     shown_storage,
     through_restarts,
 )
@@ -80,7 +81,10 @@ def open_study(
     backend = open_storage(storage)
     with _without_optuna_log():
         directions = list(map(direction, objective_tuple(objectives)))
-        study = optuna.create_study(storage=backend, study_name=study_name, directions=directions, load_if_exists=True)
+        with row_errors():
+            study = optuna.create_study(
+                storage=backend, study_name=study_name, directions=directions, load_if_exists=True
+            )
         _check_schema(study)
         _identify(study, {"objective": objectives_text(objectives), **fingerprint})
         _set_attributes(study, {"schema": STUDY_SCHEMA})
