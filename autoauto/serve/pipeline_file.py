@@ -113,10 +113,10 @@ def _problems_of_stages(file: PipelineFile, pipeline: PipelineFiles, where: str)
     stop = 0
     arrived = known = {port.name for port in file.inputs}
     for number, stage in enumerate(pipeline.stages):
-        place = f"{where}.stages[{number}]"
-        yield from _problems_of_a_stage(stage, place)
+        path = f"{where}.stages[{number}]"
+        yield from _problems_of_a_stage(stage, path)
         if stage.layers[0] != stop or stage.layers[1] <= stop:
-            yield f"{place}.layers must be a range that begins at {stop}, got {[*stage.layers]}"
+            yield f"{path}.layers must be a range that begins at {stop}, got {[*stage.layers]}"
         stop = stage.layers[1]
         outputs = {port["name"] for port in stage.outputs}
         for name, what, there in (
@@ -124,23 +124,23 @@ def _problems_of_stages(file: PipelineFile, pipeline: PipelineFiles, where: str)
             ("sends", {*stage.sends}, known | outputs),
         ):
             if missing := what - there:
-                yield f"{place}.{name} must be tensors that reach the stage or that it writes, got {min(missing)!r:.80}"
+                yield f"{path}.{name} must be tensors that reach the stage or that it writes, got {min(missing)!r:.80}"
         known = known | outputs
         arrived = {*stage.sends}
     if missing := {port.name for port in file.outputs} - arrived:
         yield f"the last stage of {where} must send all outputs of the model, {min(missing)!r:.80} is missing"
 
 
-def _problems_of_a_stage(stage: StageFile, place: str) -> Iterator[str]:
+def _problems_of_a_stage(stage: StageFile, path: str) -> Iterator[str]:
     if Path(stage.file).name != stage.file or "\0" in stage.file:
-        yield f"{place}.file must be the name of a file in the folder, got {stage.file!r:.80}"
+        yield f"{path}.file must be the name of a file in the folder, got {stage.file!r:.80}"
     for name, entries in (("inputs", stage.inputs), ("outputs", stage.outputs)):
         try:
             ports = ports_of(entries)
         except BadInput as error:
-            yield f"{place}.{name}: {error}"
+            yield f"{path}.{name}: {error}"
         else:
-            yield from _problems_of_ports(ports, f"{place}.{name}")
+            yield from _problems_of_ports(ports, f"{path}.{name}")
 
 
 def _problems_of_ports(ports: Sequence[Port], where: str) -> Iterator[str]:

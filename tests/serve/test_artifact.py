@@ -188,7 +188,7 @@ def in_pipeline(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (lambda content: content["inputs"][0].update(dtype="float77"), "dtype must be a type of NumPy, got 'float77'"),
     ],
 )
-def test_what_does_not_hold_together_is_one_line_that_names_the_place(
+def test_what_does_not_hold_together_is_one_line_that_names_the_field(
     change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
 ) -> None:
     folder = changed(write_folder(tmp_path / "folder", cuts=(0, 2, 4)), change)
