@@ -25,7 +25,7 @@ from autoauto.records.trials.study_summary import (
     Verification,
 )
 from autoauto.records.trials.trial import Cell, Status, Trial
-from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, tells_apart
+from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, is_distinct
 from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.registry import GivesNoMore
 from autoauto.study.methods.simple_uses import use_of
@@ -202,7 +202,7 @@ def _against_repeated(verification: Verification, name: str, other: Repeated, no
         reason = other.reason.partition("; try")[0]
         return Comparison(name, other.knobs, None, None, f"{note}: {reason}" if note else reason)
     gain_percent = 100.0 * (winner.score.mean / other.score.mean - 1.0)
-    if name != RUNNER_UP and not tells_apart(winner, other):
+    if name != RUNNER_UP and not is_distinct(winner, other):
         note = f"{note}; the turns do not tell it from the winner"
     return Comparison(name, other.knobs, other.speed, gain_percent, note)
 

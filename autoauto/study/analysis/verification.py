@@ -60,7 +60,7 @@ def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
     return abs(lead.mean) > lead.error or abs(lead.mean) + lead.error <= noise * max(map(max, pairs))
 
 
-def tells_apart(first: Repeated, second: Repeated) -> bool:
+def is_distinct(first: Repeated, second: Repeated) -> bool:
     """Whether the confidence interval of the mean difference of two configurations lies on one side of 0 [student].
 
     Of fewer than two turns of both it is not known, so they are taken as they are.
