@@ -126,12 +126,34 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
                 f"only {', '.join(sorted(CONTROL_FLOW))} may hold graphs, {node.op_type} {node.name!r} does; try to "
                 "export without it"
             )
+        _check_bodies(node)
         return
     try:
         if not node.domain and node.op_type != "Constant":  # the value of a Constant may have been dropped
             onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:
         raise UnreadableModel(f"node {node.name!r} is not as ONNX defines it: {first_line(error)}") from error
+
+
+def _check_bodies(node: onnx.NodeProto) -> None:
+    """Refuse control flow whose bodies have not the ends that ONNX asks for."""
+    held = {entry.name: entry.g for entry in node.attribute if entry.type == onnx.AttributeProto.GRAPH}
+    expected = {"then_branch", "else_branch"} if node.op_type == "If" else {"body"}
+    n_sequences = next((int(entry.i) for entry in node.attribute if entry.name == "num_scan_inputs"), 1)
+    n_inputs = 0 if node.op_type == "If" else len(node.input)
+    n_outputs = len(node.output) + (node.op_type == "Loop")
+    fits = (
+        held.keys() == expected
+        and len(node.input) >= {"If": 1, "Loop": 2, "Scan": max(n_sequences, 1)}[node.op_type]
+        and n_sequences > 0
+        and any(node.output)
+        and all(len(body.input) == n_inputs and len(body.output) == n_outputs for body in held.values())
+        and all(entry.name for body in held.values() for entry in (*body.input, *body.output))
+    )
+    if not fits:
+        raise UnreadableModel(
+            f"the bodies of {node.op_type} {node.name!r} have not the ends that ONNX defines for them"
+        )
 
 
 def _check_split(node: onnx.NodeProto) -> None:

@@ -23,8 +23,10 @@ def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
             f"the time budget ended before a configuration fitted, {len(trials):,} tried; try a longer one", 0
         )
     if not running:
-        first = next(cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED)
-        return Infeasible(f"no configuration fits; the smallest batch size: {first.reason}", 0)
+        firsts = (cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED)
+        first = next(firsts, None)  # rows of a database that somebody edited may leave none
+        reason = "no trial of the study counts" if first is None else f"the smallest batch size: {first.reason}"
+        return Infeasible(f"no configuration fits; {reason}", 0)
     nearest = min(running, key=lambda trial: trial.violation)
     values = ", ".join(
         f"{knob.name} {getattr(nearest.knobs, knob.name)}" for knob in COLUMNS if knob.matters(nearest.knobs)

@@ -160,3 +160,13 @@ def test_stages_around_control_flow_compute_what_the_model_does(
         tensors |= dict(zip((port.name for port in stage.outputs), results, strict=True))
     for port, result in zip(whole.outputs, expected, strict=True):
         np.testing.assert_allclose(tensors[port.name], result, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("else_branch = e", "other = e"), ("(int64 i, bool go, float[N, 4] s)", "(int64 i, float[N, 4] s)")],
+)
+def test_bodies_without_the_ends_that_onnx_asks_for_are_one_line(wrong: str, right: str) -> None:
+    text = IF if wrong in IF else LOOP
+    with pytest.raises(UnreadableModel, match=r"the bodies of (If|Loop) '.*' lack the ends that ONNX asks for"):
+        load_graph(parsed(text.replace(wrong, right)))
