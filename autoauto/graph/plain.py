@@ -151,9 +151,7 @@ def _check_bodies(node: onnx.NodeProto) -> None:
         and all(entry.name for body in held.values() for entry in (*body.input, *body.output))
     )
     if not fits:
-        raise UnreadableModel(
-            f"the bodies of {node.op_type} {node.name!r} have not the ends that ONNX defines for them"
-        )
+        raise UnreadableModel(f"the bodies of {node.op_type} {node.name!r} lack the ends that ONNX asks for")
 
 
 def _check_split(node: onnx.NodeProto) -> None:

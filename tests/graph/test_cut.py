@@ -246,7 +246,7 @@ def test_a_file_that_has_changed_is_one_clear_line() -> None:
 
 
 def test_a_name_that_is_no_model() -> None:
-    with pytest.raises(UnreadableModel, match="got 'resnet51'; did you mean 'resnet50'"):
+    with pytest.raises(UnreadableModel, match="got 'resnet51', which is neither; did you mean 'resnet50'"):
         onnx_source("resnet51")
 
 
