@@ -25,7 +25,11 @@ def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
     if not running:
         firsts = (cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED)
         first = next(firsts, None)  # rows of a database that somebody edited may leave none
-        reason = "no trial of the study counts" if first is None else f"the smallest batch size: {first.reason}"
+        reason = (
+            "no trial of the study counts; try another --study-name"
+            if first is None
+            else f"the smallest batch size: {first.reason}"
+        )
         return Infeasible(f"no configuration fits; {reason}", 0)
     nearest = min(running, key=lambda trial: trial.violation)
     values = ", ".join(

@@ -94,8 +94,6 @@ def integers(text: str) -> tuple[int, ...]:
     if colon and ends[0] > ends[1]:
         hint = f"try {ends[1]}:{ends[0]}" if ends[1] > 0 else "try 1:128"
         raise argparse.ArgumentTypeError(f"a range is written FIRST:LAST, the smaller first, got {text!r:.60}; {hint}")
-    if wrong := [value for value in (ends or values) if value < 1]:
-        raise argparse.ArgumentTypeError(f"a knob takes whole numbers from 1, got {wrong[0]} in {text!r:.60}")
     n_values = ends[1] - ends[0] + 1 if colon else len(values)
     if not 0 < n_values <= MAX_VALUES:
         raise argparse.ArgumentTypeError(f"a knob takes 1 to {MAX_VALUES:,} values, got {n_values:,} in {text!r:.60}")

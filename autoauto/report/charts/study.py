@@ -280,7 +280,7 @@ def batches_chart(summary: StudySummary) -> Chart:
         for n_ipu, lines in sorted(of_count.items())
     )
     text = f"Dots are {origin_of(summary)}, crosses do not fit; the ring is the best configuration."
-    text += " Hollow marks are estimates of what was not measured." if _estimates(summary) else ""
+    text += " Hollow marks are estimates of what was not tried." if _estimates(summary) else ""
     return Chart("batches", "Throughput over batch size", text, tuple(panels))
 
 

@@ -34,7 +34,7 @@ def test_an_artifact_of_whole_blocks_is_written_and_one_with_a_cut_block_is_refu
     export = ("export", *MODEL, "--to", "vllm", "--check")
     printed = run_cli(*export, "--output", "artifact", "--cut-at", "blocks", "--json")
     assert printed.code == 0
-    assert [check["passed"] for check in json.loads(printed.out)["checks"]] == [True, None]
+    assert [check["passed"] for check in json.loads(printed.out)["checks"]] == [True, True, None]
     refused = run_cli(*export, "--output", "other")
     assert refused.code == 2
     assert "lies inside block bert.encoder.layer." in refused.err

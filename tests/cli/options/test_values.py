@@ -61,8 +61,6 @@ def test_text_that_is_no_list_of_proportions_is_refused(text: str) -> None:
     [
         ("8:1", "a range is written FIRST:LAST, the smaller first, got '8:1'; try 1:8"),
         ("8:-1", "the smaller first, got '8:-1'; try 1:128"),
-        ("0:4", "whole numbers from 1, got 0 in '0:4'"),
-        ("2,-3", "whole numbers from 1, got -3 in '2,-3'"),
     ],
 )
 def test_a_range_that_holds_nothing_says_how_it_is_written(text: str, message: str) -> None:

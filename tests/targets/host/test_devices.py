@@ -64,7 +64,7 @@ def test_a_number_of_cores_is_a_whole_one(word: str) -> None:
         devices_named(f"cpu:2,{word}")
 
 
-def test_like_cores_need_no_names() -> None:
+def test_like_cores_need_no_names(machine: None) -> None:
     with pytest.raises(BadInput, match=r"for unlike devices, got 'cpu:2,cpu:2'; .* --cores-per-device 2"):
         devices_named("cpu:2,cpu:2")
 

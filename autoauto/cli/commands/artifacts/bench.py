@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
         0, or 2 when answers failed or disagreed.
     """
     if not args.url.startswith(("http://", "https://")):
-        hint = f"http://{args.url}/v2/models/NAME" if ":" in args.url else "http://127.0.0.1:8000/v2/models/NAME"
+        host = args.url if ":" in args.url and "://" not in args.url else "127.0.0.1:8000"
+        hint = f"http://{host}/v2/models/NAME"
         raise BadInput(f"URL must be that of a model, as `autoauto serve` prints it, got {args.url!r:.100}; try {hint}")
     if find_spec("aiohttp") is None:
         raise missing_extra("measuring a server", "serve")

@@ -50,7 +50,10 @@ def test_a_model_is_exported_with_the_best_plan_of_a_configuration(run_cli: RunC
     assert (done.code, done.err) == (0, "")
     first, *checks = done.out.splitlines()
     assert first == "new/a: README.md, pipeline.json, run_pipeline.py, stage0.onnx, stage1.onnx"
-    assert [line.split(":")[:2] for line in checks] == [["passed", " output y equals that of the whole model"]]
+    assert [line.split(":")[:2] for line in checks] == [
+        ["passed", " output y equals that of the whole model"],
+        ["passed", " no request gets numbers of another"],
+    ]
     planned = run_cli("predict", model, "--n-ipu", "2", "--batch-size", "4", "--json")
     cuts = json.loads(planned.out)["partition"]
     assert stages(tmp_path / "new" / "a") == [[0, cuts[1]], [cuts[1], cuts[2]]]
