@@ -51,11 +51,20 @@ def storage_errors(subject: str = "the study's database") -> Iterator[None]:
 
 @contextmanager
 def row_errors(subject: str = "the study's database") -> Iterator[None]:
-    """Turn what Optuna raises at rows that are gone, or that it does not read, into BadInput; also a decorator."""
+    """Turn the exceptions of `storage_errors`, and those of rows that are gone or not read, into BadInput."""
+    with storage_errors(subject), _edited_rows(subject):
+        yield
+
+
+@contextmanager
+def _edited_rows(subject: str = "the study's database") -> Iterator[None]:
+    """Turn what Optuna raises at rows that are gone, or that it does not read, into BadInput; also a decorator.
+
+    The errors of the database's driver pass: whoever calls may try again, as where a connection was dropped.
+    """
     try:
-        with storage_errors(subject):
-            yield
-    except AutoautoError:
+        yield
+    except (AutoautoError, SQLAlchemyError, StorageInternalError):
         raise
     except KeyError as error:  # a row that is not there
         raise BadInput(
@@ -209,11 +218,11 @@ def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
         except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
             raise BadInput(f"{shown(url)} cannot be used: {error}") from error
     weakref.finalize(storage, _close, storage.engine, os.getpid())
-    setattr(storage, "create_new_trial", row_errors()(storage.create_new_trial))  # noqa: B010
+    setattr(storage, "create_new_trial", _edited_rows()(storage.create_new_trial))  # noqa: B010
     for name in filter(_may_repeat, dir(storage)):
         method = through_restarts(getattr(storage, name))
         # Of a study that it looks for by its name, Optuna expects a KeyError where there is none.
-        setattr(storage, name, method if name == "get_study_id_from_name" else row_errors()(method))
+        setattr(storage, name, method if name == "get_study_id_from_name" else _edited_rows()(method))
     return storage
 
 
