@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autoauto.records.units import Array
-from autoauto.runtimes.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice
-from autoauto.runtimes.sharded_engine.run import ShardedRun, run_sharded
+from autoauto.programs.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice
+from autoauto.programs.sharded_engine.run import ShardedRun, run_sharded
 
 MODEL_DIM, HIDDEN_DIM, BATCH_SIZE = 64, 256, 8
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from autoauto.runtimes.phased_training.network import Network, digits
-from autoauto.runtimes.phased_training.phase_times import MeasuredRound, PhaseTimes, measure, medians
-from autoauto.runtimes.phased_training.training import UpdateLoop
+from autoauto.programs.phased_training.network import Network, digits
+from autoauto.programs.phased_training.phase_times import MeasuredRound, PhaseTimes, measure, medians
+from autoauto.programs.phased_training.training import UpdateLoop
 from autoauto.targets.host.memory_budget import MECHANISM, run_alone
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)

@@ -3,11 +3,11 @@
     records  <-  graph targets profile estimate plan schedule report
                                          |
                                          +--  exporters  <-  evaluate  <-  study  <-+-  cli
-                                         +--  runtimes  <---------------------------+
+                                         +--  programs  <---------------------------+
                                          +--  serve (targets, exporters)  <---------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
-lie below the rooms that use them: `processes` (targets, runtimes, study, serve) and `database` (profile, study).
+lie below the rooms that use them: `processes` (targets, programs, study, serve) and `database` (profile, study).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "report"})
-ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "exporters", "evaluate", "study", "runtimes", "serve"}
+ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "exporters", "evaluate", "study", "programs", "serve"}
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
     "processes": frozenset(),
@@ -28,14 +28,14 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     **{room: frozenset({"records"}) for room in ROOMS},
     "targets": frozenset({"records", "processes"}),
     "profile": frozenset({"records", "database"}),
-    "runtimes": ROOMS | {"records", "processes"},
+    "programs": ROOMS | {"records", "processes"},
     "exporters": ROOMS | {"records"},
     "evaluate": ROOMS | {"records", "exporters"},
     "study": frozenset({"records", "evaluate", "processes", "database"}),
     "serve": frozenset({"records", "targets", "exporters", "processes"}),
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli"}),
-    "__init__": ALL_BUT_CLI - {"runtimes", "serve"},
+    "__init__": ALL_BUT_CLI - {"programs", "serve"},
 }
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "autoauto", "tests", "studies", "data", "docs"}
 MAX_ENTRIES = 14

@@ -18,7 +18,7 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.units import Precision
-from autoauto.runtimes.batch_serialisation.sharded_collectives import Sharding
+from autoauto.programs.batch_serialisation.sharded_collectives import Sharding
 from tests.cost_tables import make_table, with_memory
 
 MakeTable = Callable[[int], CostTable]

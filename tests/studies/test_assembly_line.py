@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoauto.runtimes.sharded_engine.engine import DeviceRun
-from autoauto.runtimes.sharded_engine.run import ShardedRun
+from autoauto.programs.sharded_engine.engine import DeviceRun
+from autoauto.programs.sharded_engine.run import ShardedRun
 from studies import assembly_line
 
 

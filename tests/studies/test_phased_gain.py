@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autoauto.runtimes.phased_training.phase_times import LoopTime, MeasuredRound, PhaseTimes
+from autoauto.programs.phased_training.phase_times import LoopTime, MeasuredRound, PhaseTimes
 from studies import phased_gain
 
 

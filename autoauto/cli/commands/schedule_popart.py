@@ -11,7 +11,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 
 if TYPE_CHECKING:
-    from autoauto.runtimes.popart.graph import PopartPipeline
+    from autoauto.programs.popart.graph import PopartPipeline
 
 DEFAULT_STAGES = 4
 SIMULATION_ARGUMENTS = ("stages", "html", "trace", "csv", "bubble_checks", "chunks", "max_in_flight", "stage_to_device")
@@ -36,7 +36,7 @@ def show_pipeline(args: argparse.Namespace) -> int:
 
 def describe_popart(args: argparse.Namespace) -> dict[str, Any]:
     """The pipeline as plain values."""
-    from autoauto.runtimes.popart.transform import devices_view, program_text, stages_view
+    from autoauto.programs.popart.transform import devices_view, program_text, stages_view
 
     pipeline = _pipeline(args)
     return {
@@ -52,7 +52,7 @@ def describe_popart(args: argparse.Namespace) -> dict[str, Any]:
 
 def print_popart(args: argparse.Namespace) -> None:
     """Print the program, a view, or both."""
-    from autoauto.runtimes.popart.transform import devices_view, program_text, stages_view
+    from autoauto.programs.popart.transform import devices_view, program_text, stages_view
 
     pipeline = _pipeline(args)
     texts = [program_text(pipeline)] if args.program else []
@@ -68,8 +68,8 @@ def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
         BadInput: another order, or a pipeline that the TensorFlow plugin refuses.
     """
     from autoauto.records.files.json import read_json
-    from autoauto.runtimes.popart.input import read_pipeline
-    from autoauto.runtimes.popart.tensorflow_plugin import check_accumulation, poplar_devices
+    from autoauto.programs.popart.input import read_pipeline
+    from autoauto.programs.popart.tensorflow_plugin import check_accumulation, poplar_devices
     from autoauto.schedule.orders.registry import spec_of
 
     takers = [order for order in Order if spec_of(order).takes_stage_devices]
@@ -86,8 +86,8 @@ def _pipeline(args: argparse.Namespace) -> PopartPipeline:
         BadInput: another order, or a pipeline that PopART refuses.
     """
     from autoauto.records.files.json import read_json
-    from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
-    from autoauto.runtimes.popart.transform import transform
+    from autoauto.programs.popart.input import read_pipeline, simple_pipeline
+    from autoauto.programs.popart.transform import transform
 
     if args.schedule != Order.POPART:
         raise BadInput(f"--program and --view need --schedule popart, got {args.schedule}")

@@ -1,0 +1,169 @@
+"""JSON -> `PipelineGraph`: `read_pipeline`, and `simple_pipeline` for a number of devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from string import ascii_uppercase
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import Whole, brief
+from autoauto.records.files.json import from_plain
+from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, PipelineTensor, TensorKind
+
+_RESERVED = "'@~("
+
+
+class _LayerInput(Struct, forbid_unknown_fields=True):
+    name: str
+    inputs: list[str] | None = None
+    outputs: list[str] | None = None
+    device: Whole | None = None
+    stage: int | None = None
+    gradient_needs: list[str] | None = None
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        _check_names("name", [self.name])
+        _check_names("inputs", self.inputs or [])
+        _check_names("outputs", self.outputs or [])
+
+
+class _TensorInput(Struct, forbid_unknown_fields=True):
+    name: str
+    kind: TensorKind = TensorKind.ACTIVATION
+    is_anchor: bool = field(default=False, name="anchored")
+    streamed_to: list[Whole] = []
+
+    def __post_init__(self) -> None:
+        _check_names("name", [self.name])
+
+
+class _PipelineInput(Struct, forbid_unknown_fields=True):
+    layers: Annotated[list[_LayerInput], Meta(min_length=1)]
+    tensors: list[_TensorInput] = []
+    forward_only_program: bool = False
+
+
+def simple_pipeline(n_devices: int) -> PipelineGraph:
+    """One layer on each device, as the example of [popart-pipelining]: a stream, then A to Z, then L26, L27, ...
+
+    Raises:
+        BadInput: there is no device.
+
+    >>> [(layer.name, layer.inputs, layer.device) for layer in simple_pipeline(3).layers]
+    [('A', ('in',), 0), ('B', ('A:0',), 1), ('C', ('B:0',), 2)]
+    """
+    if n_devices < 1:
+        raise BadInput(f"a pipeline needs at least 1 device, got {n_devices}")
+    names = [ascii_uppercase[i] if i < 26 else f"L{i}" for i in range(n_devices)]
+    return read_pipeline({"layers": [{"name": name, "device": device} for device, name in enumerate(names)]})
+
+
+def read_pipeline(document: object) -> PipelineGraph:
+    """Read a forward graph of layers.
+
+    The document is a JSON object, or a list that holds one:
+
+        {"layers": [{"name": "A", "inputs": ["in", "w"], "outputs": ["a"], "device": 0, "stage": 0,
+                     "gradient_needs": ["in", "w"], "recompute": false}],
+         "tensors": [{"name": "w", "kind": "variable", "anchored": false, "streamed_to": []}],
+         "forward_only_program": false}
+
+    Only `layers` and their names are required. By default a layer reads the outputs of the layer before it, the first
+    one the stream "in"; it makes one tensor, "A:0" for layer A; and its gradient needs its inputs. When no layer has a
+    stage, a layer's stage is its device's number. A tensor that no layer makes is a stream unless its kind is variable,
+    constant or optimizer. Layers are listed in an order in which each reads outputs of earlier ones.
+
+    Raises:
+        BadInput: the document is something else; the message names the field.
+    """
+    if isinstance(document, list) and len(document) != 1:
+        raise BadInput(f"a program holds a single pipeline, got {len(document)}; give each a file of its own")
+    top = document[0] if isinstance(document, list) else document
+    pipeline = from_plain(_PipelineInput, top, "pipeline")
+    layers = _layers(pipeline.layers)
+    tensors = _default_tensors(layers)
+    listed = [
+        PipelineTensor(tensor.name, tensor.kind, tensor.is_anchor, tuple(tensor.streamed_to))
+        for tensor in pipeline.tensors
+    ]
+    _check_unique("pipeline.tensors: every name", (tensor.name for tensor in listed))
+    for tensor in listed:
+        _check_tensor(tensor, tensors)
+    tensors |= {tensor.name: tensor for tensor in listed}
+    return PipelineGraph(layers, tensors, pipeline.forward_only_program)
+
+
+def _layers(entries: list[_LayerInput]) -> tuple[PipelineLayer, ...]:
+    layers: list[PipelineLayer] = []
+    for index, entry in enumerate(entries):
+        before = layers[-1].outputs if layers else ("in",)
+        layers.append(_layer(entry, f"pipeline: layers[{index}]", before))
+    _check_unique("pipeline.layers: every name", (layer.name for layer in layers))
+    _check_unique("pipeline.layers: every output", (name for layer in layers for name in layer.outputs))
+    _check_order(layers)
+    return tuple(layers)
+
+
+def _layer(entry: _LayerInput, where: str, before: tuple[str, ...]) -> PipelineLayer:
+    inputs = _names(before if entry.inputs is None else entry.inputs)
+    outputs = _names([f"{entry.name}:0"] if entry.outputs is None else entry.outputs)
+    needs = _names(inputs if entry.gradient_needs is None else entry.gradient_needs)
+    if not {*inputs, *outputs}.issuperset(needs):
+        own = ", ".join((*inputs, *outputs))
+        raise BadInput(f"{where}.gradient_needs must be some of {own}, got {brief(entry.gradient_needs)}")
+    return PipelineLayer(entry.name, inputs, outputs, entry.stage, entry.device, needs, entry.recompute)
+
+
+def _default_tensors(layers: tuple[PipelineLayer, ...]) -> dict[str, PipelineTensor]:
+    """The tensors that the document does not list: outputs are activations, all others streams."""
+    streams = {name: PipelineTensor(name, TensorKind.STREAM) for layer in layers for name in layer.inputs}
+    return streams | {name: PipelineTensor(name) for layer in layers for name in layer.outputs}
+
+
+def _check_tensor(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
+    """The tensor's kind must fit how the layers use it."""
+    name, kind = tensor.name, tensor.kind
+    if name not in tensors:
+        raise BadInput(f"pipeline.tensors must name what layers read or make, got {name}; mend the name or drop it")
+    if (kind is TensorKind.ACTIVATION) != (tensors[name].kind is TensorKind.ACTIVATION):
+        raise BadInput(f"pipeline.tensors: what a layer makes, and only that, is an activation, got {kind} for {name}")
+    if tensor.is_anchor and kind not in {TensorKind.ACTIVATION, TensorKind.STREAM}:
+        raise BadInput(f"pipeline.tensors: only an activation or a stream can be anchored, got the {kind} {name}")
+
+
+def _check_unique(what: str, names: Iterable[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise BadInput(f"{what} must stand there once, got {', '.join(twice)} more often")
+
+
+def _check_order(layers: list[PipelineLayer]) -> None:
+    awaited = {name: layer.name for layer in layers for name in layer.outputs}
+    for layer in layers:
+        late = [name for name in layer.inputs if name in awaited]
+        if late:
+            raise BadInput(
+                f"pipeline.layers: a layer must read what earlier ones make, but {layer.name} reads {late[0]} of "
+                f"{awaited[late[0]]}; reorder the layers"
+            )
+        for name in layer.outputs:
+            del awaited[name]
+
+
+def _check_names(where: str, names: Iterable[str]) -> None:
+    for name in names:
+        if name == "" or not name.isprintable() or not set(name).isdisjoint(_RESERVED):
+            marks = " ".join(_RESERVED)
+            raise BadInput(
+                f"{where} must be printable, without {marks}, which mark what pipelining adds, got {brief(name)}"
+            )
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once: an op may read a tensor twice."""
+    return tuple(dict.fromkeys(names))

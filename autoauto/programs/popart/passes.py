@@ -1,0 +1,245 @@
+"""The passes of the transformation, each from ops to ops, in the order in which `transform` runs them.
+
+Layers become ops with gradients, neighbouring stages on one device are merged, copies go between devices, some layers
+run again, and stashes hold the tensors that later stages read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from autoauto.records.errors import BadInput
+from autoauto.programs.popart.graph import OpKind, PipelineGraph, PipelineOp, Stash, TensorKind
+from autoauto.programs.popart.rules import device_of, stage_of
+
+
+def forward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
+    """An op for every layer of a graph that `check_graph` accepts."""
+    return tuple(
+        PipelineOp(layer.name, OpKind.MAIN, stage_of(layer), device_of(layer), layer.inputs, layer.outputs)
+        for layer in graph.layers
+    )
+
+
+def backward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
+    """An op X' for every layer X: from the gradients of X's outputs it makes those of X's inputs.
+
+    The loss is an output of the last stage that no layer reads. The gradients of stage k are in stage 2 * last - k, on
+    the same device, so those of the last stage are in the last stage itself [popart-pipelining]. A layer that does not
+    lead to the loss has no gradient.
+
+    Raises:
+        BadInput: a stage has no gradient.
+
+    >>> from autoauto.programs.popart.input import simple_pipeline
+    >>> [(op.name, op.stage, op.inputs, op.outputs) for op in backward_ops(simple_pipeline(3))]
+    [("C'", 2, ('B:0',), ('d(B:0)',)), ("B'", 3, ('d(B:0)', 'A:0'), ('d(A:0)',)), ("A'", 4, ('d(A:0)', 'in'), ())]
+    """
+    last = max(map(stage_of, graph.layers))
+    ops = tuple(_gradients(graph, last))
+    _check_stages({stage_of(layer) for layer in graph.layers}, {2 * last - op.stage for op in ops})
+    return ops
+
+
+def _gradients(graph: PipelineGraph, last: int) -> Iterator[PipelineOp]:
+    """From the loss backwards; a tensor with several readers gets a part of its gradient from each."""
+    n_readers = Counter(name for layer in graph.layers for name in layer.inputs)
+    results = graph.results
+    parts: dict[str, list[str]] = {}
+    for layer in reversed(graph.layers):
+        gradients = [part for name in layer.outputs for part in parts.get(name, [])]
+        is_loss = stage_of(layer) == last and not results.isdisjoint(layer.outputs)
+        if not gradients and not is_loss:
+            continue
+        made = []
+        for name in layer.inputs:
+            if graph.tensors[name].kind is TensorKind.ACTIVATION:
+                made.append(f"d({name})" if n_readers[name] == 1 else f"d({name}) of {layer.name}")
+                parts.setdefault(name, []).append(made[-1])
+        stage, inputs = 2 * last - stage_of(layer), (*gradients, *layer.gradient_needs)
+        yield PipelineOp(f"{layer.name}'", OpKind.MAIN, stage, device_of(layer), inputs, tuple(made), backward=True)
+
+
+def _check_stages(forward: set[int], backward: set[int]) -> None:
+    without = sorted(forward - backward)
+    if without:
+        raise BadInput(
+            f"there must be as many backward stages as forward ones, {len(forward)}, got {len(backward)}: "
+            f"no layer of stage {', '.join(map(str, without))} leads to the loss in the last stage; connect or drop it"
+        )
+
+
+def stage_devices(ops: Sequence[PipelineOp]) -> tuple[int, ...]:
+    """The device of every stage."""
+    devices = {op.stage: op.device for op in ops}
+    return tuple(devices[stage] for stage in sorted(devices))
+
+
+def merge_stages(ops: Sequence[PipelineOp]) -> tuple[PipelineOp, ...]:
+    """Number the stages anew so that neighbours are on different devices (PopART: mergeConsecutivePipelineStages).
+
+    Stages on devices 0, 0, 1, 0 become stages 0, 0, 1, 2.
+    """
+    merged: list[int] = []
+    devices = stage_devices(ops)
+    for stage, device in enumerate(devices):
+        merged.append(merged[-1] + (device != devices[stage - 1]) if stage else 0)
+    return tuple(replace(op, stage=merged[op.stage]) for op in ops)
+
+
+def add_copies(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
+    """Bring every tensor to the devices that read it; "x@2" is the copy of x that arrives in stage 2.
+
+    With x made in stage 0 and read in stages 1 and 3, each on a device of its own: x -> x@1 -> x@2 -> x@3. A tensor
+    moves one stage a cycle, along with its micro-batch: all copies of a cycle read before any writes. On each device
+    the first stage that reads a tensor takes a copy; later stages there restore it from a stash. The host streams to
+    the first stage that reads. Variables, constants and optimizer tensors lie on each device that reads them.
+    """
+    homes = _homes(ops)
+    arrivals: dict[str, dict[int, int]] = {}
+    for op in ops:
+        for name in op.inputs:
+            if graph.changes(name) and op.device != homes[name].device:
+                stages = arrivals.setdefault(name, {})
+                stages[op.device] = min(op.stage, stages.get(op.device, op.stage))
+    devices = stage_devices(ops)
+    copies = (
+        copy
+        for name, stages in arrivals.items()
+        for copy in _chain(name, homes[name].stage, max(stages.values()), devices)
+    )
+    return (*(_with_arrived(op, arrivals) for op in ops), *copies)
+
+
+def _homes(ops: Sequence[PipelineOp]) -> dict[str, PipelineOp]:
+    """For every tensor the op that makes it, or the first that reads it."""
+    readers = {name: op for op in sorted(ops, key=lambda op: -op.stage) for name in op.inputs}
+    return readers | {name: op for op in ops for name in op.outputs}
+
+
+def _chain(name: str, start: int, stop: int, devices: Sequence[int]) -> Iterator[PipelineOp]:
+    """A copy out of every stage in [start, stop)."""
+    source = name
+    for stage in range(start, stop):
+        target = f"{name}@{stage + 1}"
+        yield PipelineOp(f"copy {source} -> {target}", OpKind.COPY, stage, devices[stage], (source,), (target,))
+        source = target
+
+
+def _with_arrived(op: PipelineOp, arrivals: dict[str, dict[int, int]]) -> PipelineOp:
+    """The op with its inputs replaced by the copies that arrive on its device."""
+    stages = {name: arrivals.get(name, {}).get(op.device) for name in op.inputs}
+    return replace(op, inputs=tuple(name if stage is None else f"{name}@{stage}" for name, stage in stages.items()))
+
+
+def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
+    """Run layers a second time, before the gradients that need their outputs (PopART: RecomputationType::Pipeline).
+
+    Layers of the loss stage do not run again, as their gradients follow them at once. Nor do layers whose output a
+    later stage on the device reads, as it is stashed for that stage anyway. A layer runs again on its own tensors, so
+    copies and the host read a clone in the meantime.
+
+    Raises:
+        BadInput: an input of a second run is an anchor, so a stash cannot restore it in place.
+    """
+    forward = [op for op in ops if op.kind is OpKind.MAIN and not op.backward]
+    again = _second_runs(ops, forward)
+    anchors = graph.anchors
+    remade = {name for op in again for name in op.outputs}
+    restored = {name for op in again for name in op.inputs if graph.changes(name)} - remade
+    for name in sorted(restored & anchors):
+        raise BadInput(
+            f"a layer that is recomputed reads {name}, so a stash must restore it in place, but it is anchored; "
+            "drop the anchor or the recomputation"
+        )
+    return _with_clones((*forward, *again, *ops[len(forward) :]), copied=remade | restored, stored=remade & anchors)
+
+
+def _second_runs(ops: Sequence[PipelineOp], forward: Sequence[PipelineOp]) -> list[PipelineOp]:
+    makers = {name: op for op in forward for name in op.outputs}
+    stashed = {name for op in forward for name in op.inputs if name in makers and makers[name].stage < op.stage}
+    again = []
+    for stage in sorted({op.stage for op in ops if op.backward}):
+        wanted = {name for op in ops if op.backward and op.stage == stage for name in op.inputs} - stashed
+        for op in reversed(forward):
+            if op.stage < stage and not wanted.isdisjoint(op.outputs):
+                wanted |= set(op.inputs) - stashed
+                again.append(replace(op, name=f"{op.name}~", stage=stage, recompute=True))
+    return again[::-1]
+
+
+def _with_clones(ops: Sequence[PipelineOp], copied: set[str], stored: set[str]) -> tuple[PipelineOp, ...]:
+    """Clone tensors that are overwritten before they leave, in the stage that copies or stores them."""
+    leaving = {op.inputs[0]: op for op in ops if op.kind is OpKind.COPY and op.inputs[0] in copied}
+    makers = {name: op for op in ops if not op.recompute for name in op.outputs if name in stored}
+    clones = [
+        PipelineOp(f"clone {name}", OpKind.CLONE, op.stage, op.device, (name,), (clone_of(name),))
+        for name, op in (makers | leaving).items()
+    ]
+    copies = {op: replace(op, inputs=(clone_of(name),)) for name, op in leaving.items()}
+    return (*(copies.get(op, op) for op in ops), *clones)
+
+
+def clone_of(name: str) -> str:
+    """The name of a tensor's clone."""
+    return f"clone({name})"
+
+
+def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash, ...]:
+    """A stash for every tensor that is read in a later stage than the one that makes or receives it.
+
+    There is none for variables, constants and optimizer tensors, nor for tensors that the reading stage recomputes. The
+    value is restored in place, unless the tensor is an anchor or is copied when all stages have computed (PopART).
+
+    >>> from autoauto.programs.popart.input import simple_pipeline
+    >>> graph = simple_pipeline(3)
+    >>> stashes = find_stashes(add_copies((*forward_ops(graph), *backward_ops(graph)), graph), graph)
+    >>> [(s.tensor, s.device, s.stage, s.restore_stages, s.n_entries) for s in stashes]
+    [('in', 0, 0, (4,), 5), ('A:0@1', 1, 1, (3,), 3)]
+    """
+    main = [op for op in ops if op.kind is OpKind.MAIN]
+    made: dict[str, set[int]] = {}
+    read: dict[str, set[int]] = {}
+    devices: dict[str, int] = {}
+    for op in main:
+        for name in op.outputs:
+            made.setdefault(name, set()).add(op.stage)
+        for name in filter(graph.changes, op.inputs):
+            read.setdefault(name, set()).add(op.stage)
+            devices[name] = op.device
+    read_later = graph.anchors | {op.inputs[0] for op in ops if op.kind is OpKind.COPY}
+    stashes = []
+    for name, stages in read.items():
+        first = min(made.get(name, stages))
+        later = sorted(stages - made.get(name, set()) - {first})
+        if later:
+            stashes.append(Stash(name, devices[name], first, tuple(later), name not in read_later))
+    return tuple(stashes)
+
+
+def add_stashes(ops: Sequence[PipelineOp], stashes: Sequence[Stash]) -> tuple[PipelineOp, ...]:
+    """Add the ops that restore, first in their stage, and those that stash, last in theirs."""
+    restores, ends = [], []
+    renamed: dict[tuple[str, int], str] = {}
+    for stash in stashes:
+        buffer = f"stash({stash.tensor})"
+        ends.append(
+            PipelineOp(f"stash {stash.tensor}", OpKind.STASH, stash.stage, stash.device, (stash.tensor,), (buffer,))
+        )
+        for stage in stash.restore_stages:
+            restored = stash.tensor if stash.in_place else f"{stash.tensor}~{stage}"
+            restores.append(
+                PipelineOp(
+                    f"restore {stash.tensor}~{stage}", OpKind.RESTORE, stage, stash.device, (buffer,), (restored,)
+                )
+            )
+            renamed[stash.tensor, stage] = restored
+    moved = (
+        replace(op, inputs=tuple(renamed.get((name, op.stage), name) for name in op.inputs))
+        if op.kind is OpKind.MAIN
+        else op
+        for op in ops
+    )
+    return (*restores, *moved, *ends)

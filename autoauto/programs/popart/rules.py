@@ -1,0 +1,194 @@
+"""The graphs that PopART refuses to pipeline: one function a rule (tests/vectors/pipeline_errors.json, "popart")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from autoauto.records.errors import BadInput
+from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, TensorKind
+
+
+def check_graph(graph: PipelineGraph) -> None:
+    """Refuse a graph that PopART would not pipeline with any number of micro-batches.
+
+    Raises:
+        BadInput: the graph breaks a rule; the message is that of the first one.
+    """
+    for rule in RULES:
+        rule(graph)
+
+
+def check_depth(n_stages: int, n_micro_batches: int, *, training: bool) -> None:
+    """Refuse fewer micro-batches than stages.
+
+    Raises:
+        BadInput: there are fewer.
+    """
+    name = "gradient accumulation factor" if training else "batches per step"
+    if n_micro_batches < n_stages:
+        raise BadInput(
+            f"a pipeline needs as many micro-batches ({name}) as stages, {n_stages} or more, got {n_micro_batches}; "
+            "try more micro-batches or fewer stages"
+        )
+
+
+def stage_of(layer: PipelineLayer) -> int:
+    """The stage of a layer in a graph that `check_graph` accepts: its own, or its device's number."""
+    stage = layer.device if layer.stage is None else layer.stage
+    assert stage is not None
+    return stage
+
+
+def device_of(layer: PipelineLayer) -> int:
+    """The device of a layer in a graph that `check_graph` accepts."""
+    assert layer.device is not None
+    return layer.device
+
+
+def _several_devices(graph: PipelineGraph) -> None:
+    devices = {layer.device for layer in graph.layers} - {None}
+    if len(devices) < 2:
+        raise BadInput(
+            f"pipelining needs layers on 2 or more devices (virtual graphs), got {len(devices)}; set `device`"
+        )
+
+
+def _all_have_devices(graph: PipelineGraph) -> None:
+    without = [layer.name for layer in graph.layers if layer.device is None]
+    if without:
+        raise BadInput(f"every layer needs a device where some have one, got none for {_list(without)}; set `device`")
+
+
+def _all_or_no_stages(graph: PipelineGraph) -> None:
+    without = [layer.name for layer in graph.layers if layer.stage is None]
+    if 0 < len(without) < len(graph.layers):
+        raise BadInput(
+            f"all layers or none must have a stage, got none for {_list(without)}; set `stage` for these too"
+        )
+
+
+def _stages_from_zero(graph: PipelineGraph) -> None:
+    for layer in graph.layers:
+        if stage_of(layer) < 0:
+            raise BadInput(f"a stage must be 0 or more, got {layer.stage} for {layer.name}; number stages from 0")
+
+
+def _one_device_a_stage(graph: PipelineGraph) -> None:
+    layers: dict[int, list[PipelineLayer]] = {}
+    for layer in graph.layers:
+        layers.setdefault(stage_of(layer), []).append(layer)
+    for stage, members in layers.items():
+        devices = sorted({device_of(layer) for layer in members})
+        if len(devices) > 1:
+            names = _list(layer.name for layer in members)
+            raise BadInput(f"a stage must be on one device, but {names} of stage {stage} are on {_list(devices)}")
+
+
+def _no_stage_is_missing(graph: PipelineGraph) -> None:
+    stages = {stage_of(layer) for layer in graph.layers}
+    missing = sorted(set(range(max(stages))) - stages)
+    if missing:
+        raise BadInput(
+            f"stages must be numbered from 0 without a gap, got {len(stages)} stages, but no stage {_list(missing)}; "
+            "renumber them"
+        )
+
+
+def _no_user_recompute(graph: PipelineGraph) -> None:
+    asked = [layer.name for layer in graph.layers if layer.recompute]
+    if asked:
+        raise BadInput(
+            f"a pipeline does not take single layers to recompute, got {_list(asked)}; try --recompute for all"
+        )
+
+
+def _no_forward_only_program(graph: PipelineGraph) -> None:
+    if graph.forward_only_program:
+        raise BadInput(
+            "a forward-only program beside the training is not supported, got forward_only_program: true; "
+            "try the same graph for inference"
+        )
+
+
+def _data_flows_on(graph: PipelineGraph) -> None:
+    """A tensor is read in the stage that makes it or later; between devices it is copied to a later stage."""
+    makers = {name: layer for layer in graph.layers for name in layer.outputs}
+    for reader in graph.layers:
+        for name in reader.inputs:
+            maker = makers.get(name, reader)
+            made, read = stage_of(maker), stage_of(reader)
+            if made <= read:
+                continue
+            if maker.stage is None or maker.device == reader.device:
+                raise BadInput(
+                    f"a tensor must be read in the stage that makes it or later, but {name} is made by {maker.name} in "
+                    f"stage {made} and read by {reader.name} in stage {read}; try stages in the order of the data"
+                )
+            raise BadInput(
+                f"a copy must go to a later stage, but that of {name} from {maker.name} to {reader.name} goes from "
+                f"stage {made} to stage {read}; try stages in the order of the data"
+            )
+
+
+def variables_stay(graph: PipelineGraph) -> None:
+    """Refuse a variable that several devices read.
+
+    Raises:
+        BadInput: several devices read it.
+    """
+    for name, devices in _readers_devices(graph, TensorKind.VARIABLE).items():
+        if len(devices) > 1:
+            raise BadInput(
+                f"a variable cannot be copied between devices, but {name} is read on {_list(devices)}; "
+                "put all its stages on one device"
+            )
+
+
+def _streams_to_one_device(graph: PipelineGraph) -> None:
+    """A stream goes to the device of its first reader; other readers get copies from there."""
+    for name, devices in _readers_devices(graph, TensorKind.STREAM).items():
+        streamed_to = graph.tensors[name].streamed_to
+        if streamed_to and streamed_to != devices[:1]:
+            raise BadInput(
+                f"a stream must go to one device, that of its first reader, {devices[0]} for {name}, "
+                f"got {_list(streamed_to)}; other devices get copies"
+            )
+
+
+def _readers_devices(graph: PipelineGraph, kind: TensorKind) -> dict[str, tuple[int, ...]]:
+    """The devices that read each tensor of a kind, in the order of their stages."""
+    devices: dict[str, dict[int, None]] = {}
+    for layer in sorted(graph.layers, key=stage_of):
+        for name in layer.inputs:
+            if graph.tensors[name].kind is kind:
+                devices.setdefault(name, {})[device_of(layer)] = None
+    return {name: tuple(order) for name, order in devices.items()}
+
+
+def _list(values: Iterable[object]) -> str:
+    """The first few values, and how many more there are."""
+    texts = list(map(str, values))
+    more = [f"and {len(texts) - 5} more"] if len(texts) > 5 else []
+    return ", ".join([*texts[:5], *more])
+
+
+Rule = Callable[[PipelineGraph], None]
+
+LAYOUT_RULES: tuple[Rule, ...] = (
+    _all_have_devices,
+    _all_or_no_stages,
+    _stages_from_zero,
+    _one_device_a_stage,
+    _no_stage_is_missing,
+)
+"""Rules on stages and devices alone; the other rules rely on them."""
+
+RULES: tuple[Rule, ...] = (
+    _several_devices,
+    *LAYOUT_RULES,
+    _no_user_recompute,
+    _no_forward_only_program,
+    _data_flows_on,
+    variables_stay,
+    _streams_to_one_device,
+)

@@ -1,0 +1,263 @@
+"""`transform`, a graph into PopART's pipeline: all passes, then streams, the program of cycles, and a check of it.
+
+PopART's pipeline as text, as [popart-pipelining] draws it: `program_text`, `stages_view`, `devices_view`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, pairwise
+
+from autoauto.records.errors import BadInput
+from autoauto.programs.popart.graph import (
+    Cycle,
+    Fragment,
+    FragmentCall,
+    OpKind,
+    PipelineGraph,
+    PipelineOp,
+    PipelineProgram,
+    PopartPipeline,
+    TensorKind,
+)
+from autoauto.programs.popart.passes import (
+    add_copies,
+    add_recompute,
+    add_stashes,
+    backward_ops,
+    clone_of,
+    find_stashes,
+    forward_ops,
+    merge_stages,
+    stage_devices,
+)
+from autoauto.programs.popart.rules import check_depth, check_graph
+from autoauto.schedule.orders.popart import popart_phases
+
+_ORDER = list(Fragment)
+
+
+def transform(graph: PipelineGraph, n_micro_batches: int, *, training: bool, recompute: bool) -> PopartPipeline:
+    """Pipeline a graph: gradients, stages, copies, recomputation, stashes, streams, and the program of all cycles.
+
+    Without training there is nothing to recompute.
+
+    Raises:
+        BadInput: the graph breaks one of PopART's rules, or there are too few micro-batches to fill the pipeline.
+
+    >>> from autoauto.programs.popart.input import simple_pipeline
+    >>> pipeline = transform(simple_pipeline(3), 6, training=True, recompute=False)
+    >>> pipeline.devices, pipeline.stash_entries, len(pipeline.copies), pipeline.program.n_main
+    ((0, 1, 2, 1, 0), {0: 5, 1: 3, 2: 0}, 4, 2)
+    """
+    check_graph(graph)
+    ops = merge_stages((*forward_ops(graph), *(backward_ops(graph) if training else ())))
+    devices = stage_devices(ops)
+    check_depth(len(devices), n_micro_batches, training=training)
+    ops = add_copies(ops, graph)
+    if recompute:
+        ops = add_recompute(ops, graph)
+    stashes = find_stashes(ops, graph)
+    ops = add_streams(add_stashes(ops, stashes), graph)
+    program = assemble(ops, n_micro_batches)
+    check_parallel(program, devices)
+    return PopartPipeline(ops, devices, n_micro_batches, stashes, program)
+
+
+def add_streams(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
+    """Load every stream in the first stage that reads it; store every anchor in the stage that makes it."""
+    firsts = {name: op for op in sorted(ops, key=lambda op: -op.stage) for name in (*op.inputs, *op.outputs)}
+    loads = [_load(name, firsts[name]) for name, tensor in graph.tensors.items() if tensor.kind is TensorKind.STREAM]
+    clones = {op.inputs[0] for op in ops if op.kind is OpKind.CLONE}
+    stores = [_store(name, clone_of(name) if name in clones else name, firsts[name]) for name in sorted(graph.anchors)]
+    return (*ops, *loads, *stores)
+
+
+def _load(name: str, first: PipelineOp) -> PipelineOp:
+    return PipelineOp(f"load {name}", OpKind.TO_DEVICE, first.stage, first.device, (), (name,))
+
+
+def _store(name: str, source: str, maker: PipelineOp) -> PipelineOp:
+    return PipelineOp(f"store {name}", OpKind.TO_HOST, maker.stage, maker.device, (source,), ())
+
+
+def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram:
+    """Put the fragments of all stages into cycles; stage s is active in the cycles [s, s + n_micro_batches).
+
+    Raises:
+        BadInput: there is no cycle in which all stages are active, so no main phase.
+
+    >>> from autoauto.programs.popart.passes import forward_ops
+    >>> from autoauto.programs.popart.input import simple_pipeline
+    >>> program = assemble(forward_ops(simple_pipeline(2)), n_micro_batches=4)
+    >>> [" ".join(map(str, cycle)) for cycle in (*program.fill, program.main, *program.flush)], program.n_main
+    (['ps0[M] C', 'ps0[M] ps1[M] C', 'ps1[M] C'], 3)
+    """
+    fragments = {(op.fragment, op.stage) for op in ops}
+    n_stages = max(stage for _, stage in fragments) + 1
+    fill, n_main, flush = popart_phases(n_stages, n_micro_batches, training=False)  # `ops` has the backward
+    if n_main < 1:
+        raise BadInput(
+            f"the main phase needs 1 cycle or more, got {n_main} with {n_micro_batches} micro-batches in {n_stages} "
+            "stages; try more micro-batches"
+        )
+
+    def cycle(number: int) -> Cycle:
+        active = range(max(0, number - n_micro_batches + 1), min(number + 1, n_stages))
+        kinds = (Fragment.TO_DEVICE, Fragment.MAIN, Fragment.TO_HOST)
+        return (
+            *(FragmentCall(kind, s) for kind in kinds for s in active if (kind, s) in fragments),
+            FragmentCall(Fragment.COPY),
+        )
+
+    return PipelineProgram(
+        fill=tuple(map(cycle, range(fill))),
+        main=cycle(fill),
+        n_main=n_main,
+        flush=tuple(map(cycle, range(fill + n_main, fill + n_main + flush))),
+        carried=tuple(name for op in ops if op.kind is OpKind.COPY for name in op.outputs),
+    )
+
+
+def check_parallel(program: PipelineProgram, devices: Sequence[int]) -> None:
+    """Check every cycle of a program; stage s is on `devices[s]`.
+
+    A cycle has its fragments in the order D, M, H, C, and C once: devices wait for each other in C and for the host in
+    D and H, so none of these may come between two stages that compute. Neighbours among the M are on different devices.
+    Two stages further apart may share a device, as stages 0 and 4 on 3 devices do: they run one after the other there.
+
+    Raises:
+        BadInput: a cycle breaks these rules; the message names the fragments.
+    """
+    for index, cycle in enumerate(program.fill):
+        _check_cycle(f"fill cycle {index}", cycle, devices)
+    _check_cycle("the main cycle", program.main, devices)
+    for index, cycle in enumerate(program.flush):
+        _check_cycle(f"flush cycle {index}", cycle, devices)
+
+
+def _check_cycle(where: str, cycle: Cycle, devices: Sequence[int]) -> None:
+    for first, second in pairwise(cycle):
+        if _ORDER.index(first.fragment) > _ORDER.index(second.fragment):
+            raise BadInput(f"{where} must have its fragments in the order D, M, H, C, got {second} after {first}")
+        both_main = first.fragment is second.fragment is Fragment.MAIN
+        if both_main and devices[first.stage or 0] == devices[second.stage or 0]:
+            raise BadInput(
+                f"{where} must have neighbours on different devices, got {first} and {second} both on device "
+                f"{devices[first.stage or 0]}; merge their stages"
+            )
+    n_copies = sum(step.fragment is Fragment.COPY for step in cycle)
+    if n_copies != 1:
+        raise BadInput(f"{where} must copy for all stages at once, got C {n_copies} times")
+
+
+Cells = list[str]
+"""The texts of one column or row."""
+
+_FORMS = {Fragment.TO_DEVICE: "D{}.", Fragment.MAIN: "M{}", Fragment.TO_HOST: ".H{}"}
+
+
+def program_text(pipeline: PopartPipeline) -> str:
+    """Every fragment in the order in which it is added, with the main phase as a loop.
+
+    Tensors that the fill phase copies enter the loop (loop_in), are carried from one cycle to the next (loop_carry) and
+    leave the loop for the flush phase (loop_out). Stashes stay on their devices.
+    """
+    program = pipeline.program
+    return "\n".join(
+        [
+            "poplar::Program::Sequence seq;  // the full pipeline program",
+            *(line for cycle in program.fill for line in _added("seq", cycle)),
+            *_added("seq", (f"loop_in[{name}]" for name in program.carried)),
+            "poplar::Program::Sequence main;  // the main cycle",
+            *_added("main", program.main),
+            *_added("main", (f"loop_carry[{name}]" for name in program.carried)),
+            f"seq.add(poplar::Program::Repeat({program.n_main}, main));",
+            *_added("seq", (f"loop_out[{name}]" for name in program.carried)),
+            *(line for cycle in program.flush for line in _added("seq", cycle)),
+        ]
+    )
+
+
+def _added(sequence: str, parts: Cycle | Iterable[str]) -> list[str]:
+    return [f"{sequence}.add({part});" for part in parts]
+
+
+def stages_view(pipeline: PopartPipeline) -> str:
+    """A row for every stage, a column for every cycle: "D2.M2.H2." loads, computes and stores micro-batch 2.
+
+    C are the copies of all stages at the end of every cycle.
+    """
+    cycles = enumerate(pipeline.program.cycles())
+    columns = [_stage_cells(cycle, number, pipeline.n_stages) for number, cycle in cycles]
+    columns, header = _under_phases(pipeline, columns, str.rjust)
+    rows = []
+    for stage in range(pipeline.n_stages):
+        bar = "C" if stage == pipeline.n_stages // 2 else "|"
+        rows.append("".join(f"{column[stage]}{bar} " for column in columns))
+    return _labelled([f"PS{stage}:" for stage in range(pipeline.n_stages)], [header, *rows])
+
+
+def devices_view(pipeline: PopartPipeline) -> str:
+    """A row for every device, a column for every cycle.
+
+    "PS0(4).PS4(0)" runs stage 0 on micro-batch 4, then stage 4 on micro-batch 0.
+    """
+    devices = sorted(set(pipeline.devices))
+    cycles = enumerate(pipeline.program.cycles())
+    columns = [[_device_cell(cycle, number, pipeline, device) for device in devices] for number, cycle in cycles]
+    columns, header = _under_phases(pipeline, columns, str.ljust)
+    rows = [_device_row([column[index] for column in columns]) for index in range(len(devices))]
+    return _labelled([f"IPU{device}:" for device in devices], [header, *rows])
+
+
+def _stage_cells(cycle: Cycle, number: int, n_stages: int) -> Cells:
+    """A cell for every stage, with room for the kinds of fragments that any of them has in this cycle."""
+    texts = {
+        (step.fragment, step.stage): _FORMS[step.fragment].format(number - step.stage)
+        for step in cycle
+        if step.stage is not None
+    }
+    widths = {kind: max(len(text) for (other, _), text in texts.items() if other is kind) for kind, _ in texts}
+    cells = []
+    for stage in range(n_stages):
+        slots = (texts.get((kind, stage), "").ljust(width) for kind, width in widths.items())
+        cells.append("".join(slots) + ("." if (Fragment.MAIN, stage) in texts else " "))
+    return cells
+
+
+def _device_cell(cycle: Cycle, number: int, pipeline: PopartPipeline, device: int) -> str:
+    stages = (step.stage for step in cycle if step.fragment is Fragment.MAIN and step.stage is not None)
+    return ".".join(f"PS{stage}({number - stage})" for stage in stages if pipeline.devices[stage] == device)
+
+
+def _device_row(cells: Cells) -> str:
+    """A comma stands between two cells in which the device is active."""
+    active = [index for index, cell in enumerate(cells) if cell.strip()]
+    commas = set(active[:-1])
+    return "".join(cell + (", " if index in commas else "  ") for index, cell in enumerate(cells))
+
+
+def _under_phases(
+    pipeline: PopartPipeline, columns: list[Cells], align: Callable[[str, int], str]
+) -> tuple[list[Cells], str]:
+    """The columns, each padded to one width, and the line above them with the names of the phases."""
+    program = pipeline.program
+    rest = iter(columns)
+    widened, bars = [], []
+    for name, n_cycles in (("fill", len(program.fill)), ("main", program.n_main), ("flush", len(program.flush))):
+        phase = list(islice(rest, n_cycles))
+        widths = [max(map(len, column)) for column in phase]
+        if not phase:
+            continue
+        width = max(sum(widths) + 2 * (len(phase) - 1), len(f"<{name}>"))
+        widths[-1] = width - sum(widths[:-1]) - 2 * (len(phase) - 1)
+        widened += [[align(cell, width) for cell in column] for column, width in zip(phase, widths, strict=True)]
+        bars.append(f"<{f' {name} ':-^{width - 2}}>" if width >= len(name) + 4 else f"<{name:-^{width - 2}}>")
+    return widened, "  ".join(bars)
+
+
+def _labelled(labels: Cells, rows: Cells) -> str:
+    """The first row has no label."""
+    width = max(map(len, labels))
+    return "\n".join(f"{label:<{width}} {row}".rstrip() for label, row in zip(["", *labels], rows, strict=True))
