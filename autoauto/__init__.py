@@ -39,22 +39,22 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from autoauto.records.hardware import Cluster, Period
-    from autoauto.records.knobs.constraint import Constraint
-    from autoauto.records.knobs.knobs import Knobs
-    from autoauto.records.knobs.objectives import Method, Objective
-    from autoauto.records.knobs.space import SearchSpace
-    from autoauto.records.knobs.table import Strategy
     from autoauto.records.layers import LayerGraph
     from autoauto.records.plans.phased import PhasedPlan
     from autoauto.records.plans.plan import CutAt, Plan, Stage
     from autoauto.records.plans.timeline import Run, Runner, Timeline
     from autoauto.records.schedule import Order, Schedule
     from autoauto.records.target import Target
-    from autoauto.records.trials.study_summary import StudySummary
-    from autoauto.records.trials.trial import Status, Trial
     from autoauto.records.units import Precision
     from autoauto.schedule.orders.registry import make_schedule
     from autoauto.schedule.simulate.simulate import simulate
+    from autoauto.space.constraint import Constraint
+    from autoauto.space.knobs import Knobs
+    from autoauto.space.modes import Strategy
+    from autoauto.space.objectives import Method, Objective
+    from autoauto.space.space import SearchSpace
+    from autoauto.space.study_summary import StudySummary
+    from autoauto.space.trial import Status, Trial
     from autoauto.study.auto_pipeline import search_for_max_throughput
     from autoauto.study.run import SearchProgress, SearchResult, run_search
     from autoauto.study.search import search, search_flow
@@ -120,19 +120,19 @@ _HOMES = {
     "AutoautoError": "autoauto.records.errors",
     "BadInput": "autoauto.records.errors",
     "Cluster": "autoauto.records.hardware",
-    "Constraint": "autoauto.records.knobs.constraint",
+    "Constraint": "autoauto.space.constraint",
     "CutAt": "autoauto.records.plans.plan",
     "DoesNotFit": "autoauto.records.errors",
     "Estimator": "autoauto.records.costs.correction",
     "Flow": "autoauto.evaluate.flow",
     "Infeasible": "autoauto.records.errors",
     "IpuTarget": "autoauto.targets.ipu.target",
-    "Knobs": "autoauto.records.knobs.knobs",
+    "Knobs": "autoauto.space.knobs",
     "LayerGraph": "autoauto.records.layers",
     "MeasurementsFailed": "autoauto.records.errors",
-    "Method": "autoauto.records.knobs.objectives",
+    "Method": "autoauto.space.objectives",
     "MissingExtra": "autoauto.records.errors",
-    "Objective": "autoauto.records.knobs.objectives",
+    "Objective": "autoauto.space.objectives",
     "Order": "autoauto.records.schedule",
     "OutOfMemory": "autoauto.records.errors",
     "Period": "autoauto.records.hardware",
@@ -144,14 +144,14 @@ _HOMES = {
     "Schedule": "autoauto.records.schedule",
     "SearchProgress": "autoauto.study.run",
     "SearchResult": "autoauto.study.run",
-    "SearchSpace": "autoauto.records.knobs.space",
+    "SearchSpace": "autoauto.space.space",
     "Stage": "autoauto.records.plans.plan",
-    "Status": "autoauto.records.trials.trial",
-    "Strategy": "autoauto.records.knobs.table",
-    "StudySummary": "autoauto.records.trials.study_summary",
+    "Status": "autoauto.space.trial",
+    "Strategy": "autoauto.space.modes",
+    "StudySummary": "autoauto.space.study_summary",
     "Target": "autoauto.records.target",
     "Timeline": "autoauto.records.plans.timeline",
-    "Trial": "autoauto.records.trials.trial",
+    "Trial": "autoauto.space.trial",
     "UnreadableModel": "autoauto.records.errors",
     "Unsupported": "autoauto.records.errors",
     "WorkerLost": "autoauto.records.errors",

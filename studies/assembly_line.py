@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.records.units import Array
 from autoauto.programs.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice
 from autoauto.programs.sharded_engine.run import ShardedRun, run_sharded
+from autoauto.records.units import Array
 
 MODEL_DIM, HIDDEN_DIM, BATCH_SIZE = 64, 256, 8
 

@@ -46,9 +46,9 @@ from autoauto.records.costs.correction import Correction, Estimator, PredictionI
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import DoesNotFit, missing_extra
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
 
 SHORTEST = 16  # a held-out range has at least this part of the layers
 QUICK = ("resnet50", "bert-base-128")

@@ -39,11 +39,11 @@ from autoauto.graph.cut import onnx_source
 from autoauto.processes.channel import Channel
 from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import AutoautoError, OutOfMemory
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.timeline import Runner
 from autoauto.records.units import GIB, MIB, Array, format_bytes
 from autoauto.serve.artifact import Artifact
+from autoauto.space.knobs import Knobs
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import usable_cores

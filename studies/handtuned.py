@@ -32,12 +32,12 @@ from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.units import format_bytes
 from autoauto.schedule.stash import in_flight
+from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget
 

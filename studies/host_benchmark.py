@@ -29,12 +29,12 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import Infeasible
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
-from autoauto.records.trials.study_summary import Interval, interval
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import Interval, interval
 from autoauto.study.defaults import on_cluster
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import host_cluster

@@ -29,9 +29,9 @@ from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.profile import RecordedFormat
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.plan import Plan
+from autoauto.space.knobs import Knobs
 from autoauto.targets.host.measure.examples import examples
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -27,9 +27,9 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import CompilerSettings

@@ -22,8 +22,8 @@ from time import perf_counter
 
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
+from autoauto.space.knobs import Knobs
 from autoauto.targets.host.runtimes.registry import installed
 from studies.host_benchmark import open_flow, print_row, target_precisions
 

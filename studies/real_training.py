@@ -45,12 +45,12 @@ import numpy as np
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import write_artifact
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import ActionKind, Order, Schedule
 from autoauto.records.units import Array
 from autoauto.schedule.read_csv import read_schedule_csv
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
+from autoauto.space.knobs import Knobs
 
 try:
     import torch

@@ -35,10 +35,10 @@ from autoauto.cli.options.values import integers
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Method, Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study

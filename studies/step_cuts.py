@@ -25,10 +25,10 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import STAGES_PER_DEVICE
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import STAGES_PER_DEVICE
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget
 

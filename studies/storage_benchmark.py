@@ -21,12 +21,12 @@ from optuna.trial import FrozenTrial
 from sqlalchemy import Connection, text
 
 from autoauto.cli.options.values import integers
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.trials.trial import measured_trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import measured_trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import open_study

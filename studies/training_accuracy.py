@@ -27,11 +27,11 @@ from autoauto.records.costs.profile import Optimizer
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision, format_bytes
+from autoauto.space.knobs import Knobs
 
 MORE_MEMORY = 4
 """The largest factor by which the memory of the devices is raised."""

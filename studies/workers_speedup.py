@@ -22,13 +22,13 @@ import optuna
 
 from autoauto.cli.options.values import integers
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.trials.trial import Trial, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Method, Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial, measured_trial, unfit_trial
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.registry import method_of, predictor

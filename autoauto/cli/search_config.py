@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autoauto.records.errors import did_you_mean
-from autoauto.records.knobs.domain import Domain
-from autoauto.records.knobs.objectives import Method
-from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES
+from autoauto.records.knob import Domain
+from autoauto.space.modes import KNOBS, MAX_SAMPLES, MAX_VALUES
+from autoauto.space.objectives import Method
 
 if TYPE_CHECKING:
     from autoauto.records.files.toml import TomlFile

@@ -26,8 +26,6 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import ModelProfile, WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
-from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
-from autoauto.records.knobs.table import Recompute
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.phased import PhasedOptions
 from autoauto.records.plans.plan import CutAt, Plan
@@ -35,6 +33,8 @@ from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeigh
 from autoauto.records.units import IntArray, Precision, reference_cycles
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.stash import in_flight, in_flight_by_stage
+from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.space.modes import Recompute
 from autoauto.targets.clusters import check_fp8
 
 _MAX_PROFILES = 128  # profiles in memory; configurations that differ in n_ipu only have the same profile

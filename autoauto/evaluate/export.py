@@ -12,11 +12,11 @@ from autoauto.exporters.registry import Check, Deployment, write_artifact
 from autoauto.graph.cut import onnx_source
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
+from autoauto.space.trial import Trial
 from autoauto.targets.registry import DEFAULT_TARGET
 
 

@@ -26,17 +26,17 @@ from autoauto.records.costs.cost import CostTable, stash_entry_bytes
 from autoauto.records.costs.profile import CompiledRange, gradient_bytes
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.phased import Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plans.plan import CutAt, Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Run, Runner, Timeline
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial
 from autoauto.records.units import Precision, reference_cycles, samples_per_s
 from autoauto.schedule.stash import in_flight_by_stage
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial
 
 
 def compiled_plan(estimates: Estimates, knobs: Knobs, plan: Plan) -> Plan:

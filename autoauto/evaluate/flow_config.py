@@ -17,11 +17,11 @@ from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.layers import ModelInputs
 from autoauto.records.model_inputs import read_model_inputs
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
+from autoauto.space.constraint import Constraint
 from autoauto.targets.host.entry import HOST
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, default_options
 

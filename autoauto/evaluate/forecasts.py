@@ -27,17 +27,17 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import TEMPORARY, WeightUpdate
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Period, Topology
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import Recompute, Strategy
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import Trial, latency_s, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.schedule.orders.registry import spec_of
 from autoauto.schedule.stash import in_flight_by_stage
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Recompute, Strategy
+from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial
 
 
 class WholeModel(NamedTuple):

@@ -14,9 +14,9 @@ from autoauto.graph.inputs import OpenAxes, describe, dims_of
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.onnx_file import read_model
 from autoauto.records.errors import AutoautoError, MissingExtra
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, ModelInputs
 from autoauto.records.model_inputs import read_model_inputs, texts_of
+from autoauto.space.knobs import Knobs
 from autoauto.targets.ipu.operators.registry import default_notes, has_rule
 
 

@@ -27,9 +27,9 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, MachineDevice, Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import MAX_EXACT
+from autoauto.space.knobs import Knobs
 
 
 def on_kinds(

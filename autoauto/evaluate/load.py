@@ -16,12 +16,12 @@ from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.layers import AS_IN_FILE, LayerGraph
 from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
+from autoauto.space.constraint import Constraint
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
 from autoauto.targets.target import NamedTarget, OptionValues, Request

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from autoauto.evaluate.flow import Flow
 from autoauto.records.costs.options import HostPrecision, runtime_for
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner, Run
-from autoauto.records.trials.trial import USABLE, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import USABLE, Trial
 
 
 class LowerPrecision(NamedTuple):

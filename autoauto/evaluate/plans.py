@@ -20,10 +20,10 @@ from autoauto.records.costs.correction import Correction
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import Precision, format_bytes
+from autoauto.space.knobs import Knobs
 
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
 _MAX_PHASE_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts

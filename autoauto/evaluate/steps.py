@@ -15,7 +15,6 @@ from autoauto.plan.replicas import all_reduce_cycles, placements
 from autoauto.records.costs.profile import gradient_bytes
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order, Transfers
@@ -26,6 +25,7 @@ from autoauto.schedule.simulate.step import StepFunction, step_function
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import PlanStep, cost_columns, timeline_of, transfers_of, with_step_end
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
+from autoauto.space.knobs import Knobs
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them
 LONG_STEP = 512  # micro-batches: zero bubble orders of more are not made to forecast their step

@@ -40,10 +40,10 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
 
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them, and mostly beyond, costs are linear."""

@@ -16,12 +16,12 @@ from autoauto.records.costs.options import DeviceSession, HostPrecision, HostRun
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision
+from autoauto.space.knobs import Knobs
 
 
 class ModelFile(Source, Protocol):

@@ -165,12 +165,15 @@ class DeviceKind:
         n_devices: how many there are.
         device_link: how one of them receives from any other device, and sends to it.
         host_link: how one of them receives from the host, and sends to it.
+        speed: how many times as fast as the profiled device each of them runs layers, where a profile of one kind is
+            planned (`autoauto/profile/importers/recorded.py`); None is not said.
     """
 
     device: Device
     n_devices: int
     device_link: Link
     host_link: Link
+    speed: float | None = field(default=None, repr=False)
 
 
 class _Line(TypedDict):

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange, ModelProfile, NodeTime, WeightUpdate
 from autoauto.records.hardware import Device, Period
-from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.space.modes import POPLAR_MEMORY_PROPORTION
 
 
 class Origin(StrEnum):

@@ -13,12 +13,9 @@ from itertools import groupby
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import Comparison, StudySummary
-from autoauto.records.trials.trial import Counts, Trial
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.plan import timeline_chart
 from autoauto.report.charts.study import study_charts
@@ -41,6 +38,9 @@ from autoauto.report.wording import (
     ran_on_devices,
     speed_text,
 )
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import Comparison, StudySummary
+from autoauto.space.trial import Counts, Trial
 
 WIDE = 520
 """Pictures with more pixels need the whole width of the page."""

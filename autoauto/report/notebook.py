@@ -7,8 +7,6 @@ from base64 import b64encode
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.plan import timeline_chart
 from autoauto.report.charts.svg import picture_file
 from autoauto.report.style import tag, words
@@ -17,6 +15,8 @@ from autoauto.report.tables.study import binding_table, cells_table
 from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.tables.trials import best_facts
 from autoauto.report.wording import configuration, error_of, headline, origin_of
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Trial
 
 # The colours are those of the notebook, in a light theme and in a dark one.
 _STYLE = """

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import Comparison, StudySummary
-from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import format_bytes
 from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
 from autoauto.report.tables.table import markdown_table
 from autoauto.report.wording import configuration, error_of, headline, origin_of, outside_text
+from autoauto.space.study_summary import Comparison, StudySummary
+from autoauto.space.trial import Status, Trial
 
 N_TOP = 5
 WIDTH = 78

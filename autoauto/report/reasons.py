@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.trials.study_summary import StudySummary, Verdict
-from autoauto.records.trials.trial import Cell, Status, Trial
 from autoauto.records.units import format_bytes
 from autoauto.report.wording import milliseconds
+from autoauto.space.modes import Strategy
+from autoauto.space.study_summary import StudySummary, Verdict
+from autoauto.space.trial import Cell, Status, Trial
 
 
 class BindingFact(NamedTuple):

@@ -21,10 +21,10 @@ from rich.text import Text
 
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS, Action, Schedule
-from autoauto.records.trials.trial import SearchActivity
 from autoauto.records.units import IntArray
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, printable, spans_besides_actions
 from autoauto.report.wording import action_name, shows_stage, timeline_title
+from autoauto.space.trial import SearchActivity
 
 _BAR_WIDTH = 8
 

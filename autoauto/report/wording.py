@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method
-from autoauto.records.knobs.table import COLUMNS, Knob, Strategy, Use
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
-from autoauto.records.trials.trial import Trial
 from autoauto.report.style import assumed_text
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS, Knob, Strategy, Use
+from autoauto.space.objectives import Method
+from autoauto.space.study_summary import Comparison, Interval, StudySummary
+from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
@@ -137,7 +137,7 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
 
     With half the width of its confidence interval where it was measured several times.
 
-    >>> from autoauto.records.trials.trial import Status
+    >>> from autoauto.space.trial import Status
     >>> headline(Trial(Knobs(2, 0.6, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
     '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
     """

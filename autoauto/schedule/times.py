@@ -17,7 +17,6 @@ import numpy as np
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import StepEnd, Timeline
 from autoauto.records.schedule import Order, Schedule, StageTimes, Transfers
@@ -26,6 +25,7 @@ from autoauto.schedule.orders.registry import chunks_of, make_schedule, spec_of
 from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate, zero_bubble_in_slots
 from autoauto.schedule.simulate.step import StepFunction, time_rows
+from autoauto.space.knobs import Knobs
 
 MAX_TICKS_PER_CYCLE = 10**6
 MAX_TICKS = 2**53  # of one action or message

@@ -9,10 +9,10 @@ from time import monotonic
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.given import configuration_given
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.constraint import Constraint
+from autoauto.space.given import configuration_given
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import default_space, on_cluster
 
 Tries = str | Knobs | Mapping[str, object] | Sequence[str | Knobs | Mapping[str, object]]

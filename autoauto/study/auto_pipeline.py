@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import POPLAR_MEMORY_PROPORTION
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
 from autoauto.study.run import run_search
 from autoauto.study.search import stored
 from autoauto.study.store.study import open_study

@@ -11,13 +11,13 @@ from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.installation import VERSION
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs, min_micro_batches
-from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, objectives_text
-from autoauto.records.knobs.space import SearchSpace, of_global_batch
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs, min_micro_batches
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.space import SearchSpace, of_global_batch
 
 MAX_BASELINE_BATCH_SIZE = 8
 _BATCH_SIZES = tuple(range(1, 129))  # of `SearchSpace`

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.knobs.table import COLUMNS
-from autoauto.records.trials.trial import Status
+from autoauto.space.modes import COLUMNS
+from autoauto.space.trial import Status
 from autoauto.study.run import SearchResult
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple
-from autoauto.records.trials.trial import Trial
+from autoauto.space.objectives import Objective, Objectives, objective_tuple
+from autoauto.space.trial import Trial
 
 
 def direction(objective: Objective) -> Literal["maximize", "minimize"]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from optuna import Study
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.study_summary import StudySummary, cells_of
-from autoauto.records.trials.trial import Cell, Counts, SearchActivity, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import StudySummary, cells_of
+from autoauto.space.trial import Cell, Counts, SearchActivity, Trial
 from autoauto.study.analysis.best import best_of, counts_of, front_of
 from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft

@@ -21,16 +21,16 @@ from autoauto.evaluate.load import load_flow
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives, parse_objectives
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, ModelInputs
 from autoauto.records.model_inputs import texts_of
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
-from autoauto.records.trials.study_summary import NOTES, TRANSFERRED
-from autoauto.records.trials.trial import Trial
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective, Objectives, parse_objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import NOTES, TRANSFERRED
+from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
 from autoauto.study.arguments import Extent, Tries, check_call, checked_repeats, noise_of, space_of
 from autoauto.study.defaults import baseline_of, default_study_name, fingerprint_of

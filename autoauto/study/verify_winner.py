@@ -8,11 +8,11 @@ from dataclasses import replace
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.plan import Plan
-from autoauto.records.trials.study_summary import AutoPipelineAnswer
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective, Objectives, objective_tuple
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import AutoPipelineAnswer
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.comparisons import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify

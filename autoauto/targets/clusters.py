@@ -27,6 +27,7 @@ Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)] | Annotated[float, Meta(ge=1, le=
 
 
 _DeviceCount = Annotated[int, Meta(ge=1, le=MAX_DEVICES)]
+_Speed = Annotated[float, Meta(ge=1e-6, le=1e6)]
 
 
 class _DeviceTable(Struct, forbid_unknown_fields=True):
@@ -103,14 +104,30 @@ class _KindTable(Struct, forbid_unknown_fields=True):
     device: _DeviceTable
     device_link: _LinkTable
     host_link: _LinkTable
+    speed: _Speed | None = None
 
 
-class _KindsOfDevices(Struct, forbid_unknown_fields=True, kw_only=True):
+class _ProfiledKindTable(Struct, forbid_unknown_fields=True):
+    n_devices: _DeviceCount
+    device: _ProfiledDeviceTable
+    device_link: _LinkTable
+    host_link: _LinkTable
+    speed: _Speed | None = None
+
+
+class _Kinds(Struct, forbid_unknown_fields=True, kw_only=True):
     name: Text
     target: Text
-    kinds: list[_KindTable]
     topology: Topology = Topology.LINE
     source: str = ""
+
+
+class _KindsOfDevices(_Kinds, forbid_unknown_fields=True, kw_only=True):
+    kinds: list[_KindTable]
+
+
+class _ProfiledKinds(_Kinds, forbid_unknown_fields=True, kw_only=True):
+    kinds: list[_ProfiledKindTable]
 
 
 Table = TypeVar("Table", bound=Struct)
@@ -137,8 +154,9 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
     "line" or "all-to-all" (`Topology`); a `[streaming_memory]`, the same for every device; and a `source` of the
     figures. Devices of several kinds that stand in any order are `[[kinds]]` with `n_devices`, `[kinds.device]`,
     `[kinds.device_link]`, from and to any other device, and `[kinds.host_link]`, from and to the host; such a file has
-    neither `[machine]` nor `[streaming_memory]`. Equal devices with the target "profile", of which there is a
-    profile in seconds, need neither clock nor tiles. `schema = 1` is the number of these forms.
+    neither `[machine]` nor `[streaming_memory]`. A kind may have a `speed`, how many times as fast as the profiled
+    device it is, for a profile of one kind. Devices with the target "profile", of which there is a profile in seconds,
+    need neither clock nor tiles, unless they are listed. `schema = 1` is the number of these forms.
 
     Where `known_targets` are given, its target is one of them, or "profile".
 
@@ -254,13 +272,14 @@ def _of_kinds(file: TomlFile) -> Cluster:
     for name in ("machine", "machine_link", "streaming_memory"):
         if name in file.table:
             raise file.bad([name], f"a cluster with [[kinds]] has no [{name}]; leave it out, or write one kind a file")
-    table = _read(file, _KindsOfDevices)
+    table = _read(file, _ProfiledKinds) if file.table.get("target") == PROFILED else _read(file, _KindsOfDevices)
     kinds = [
         DeviceKind(
             device=_record(kind.device, Device),
             n_devices=kind.n_devices,
             device_link=_record(kind.device_link, Link),
             host_link=_record(kind.host_link, Link),
+            speed=kind.speed,
         )
         for kind in table.kinds
     ]
@@ -300,7 +319,8 @@ def _lines(cluster: Cluster, source: str, comments: tuple[str, ...]) -> Iterator
         if (value := getattr(cluster, name)) is not None:
             yield from _table(f"[{name}]", asdict(value))
     for kind in cluster.kinds:
-        yield from _table("[[kinds]]", {"n_devices": kind.n_devices})
+        speed = {} if kind.speed is None else {"speed": kind.speed}
+        yield from _table("[[kinds]]", {"n_devices": kind.n_devices, **speed})
         for name in ("device", "device_link", "host_link"):
             yield from _table(f"[kinds.{name}]", asdict(getattr(kind, name)))
     for name in () if cluster.kinds else ("devices", "receive_links", "send_links"):

@@ -11,11 +11,11 @@ import pytest
 from autoauto.cli.search_config import read_knobs
 from autoauto.records.errors import BadInput
 from autoauto.records.files.toml import TomlFile
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS, KNOBS, Strategy
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS, KNOBS, Strategy
+from autoauto.space.objectives import Method
+from autoauto.space.space import SearchSpace
 
 
 def read(knobs: str, method: str = "") -> tuple[dict[str, tuple[Any, ...]], Method | None]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from autoauto.cli.main import build_parser
 from autoauto.cli.search_config import parse_with_config, unknown
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.objectives import Objective
+from autoauto.space.objectives import Objective
 from tests.cli.conftest import RunCli
 
 FILE = """\

@@ -16,12 +16,12 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.plans.plan import CutAt, Plan
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
 from tests.evaluate.linear import DEVICE
 from tests.plan.conftest import _training_table as training_table
 from tests.plan.exhaustive import exhaustive

@@ -16,9 +16,9 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device, Link, Topology
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 

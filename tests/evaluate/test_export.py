@@ -7,8 +7,8 @@ import onnx
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
 from autoauto.records.costs.options import DeviceSession, SessionOptions
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.units import MIB
+from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import cluster_toml
 from tests.targets.host.conftest import residual, unlike_of
 

@@ -17,22 +17,22 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import STASH, CompiledRange, Optimizer, WeightUpdate
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, Origin
-from autoauto.records.trials.trial import Status
 from autoauto.records.units import Precision
 from autoauto.report.reasons import part_names
 from autoauto.report.tables.compare import Speeds, compare_table
 from autoauto.schedule.times import timeline_of
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status
 from autoauto.study.objectives import objective_value
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 

@@ -13,8 +13,8 @@ from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.units import MIB, Precision
+from autoauto.space.constraint import Constraint
 from autoauto.targets.clusters import builtin_clusters
 from autoauto.targets.host.target import HostTarget
 from autoauto.targets.ipu.target import IpuTarget

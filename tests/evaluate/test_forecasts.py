@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import STAGES_PER_DEVICE, Recompute
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import STAGES_PER_DEVICE, Recompute
 
 
 def configurations() -> list[Knobs]:

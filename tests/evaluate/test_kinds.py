@@ -21,14 +21,14 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period, Topology
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plans.phased import PhasedOptions
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
-from autoauto.records.trials.trial import Status
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status
 from autoauto.study.defaults import default_space
 from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.search import search_flow

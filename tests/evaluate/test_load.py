@@ -15,10 +15,10 @@ from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.graph.load import load_graph
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import builtin_clusters, load_cluster
 from autoauto.targets.ipu.target import IpuTarget
 

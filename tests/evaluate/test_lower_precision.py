@@ -14,13 +14,13 @@ from autoauto.evaluate.lower_precision import LowerPrecision, lower_precisions
 from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import TargetTraits
-from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
 from autoauto.targets.host.target import HostTarget
 
 FP32, BF16, _, FP16 = HostPrecision

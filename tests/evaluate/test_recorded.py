@@ -21,9 +21,9 @@ from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
 from studies.mutations import mutated_structure, small_trace
 from tests.profile.importers.test_mutations import check_one_line
 

@@ -15,12 +15,12 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange, NodeTime, ProgramStep
 from autoauto.records.errors import AutoautoError, BadInput, Infeasible, OutOfMemory, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link, Period
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import RUNS_PLANS
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Observation, drive
 from autoauto.study.methods.registry import predictor

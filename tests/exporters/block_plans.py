@@ -13,13 +13,13 @@ import msgspec
 from autoauto.exporters.registry import Check, Deployment, write_artifact
 from autoauto.graph.cut import OnnxSource
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.times import timeline_of
+from autoauto.space.knobs import Knobs
 
 N_BLOCKS = 6
 FORMATS_OF_BLOCKS = ("torch", "torchtitan", "megatron", "vllm", "sglang", "tensorrt-llm", "deepspeed")

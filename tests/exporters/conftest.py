@@ -16,11 +16,11 @@ from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
 from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.hardware import Cluster, MachineDevice
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.schedule.times import timeline_of
+from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
 from tests.graph.conftest import make
 

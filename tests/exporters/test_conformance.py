@@ -19,9 +19,9 @@ from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import FORMATS, Deployment, exporter_named, write_artifact
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import side_by_side
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
 from tests.graph.conftest import make
 
 PROGRAM = (

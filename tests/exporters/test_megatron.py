@@ -16,8 +16,8 @@ import pytest
 from autoauto.exporters.megatron import check, megatron_counts, megatron_layout
 from autoauto.exporters.registry import Check, write_artifact
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.table import STAGES_PER_DEVICE, TRAINING_ORDERS
 from autoauto.records.schedule import Order
+from autoauto.space.modes import STAGES_PER_DEVICE, TRAINING_ORDERS
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, written
 from tests.exporters.test_layer_lists import PARTITION, sourced
 

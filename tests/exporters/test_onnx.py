@@ -20,11 +20,11 @@ from autoauto.exporters.registry import Check, Deployment, exporter_named, write
 from autoauto.graph import cut
 from autoauto.records.costs.options import DeviceSession, GraphOptimization, HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Port
 from autoauto.records.plans.plan import side_by_side
 from autoauto.records.schedule import Order
 from autoauto.records.units import relative_error
+from autoauto.space.knobs import Knobs
 from autoauto.targets.host.runtimes.registry import runtime_named
 from tests.exporters.conftest import Deploy, plan_of
 

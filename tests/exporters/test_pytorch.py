@@ -16,8 +16,8 @@ from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import exporter_named
 from autoauto.exporters.schedule_csv import schedule_to_csv
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, stage_modules, written
 from tests.exporters.torch_blocks import exported, run_in_stages
 

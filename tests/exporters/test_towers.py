@@ -15,7 +15,7 @@ from autoauto.exporters.registry import write_artifact
 from autoauto.exporters.towers import towers_beside
 from autoauto.graph.load import load_graph
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 from tests.graph.conftest import make
 
 COUNTING = ("vllm", "sglang", "tensorrt-llm", "deepspeed")

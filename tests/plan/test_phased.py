@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from autoauto.plan.phased import phased
+from autoauto.programs.batch_serialisation.sharded_collectives import Sharding
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
@@ -18,7 +19,6 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.units import Precision
-from autoauto.programs.batch_serialisation.sharded_collectives import Sharding
 from tests.cost_tables import make_table, with_memory
 
 MakeTable = Callable[[int], CostTable]

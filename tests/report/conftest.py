@@ -8,20 +8,20 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console, RenderableType
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Status
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.svg import panel_svg
 from autoauto.report.tables.table import Table, renderable
 from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Status
 from tests.report.made import made
 
 

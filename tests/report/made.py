@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Status, Trial
 
 
 def made(number: int, knobs: Knobs, samples_per_s: float = 0.0, **facts: Any) -> Trial:

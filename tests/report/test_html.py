@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
-from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
 from autoauto.report.html import study_page, write_page
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import Comparison, Interval, StudySummary
 from tests.report.made import made
 
 Simulated = Callable[..., Timeline]

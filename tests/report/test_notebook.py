@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.records import display
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Status, Trial, measured_trial
 from autoauto.report.notebook import record_html
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Status, Trial, measured_trial
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
-from autoauto.records.trials.trial import Status
 from autoauto.report.notes import finalist_note, study_note, trial_note
+from autoauto.space.study_summary import Comparison, Interval, StudySummary
+from autoauto.space.trial import Status
 
 COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]
 

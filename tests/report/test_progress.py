@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from autoauto.records.trials.trial import SearchActivity
 from autoauto.report.text import describe, progress_bar, search_bar
+from autoauto.space.trial import SearchActivity
 
 
 class Terminal(io.StringIO):

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan
-from autoauto.records.trials.study_summary import Repeated, StudySummary, Verdict, Verification
-from autoauto.records.trials.trial import Status
 from autoauto.report.reasons import short_reason, what_binds, why_not
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import Repeated, StudySummary, Verdict, Verification
+from autoauto.space.trial import Status
 from tests.report.made import made
 
 

@@ -2,11 +2,8 @@
 
 from dataclasses import replace
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.wording import (
     clock_of,
     configuration,
@@ -17,6 +14,9 @@ from autoauto.report.wording import (
     shown_knobs,
     varying_knobs,
 )
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.study_summary import StudySummary
 from tests.report.made import made
 
 

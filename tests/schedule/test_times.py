@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order, StageTimes, Transfers
@@ -17,6 +16,7 @@ from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import plan_times, stage_times, timeline_of
+from autoauto.space.knobs import Knobs
 
 
 def numbers(*texts: str) -> list[Fraction]:

@@ -23,13 +23,13 @@ from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
 from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import MIB, Array, Precision
 from autoauto.schedule.times import timeline_of
 from autoauto.serve.protocol import ServedTensor
+from autoauto.space.knobs import Knobs
 from tests.graph.conftest import make
 from tests.running import PATIENCE_S, is_running, wait_until
 

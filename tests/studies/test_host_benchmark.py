@@ -12,11 +12,11 @@ import onnx
 import pytest
 
 from autoauto.records.costs.options import HostPrecision
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.space.knobs import Knobs
 from studies.custom_target import model_of
 from studies.host_benchmark import (
     ALONE,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autoauto.records.knobs.objectives import Method
+from autoauto.space.objectives import Method
 from studies import search_efficiency
 from studies.search_efficiency import Case, Result
 

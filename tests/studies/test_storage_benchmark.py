@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.records.knobs.objectives import Objective
+from autoauto.space.objectives import Objective
 from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.table import trial_table
 from autoauto.study.store.trials import add_trial

@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 from studies.training_accuracy import QUICK, Result, knobs_of, lines, partition_of
 
 PUBLISHED_SAMPLES = {  # a step: "Batch Size" of the page, 16,384 there for ResNet-50 [graphcore-examples]

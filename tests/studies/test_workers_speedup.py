@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 from studies import workers_speedup
 
 

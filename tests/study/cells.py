@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Cell
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Cell
 
 
 def essence(cells: Sequence[Cell]) -> list[tuple[Knobs, Knobs | None, Knobs | None, float, str]]:

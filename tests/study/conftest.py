@@ -18,14 +18,14 @@ from optuna.storages import RDBStorage
 from sqlalchemy import inspect, text
 
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.trials.trial import Status, Trial, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial
 from autoauto.study.execution.executors import InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import Forecast, Observation, Proposals

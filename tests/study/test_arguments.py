@@ -9,9 +9,9 @@ import pytest
 
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study import arguments
 from autoauto.study.search import search, search_flow
 

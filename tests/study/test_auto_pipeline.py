@@ -13,7 +13,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph
-from autoauto.records.trials.trial import Trial
+from autoauto.space.trial import Trial
 from autoauto.study.auto_pipeline import search_for_max_throughput
 from autoauto.study.store.study import load_study
 

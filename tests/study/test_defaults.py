@@ -14,13 +14,13 @@ from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objective, Objectives
+from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import (
     baseline_of,
     default_counts,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
-from autoauto.records.trials.trial import measured_trial
 from autoauto.schedule.orders.gpipe import gpipe
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.trial import measured_trial
 from autoauto.study.objectives import direction, metric_name, objective_value, scores_of, values_of
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ import autoauto
 from autoauto.database import driver_url
 from autoauto.processes.start import descendants
 from autoauto.records.errors import BadInput, MeasurementsFailed
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Cell, Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Cell, Status, Trial
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.run import SearchProgress, SearchResult, run_search

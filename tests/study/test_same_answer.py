@@ -13,11 +13,11 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
-from autoauto.records.trials.trial import Trial
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study.methods.guided import MIN_GAIN
 from autoauto.study.search import search_flow
 

@@ -20,14 +20,14 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import SearchActivity, Trial
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import SearchActivity, Trial
 from autoauto.study.analysis.best import summarise_study
 from autoauto.study.analysis.verification import RUNNER_UP, WINNER, verifications
 from autoauto.study.defaults import default_space

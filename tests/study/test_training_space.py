@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autoauto.evaluate.load import load_flow
-from autoauto.records.knobs.table import Recompute
 from autoauto.records.schedule import Order
+from autoauto.space.modes import Recompute
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 

@@ -11,13 +11,13 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER, verifications
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search

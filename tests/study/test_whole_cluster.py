@@ -9,10 +9,10 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.graph.load import builtin_models
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.study_summary import Alternative
-from autoauto.records.trials.trial import Trial
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import Alternative
+from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives
 from autoauto.study.analysis.comparisons import study_comparisons
 from autoauto.study.defaults import default_space

@@ -20,12 +20,12 @@ from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.timeline import Runner
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin, studied_origin
 from autoauto.report.tables.plans import stages_table
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import baseline_of, default_space
 from autoauto.study.search import search_flow
 from autoauto.study.store.study import load_study

@@ -10,11 +10,11 @@ from autoauto.cli.options.model import add_knob, add_model, one_switch, one_valu
 from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow

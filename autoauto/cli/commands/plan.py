@@ -24,9 +24,9 @@ from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.plans import describe_configuration, show_imported, show_infeasible, show_plan
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.records.knobs.table import KNOBS, Recompute, Strategy
 from autoauto.records.target import Origin
+from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
+from autoauto.space.modes import KNOBS, Recompute, Strategy
 from autoauto.targets.registry import default_options
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from autoauto.records.layers import LayerRange
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.costs.profile import CompiledRange
-    from autoauto.records.knobs.knobs import Knobs
     from autoauto.records.layers import LayerGraph
     from autoauto.report.tables.table import Table
+    from autoauto.space.knobs import Knobs
 
 
 EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"

@@ -67,9 +67,9 @@ def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
     Raises:
         BadInput: another order, or a pipeline that the TensorFlow plugin refuses.
     """
-    from autoauto.records.files.json import read_json
     from autoauto.programs.popart.input import read_pipeline
     from autoauto.programs.popart.tensorflow_plugin import check_accumulation, poplar_devices
+    from autoauto.records.files.json import read_json
     from autoauto.schedule.orders.registry import spec_of
 
     takers = [order for order in Order if spec_of(order).takes_stage_devices]
@@ -85,9 +85,9 @@ def _pipeline(args: argparse.Namespace) -> PopartPipeline:
     Raises:
         BadInput: another order, or a pipeline that PopART refuses.
     """
-    from autoauto.records.files.json import read_json
     from autoauto.programs.popart.input import read_pipeline, simple_pipeline
     from autoauto.programs.popart.transform import transform
+    from autoauto.records.files.json import read_json
 
     if args.schedule != Order.POPART:
         raise BadInput(f"--program and --view need --schedule popart, got {args.schedule}")

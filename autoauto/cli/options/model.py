@@ -28,11 +28,11 @@ from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MAX_DEVICES, Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace, of_global_batch
-from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import MAX_MIB, Precision
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
+from autoauto.space.space import SearchSpace, of_global_batch
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from math import isfinite
 from typing import TypeVar
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.objectives import Objectives, parse_objectives
-from autoauto.records.knobs.table import MAX_VALUES
+from autoauto.space.constraint import Constraint
+from autoauto.space.modes import MAX_VALUES
+from autoauto.space.objectives import Objectives, parse_objectives
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -127,7 +127,7 @@ def switches(text: str) -> tuple[bool, ...]:
 def switches_or(others: Sequence[Choice]) -> Callable[[str], tuple[bool | Choice, ...]]:
     """A reader of switches that may have other values, too.
 
-    >>> from autoauto.records.knobs.table import Recompute
+    >>> from autoauto.space.modes import Recompute
     >>> switches_or(tuple(Recompute))("off,auto")
     (False, <Recompute.AUTO: 'auto'>)
     """
@@ -191,7 +191,7 @@ def configuration_text(text: str) -> str:
     >>> configuration_text("n_ipu=2,batch_size=8")
     'n_ipu=2,batch_size=8'
     """
-    from autoauto.records.knobs.given import knob_values
+    from autoauto.space.given import knob_values
 
     try:
         knob_values(text)

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoauto.records.knobs.objectives import Method
-from autoauto.records.trials.trial import SearchActivity
+from autoauto.space.objectives import Method
+from autoauto.space.trial import SearchActivity
 
 if TYPE_CHECKING:
-    from autoauto.records.trials.trial import Trial
+    from autoauto.space.trial import Trial
     from autoauto.study.run import SearchProgress
 
 

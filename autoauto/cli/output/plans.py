@@ -16,9 +16,9 @@ from autoauto.records.target import Origin
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.profile.importers.imported import ImportedProfile
-    from autoauto.records.knobs.knobs import Knobs
     from autoauto.records.plans.plan import BoundedPlan, Plan
     from autoauto.records.plans.timeline import Run, Timeline
+    from autoauto.space.knobs import Knobs
 
 
 def show_plan(

@@ -11,11 +11,11 @@ from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
 
 if TYPE_CHECKING:
-    from autoauto.records.knobs.objectives import Objectives
     from autoauto.records.plans.timeline import Timeline
     from autoauto.records.target import Origin
-    from autoauto.records.trials.study_summary import Comparison, StudySummary
-    from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
+    from autoauto.space.objectives import Objectives
+    from autoauto.space.study_summary import Comparison, StudySummary
+    from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
 
 

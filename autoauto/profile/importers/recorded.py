@@ -1,13 +1,14 @@
 """Layers as other tools recorded them at one or several batch sizes: `RecordedLayer`, `RecordedProfile`.
 
-A target whose costs are those of a profile that another tool recorded: `ProfileTarget`.
+A target whose costs are those of a profile that another tool recorded: `ProfileTarget`. Devices of several kinds have a
+profile each, or one profile and a speed each (`ProfileTarget.on_devices`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -17,7 +18,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, LayerProfile, ModelProfile, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER
-from autoauto.records.hardware import Device, Period
+from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.target import Origin, TargetTraits
 
@@ -93,7 +94,8 @@ class RecordedProfile:
             raise BadInput(f"a profile needs a layer at least, {self.name} has none; record the model again")
         for size in others:
             if names[size] != names[first]:
-                raise BadInput(f"{self.name}: {_difference(names[first], names[size], first, size)}")
+                both = f"batch size {first}", f"batch size {size}"
+                raise BadInput(f"{self.name}: {_difference(names[first], names[size], *both)}")
             if self._trains_at(size) != self._trains_at(first):
                 with_it, without = (size, first) if self._trains_at(size) else (first, size)
                 difference = f"batch size {with_it} has a backward pass, {without} has none"
@@ -123,8 +125,23 @@ class RecordedProfile:
     def _trains_at(self, batch_size: int) -> bool:
         return any(layer.backward_s > 0 for layer in self.layers_at[batch_size])
 
-    def at(self, batch_size: int) -> Layers:
+    def sped_up(self, speed: float) -> RecordedProfile:
+        """The profile of a device that runs every layer `speed` times as fast."""
+        layers_at = {
+            size: tuple(
+                layer._replace(forward_s=layer.forward_s / speed, backward_s=layer.backward_s / speed)
+                for layer in layers
+            )
+            for size, layers in self.layers_at.items()
+        }
+        return replace(self, layers_at=layers_at)
+
+    def at(self, batch_size: int, kind: str | None = None) -> Layers:
         """The layers at a batch size; between two that were recorded every number is interpolated linearly.
+
+        Args:
+            batch_size: of a micro-batch.
+            kind: of the devices that the profile is of, for the message.
 
         Raises:
             BadInput: the batch size is below the smallest that was recorded, or above the largest.
@@ -138,9 +155,10 @@ class RecordedProfile:
                 ends = zip(self.layers_at[low], self.layers_at[high], strict=True)
                 return tuple(_between(*pair, share) for pair in ends)
         recorded = ", ".join(map(str, sizes))
+        of, prefix = ("", "") if kind is None else (f" of {kind}", f"{kind}:")
         raise BadInput(
-            f"the profile has batch size {recorded}, got --batch-size {batch_size}, of which it says nothing; "
-            "record that one too, and give both: --profile B=FILE --profile B=FILE"
+            f"the profile{of} has batch size {recorded}, got --batch-size {batch_size}, of which it says nothing; "
+            f"record that one too, and give both: --profile {prefix}B=FILE --profile {prefix}B=FILE"
         )
 
 
@@ -227,12 +245,12 @@ def _between(low: RecordedLayer, high: RecordedLayer, share: float) -> RecordedL
     )
 
 
-def _difference(first: Sequence[str], other: Sequence[str], first_size: int, size: int) -> str:
-    """In which layer the profiles of two batch sizes differ."""
+def _difference(first: Sequence[str], other: Sequence[str], first_what: str, what: str) -> str:
+    """In which layer two profiles differ, for example those of two batch sizes."""
     if len(first) != len(other):
-        return f"batch size {first_size} has {len(first)} layers, {size} has {len(other)}; record one model at both"
+        return f"{first_what} has {len(first)} layers, {what} has {len(other)}; record one model at both"
     name, another = next((a, b) for a, b in zip(first, other, strict=True) if a != b)
-    return f"batch size {first_size} has a layer {name!r} where {size} has {another!r}; record one model at both"
+    return f"{first_what} has a layer {name!r} where {what} has {another!r}; record one model at both"
 
 
 _MAX_SIZES = 128

@@ -8,17 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from autoauto.records.errors import BadInput
-from autoauto.records.plans.phased import (
-    DEFAULT_IO_TILES,
-    BufferLayout,
-    BufferRow,
-    IoMode,
-    Phase,
-    PhasedPlan,
-    PhaseKind,
-    check_loop,
-)
 from autoauto.programs.batch_serialisation.program import (
     BatchSerialResult,
     LoadHandle,
@@ -31,6 +20,17 @@ from autoauto.programs.batch_serialisation.program import (
     RowHandle,
     RowOffset,
     Stream,
+)
+from autoauto.records.errors import BadInput
+from autoauto.records.plans.phased import (
+    DEFAULT_IO_TILES,
+    BufferLayout,
+    BufferRow,
+    IoMode,
+    Phase,
+    PhasedPlan,
+    PhaseKind,
+    check_loop,
 )
 
 # io tiles       load 0 | load 1    | load 2 store 0 | store 1   | store 2

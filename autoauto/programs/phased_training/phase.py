@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from autoauto.programs.phased_training.network import STATE, BufferEntry, PhaseCall, adam
 from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import Array
-from autoauto.programs.phased_training.network import STATE, BufferEntry, PhaseCall, adam
 from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 Loaded = TypeVar("Loaded")

@@ -9,8 +9,6 @@ from time import perf_counter
 
 import numpy as np
 
-from autoauto.records.plans.phased import IoMode
-from autoauto.records.units import Array
 from autoauto.programs.phased_training.network import (
     STATE,
     Network,
@@ -23,6 +21,8 @@ from autoauto.programs.phased_training.network import (
     output,
 )
 from autoauto.programs.phased_training.phase import Mover, mover, run_phase, store_all, sums_of, update_variables
+from autoauto.records.plans.phased import IoMode
+from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import LimitedResult, run_alone
 from autoauto.targets.host.transport.shared_memory import ArrayFile, Traffic
 

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, PipelineTensor, TensorKind
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import Whole, brief
 from autoauto.records.files.json import from_plain
-from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, PipelineTensor, TensorKind
 
 _RESERVED = "'@~("
 

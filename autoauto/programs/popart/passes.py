@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.popart.graph import OpKind, PipelineGraph, PipelineOp, Stash, TensorKind
 from autoauto.programs.popart.rules import device_of, stage_of
+from autoauto.records.errors import BadInput
 
 
 def forward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:

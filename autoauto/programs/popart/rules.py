@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, TensorKind
+from autoauto.records.errors import BadInput
 
 
 def check_graph(graph: PipelineGraph) -> None:

@@ -12,11 +12,11 @@ from enum import IntEnum
 
 import numpy as np
 
-from autoauto.records.errors import BadInput
-from autoauto.records.units import BoolArray, IntArray
 from autoauto.programs.popart.graph import PipelineGraph, TensorKind
 from autoauto.programs.popart.passes import backward_ops
 from autoauto.programs.popart.rules import LAYOUT_RULES, device_of, stage_of, variables_stay
+from autoauto.records.errors import BadInput
+from autoauto.records.units import BoolArray, IntArray
 
 _EMPTY = -1
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, pairwise
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.popart.graph import (
     Cycle,
     Fragment,
@@ -32,6 +31,7 @@ from autoauto.programs.popart.passes import (
     stage_devices,
 )
 from autoauto.programs.popart.rules import check_depth, check_graph
+from autoauto.records.errors import BadInput
 from autoauto.schedule.orders.popart import popart_phases
 
 _ORDER = list(Fragment)

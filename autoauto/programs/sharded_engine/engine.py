@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from autoauto.processes.channel import Channel
-from autoauto.records.errors import BadInput, EndOfStream
-from autoauto.records.units import Array, IntArray
 from autoauto.programs.sharded_engine.channel import Receiver, Sender, SharedArrays
 from autoauto.programs.sharded_engine.peers import Peers, SharedEvent
+from autoauto.records.errors import BadInput, EndOfStream
+from autoauto.records.units import Array, IntArray
 from autoauto.targets.host.transport.shared_memory import Ring
 
 Input_co = TypeVar("Input_co", covariant=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from autoauto.programs.sharded_engine.engine import Reader, ShardedEngine, Writer
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Array
-from autoauto.programs.sharded_engine.engine import Reader, ShardedEngine, Writer
 
 
 def relu(x: Array) -> Array:

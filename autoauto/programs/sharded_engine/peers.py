@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from autoauto.programs.sharded_engine.channel import Message, Receiver, Sender
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.units import Array
-from autoauto.programs.sharded_engine.channel import Message, Receiver, Sender
 from autoauto.targets.host.transport.shared_memory import Ring
 
 N_SLOTS, SLOT_BYTES = 4, 128 * 1024

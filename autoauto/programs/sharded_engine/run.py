@@ -15,14 +15,14 @@ from time import perf_counter_ns
 
 import numpy.typing as npt
 
+from autoauto.programs.sharded_engine.channel import Receiver, Sender, SharedArrays
+from autoauto.programs.sharded_engine.engine import DeviceRun, DeviceTask, ShardedEngine, serve
+from autoauto.programs.sharded_engine.peers import N_SLOTS, SLOT_BYTES, SharedEvent
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
-from autoauto.programs.sharded_engine.channel import Receiver, Sender, SharedArrays
-from autoauto.programs.sharded_engine.engine import DeviceRun, DeviceTask, ShardedEngine, serve
-from autoauto.programs.sharded_engine.peers import N_SLOTS, SLOT_BYTES, SharedEvent
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.transport.shared_memory import Ring
 

@@ -15,12 +15,12 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import CHECK
-from autoauto.records.trials.trial import Trial
 from autoauto.records.units import MIB, IntArray, format_bytes
 from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.reasons import part_names
 from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
 from autoauto.report.wording import shows_stage, timeline_title
+from autoauto.space.trial import Trial
 
 N_BARS = 2_000
 """The most bars of a page or a picture."""

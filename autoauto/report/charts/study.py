@@ -14,17 +14,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, objective_tuple
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Cell, Trial
 from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timeline_chart
 from autoauto.report.style import difference_percent, format_value
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, varying_knobs
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective, objective_tuple
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Cell, Trial
 
 N_ROWS = 16
 """The most rows; with more values, configurations that differ in knobs other than n_ipu share a row."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
-from autoauto.records.trials.trial import Cell, Trial
 from autoauto.report.reasons import short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
@@ -26,6 +23,9 @@ from autoauto.report.wording import (
     shown_knobs,
     speed_text,
 )
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import Comparison, Interval, StudySummary
+from autoauto.space.trial import Cell, Trial
 
 N_ROWS = 500
 """The most trials that a page lists; thousands would make it slow."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, objectives_text
-from autoauto.records.knobs.table import COLUMNS, Use
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import has_effect, head, knob_value, label, stage_devices
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS, Use
+from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
 
 
 def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:

@@ -11,9 +11,9 @@ from pkgutil import iter_modules
 
 import autoauto.schedule.orders as orders_package
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
+from autoauto.space.knobs import Knobs
 
 
 def make_schedule(

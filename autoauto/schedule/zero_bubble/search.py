@@ -1,15 +1,13 @@
 """The search for a short order.
 
-1. Itineraries (itineraries.py) give the first priorities, and so does the best order of an ideal pipeline, where all
-   actions take the same time and messages none.
+1. Itineraries (itineraries.py) give the first priorities.
 2. *Forward-backward improvement*, known from project scheduling. Scheduled backwards in time, with its own times as
    priorities, an order is packed against its end as tightly as it was against its start; forwards again, it is often
    shorter.
-3. Actions are moved off the critical path (critical_path.py), again and again.
-4. *Stretching.* Many micro-batches are first scheduled as few; the steady state of that order is then repeated. Where
+3. *Stretching.* Many micro-batches are first scheduled as few; the steady state of that order is then repeated. Where
    it is free of bubbles, the long order is as far above the bound as the short one.
-5. Orders that repeat a group of one to four micro-batches (steady_state.py). With full effort, this search takes longer
-   for orders of a V that are far above the bound, and the actions of its order are moved as well.
+4. Orders that repeat a group of one to four micro-batches (steady_state.py). With full effort, this search takes longer
+   for orders of a V that are far above the bound.
 
 The search ends at once when it meets `lower_bound`, which is the common case. Otherwise it ends when its
 effort, counted in scheduled actions, is used up. No clock is involved, so the same input gives the same order.
@@ -23,17 +21,16 @@ from itertools import product
 from random import Random
 
 from autoauto.records.schedule import Order, Schedule
-from autoauto.schedule.zero_bubble.critical_path import critical_blocks, nudged
 from autoauto.schedule.zero_bubble.fixed_order import in_order, numbered_schedule
 from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
 from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction, DraftSchedule, Priorities
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 from autoauto.schedule.zero_bubble.steady_state import FEW, FULL, SOME, Effort, steady_state
 
-EFFORT = 40_000
+EFFORT = 16_000
 """Actions to schedule for each device, counted as 8 to 24, before the best order so far is the answer."""
 
-TIMES = 1000
+TIMES = 400
 """How often every action is scheduled at most: less effort where actions are few."""
 
 LONG = 48_000
@@ -45,11 +42,8 @@ LONG_RUNS = 7
 NEAR = 1.05
 """Up to this ratio to the bound an itinerary alone is good enough for a long order, and little effort for a period."""
 
-EXPLORING = 0.4
-"""The share of the effort for finding a good order; the rest is for improving it."""
-
-WINDOWS = (NEVER, 8, 4, 6, 2, 1)
-"""The windows of rules while improving, in units of a mean action."""
+STRETCHING = 0.5
+"""The share of the effort for the steady states of a shorter order; the rest is for itineraries."""
 
 
 def short_schedule(order: Order, pipeline: ZeroBubbleProblem, effort: float = 1.0) -> Schedule:
@@ -70,29 +64,34 @@ def search(pipeline: ZeroBubbleProblem, share: float = 1.0) -> DraftSchedule:
         lengthened = _OrderSearch(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 4)
         if shorter is not None:
             lengthened.stretch(shorter)
-        lengthened.run()
+        lengthened.explore()
         effort -= lengthened.spent
         shorter = lengthened
     assert shorter is not None
     if not shorter.is_optimal:
         is_v = pipeline.n_stages > pipeline.n_devices
         is_far = is_v and share >= 1 and shorter.best.makespan > NEAR * shorter.bound
-        draft = shorter.try_steady_state(FULL if is_far else SOME if share >= 1 else FEW)
-        if is_far and draft is not None:
-            shorter.improve_anew(draft)
+        shorter.try_steady_state(FULL if is_far else SOME if share >= 1 else FEW)
     return shorter.best
 
 
 def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
-    """A long order, which is scheduled once or twice: by an itinerary, or as the best order of few is repeated."""
+    """A long order, which is scheduled once or twice, by an itinerary."""
     order = _OrderSearch(pipeline, NEVER, rounds=0)
     if pipeline.n_stages == pipeline.n_devices:
         order.try_forwards(itineraries(pipeline)[0])
     else:
-        order.try_few_repeated(few)
+        order.try_backwards(_best_itinerary(pipeline, few))
     if not order.is_optimal:
         order.try_steady_state(SOME)
     return order.best
+
+
+def _best_itinerary(pipeline: ZeroBubbleProblem, few: int) -> Itinerary:
+    """The itinerary that makes the shortest order of few micro-batches."""
+    short = _OrderSearch(replace(pipeline, n_micro_batches=few), LONG_RUNS * len(pipeline.ticks) * few, rounds=1)
+    short.explore()
+    return short.itinerary
 
 
 class _OrderSearch:
@@ -106,7 +105,6 @@ class _OrderSearch:
         self.period = max(pipeline.work)
         self.unit = self.period / len(self.forwards.jobs[0])
         self.effort, self.rounds = effort, rounds
-        self.random = Random(0)
         self.itinerary = ONE_STAGE_A_DEVICE[0]
         self.shortest: DraftSchedule | None = None
 
@@ -126,30 +124,15 @@ class _OrderSearch:
         """Whether no order can be shorter than the best so far."""
         return self.shortest is not None and self.shortest.makespan <= self.bound
 
-    def run(self) -> None:
-        """Spend the effort."""
-        self.explore()
-        self.try_ideal_pipeline()
-        self.improve(self.best)
-
     def is_finished(self, part: float = 1) -> bool:
         """Whether the best order cannot be better, or this part of the effort is used up."""
         return self.is_optimal or self.spent > part * self.effort
 
-    def try_steady_state(self, effort: Effort) -> DraftSchedule | None:
+    def try_steady_state(self, effort: Effort) -> None:
         """Try the order that repeats a group of micro-batches as fast as memory admits."""
         repeated = steady_state(self.pipeline, Random(0), effort)
-        if repeated is None:
-            return None
-        draft = in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches))
-        self.keep(draft)
-        return draft
-
-    def improve_anew(self, draft: DraftSchedule) -> None:
-        """Improve another order, if near the best, with a third of the effort."""
-        if draft.makespan <= NEAR * self.best.makespan:
-            self.effort = self.spent + self.effort // 3
-            self.improve(draft)
+        if repeated is not None:
+            self.keep(in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches)))
 
     def keep(self, draft: DraftSchedule | None) -> None:
         """Make it the best if it is."""
@@ -159,7 +142,7 @@ class _OrderSearch:
     def explore(self) -> None:
         """Try itineraries; `itinerary` becomes the best of them."""
         for itinerary, fair in product(itineraries(self.pipeline), (True, False)):
-            if self.shortest is not None and self.is_finished(EXPLORING):
+            if self.shortest is not None and self.is_finished():
                 break
             before = self.shortest
             self.tighten(
@@ -168,20 +151,6 @@ class _OrderSearch:
             if self.shortest is not before:
                 self.itinerary = itinerary
 
-    def try_ideal_pipeline(self) -> None:
-        """Try the order of the ideal pipeline."""
-        if self.is_finished():
-            return
-        n = self.pipeline.n_stages
-        ideal = replace(self.pipeline, ticks=(1,) * (3 * n), forward_links=(0,) * (n + 1), backward_links=(0,) * n)
-        other = _OrderSearch(ideal, self.effort // 4, self.rounds)
-        other.explore()
-        self.effort -= other.spent
-        for window, fair in product((0, 1, 4, NEVER), (True, False)):
-            self.tighten([[start * self.unit for start in row] for row in other.best.starts], self.rule(window, fair))
-            if self.is_finished():
-                break
-
     def stretch(self, shorter: _OrderSearch) -> None:
         """Try the steady state of a shorter order, until the makespan grows by no more than the added periods."""
         extra = self.pipeline.n_micro_batches - shorter.pipeline.n_micro_batches
@@ -189,24 +158,8 @@ class _OrderSearch:
         self.itinerary = shorter.itinerary
         for attempt, (priorities, rule) in enumerate(self.lengthened(shorter.best)):
             self.tighten(priorities, rule)
-            if self.best.makespan <= goal or (attempt and self.is_finished(EXPLORING / 2)):
+            if self.best.makespan <= goal or (attempt and self.is_finished(STRETCHING)):
                 break
-
-    def try_few_repeated(self, few: int) -> None:
-        """Repeat the best order of few micro-batches, or follow the itinerary if that made it."""
-        n_actions = len(self.pipeline.ticks) * few
-        short = _OrderSearch(replace(self.pipeline, n_micro_batches=few), LONG_RUNS * n_actions, rounds=1)
-        short.explore()
-        by_itinerary = short.best
-        if by_itinerary.makespan > NEAR * short.bound:
-            short.try_ideal_pipeline()
-        if short.best is by_itinerary:
-            self.try_backwards(short.itinerary)
-        else:
-            some = _OrderSearch(replace(self.pipeline, n_micro_batches=few + few // 4), NEVER, rounds=1)
-            some.tighten(next(stretches(short.best.starts, some.pipeline.n_micro_batches)), some.rule(8, fair=True))
-            repeated = next(stretches(some.best.starts, self.pipeline.n_micro_batches))
-            self.tighten(repeated, self.rule(8, fair=True))
 
     def try_forwards(self, itinerary: Itinerary) -> None:
         """Schedule an itinerary forwards, backwards in time and forwards again; the second order may be the best."""
@@ -234,24 +187,6 @@ class _OrderSearch:
         for stretched in stretches(short.starts, self.pipeline.n_micro_batches):
             for window, fair in product((8, NEVER, 4), (True, False)):
                 yield stretched, self.rule(window, fair)
-
-    def improve(self, current: DraftSchedule) -> None:
-        """Move actions off the critical path until nothing is left to gain or spend.
-
-        A new order that is no longer than the current one replaces it, so that the search moves among equals. Once in a
-        while it may be longer than the best, by less than an action.
-        """
-        random = self.random
-        while not self.is_finished() and (blocks := critical_blocks(self.forwards, current, random)):
-            draft = None
-            while draft is None and not self.is_finished():
-                rule = self.rule(random.choice(WINDOWS), fair=random.random() < 0.25)
-                uphill = random.random() * self.unit if random.random() < 0.05 else 0
-                cutoff = max(current.makespan, int(self.best.makespan + uphill))
-                draft = self.schedule(nudged(current, blocks, self.unit, random), rule, cutoff)
-            if draft is not None:
-                again = self.forward_backward(draft, rule) if random.random() < 0.3 else draft
-                current = min(again, draft, key=lambda draft: draft.makespan)
 
     def tighten(self, priorities: Priorities, rule: ChoiceRule) -> None:
         """Schedule, then improve backwards and forwards for as long as that helps; far too long orders not at all."""

@@ -16,12 +16,12 @@ from math import inf
 import numpy as np
 from optuna import Study
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objectives, objective_tuple, parse_objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
-from autoauto.records.trials.study_summary import Alternative, StudySummary
-from autoauto.records.trials.trial import Counts, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objectives, objective_tuple, parse_objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import Alternative, StudySummary
+from autoauto.space.trial import Counts, Trial
 from autoauto.study.analysis.verification import VERIFIED, verifications, verified_winners, with_means
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Predictor

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.study_summary import (
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Method, Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import (
     Alternative,
     AutoPipelineAnswer,
     Comparison,
@@ -24,7 +24,7 @@ from autoauto.records.trials.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.records.trials.trial import Cell, Status, Trial
+from autoauto.space.trial import Cell, Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, is_distinct
 from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.registry import GivesNoMore

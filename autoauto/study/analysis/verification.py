@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from optuna import Study
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification, interval
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification, interval
+from autoauto.space.trial import Trial
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.objectives import objective_value, score

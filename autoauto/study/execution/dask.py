@@ -12,8 +12,8 @@ from typing import Any
 
 from autoauto.processes.dask import DEVICE, workers_of
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.executors import ConsecutiveFailures
 from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, failed_trial, finished_trial
 

@@ -13,8 +13,8 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from autoauto.records.errors import MeasurementsFailed
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Trial
 from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, finished_trial
 from autoauto.study.interrupts import Interrupts
 

@@ -57,8 +57,8 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from autoauto.database import create_table
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Trial
 from autoauto.study.store.database import database_of, through_restarts
 from autoauto.study.store.trials import Ranges, from_optuna, knobs_of
 

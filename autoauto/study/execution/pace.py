@@ -12,7 +12,7 @@ from optuna import Study
 from optuna.trial import TrialState
 
 from autoauto.records.errors import AutoautoError
-from autoauto.records.trials.trial import SearchActivity
+from autoauto.space.trial import SearchActivity
 from autoauto.study.store.database import existing_storage, storage_errors
 
 PACE_ATTRIBUTES = ("model_content", "cluster_content", "target")

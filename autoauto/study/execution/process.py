@@ -18,9 +18,9 @@ from typing import IO, NamedTuple
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, Ending, GuardedProcess, end_if_unguarded
 from autoauto.records.errors import BadInput, WorkerLost
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import format_bytes
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Status, Trial
 
 LOG_LINES = 20
 """Number of last lines of its log that a failed trial stores."""

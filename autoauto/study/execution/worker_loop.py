@@ -19,9 +19,9 @@ from typing import Self
 from optuna import Study
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objectives
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objectives
+from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.executors import Executor
 from autoauto.study.execution.leases import LEASE_S, Claim, Leases
 from autoauto.study.execution.process import failed_trial

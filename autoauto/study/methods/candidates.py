@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 from autoauto.study.methods.forecast_curve import ErrorModels, ForecastCurve, GridPositions
 from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
 

@@ -35,8 +35,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.units import FloatArray
+from autoauto.space.knobs import Knobs
 from autoauto.study.methods.protocol import Forecast, Predict, constraint_ratio
 
 SURVEY_RATIO = 2.0

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Observation, Proposal, Proposals, Proposer
 
 T = TypeVar("T")

@@ -26,9 +26,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import exp, inf
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Recompute
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Recompute
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.forecast_curve import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals

@@ -20,10 +20,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study.objectives import scores_of, values_of
 
 

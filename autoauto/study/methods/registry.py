@@ -10,10 +10,10 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.evaluate.forecasts import BestCase
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
 from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided

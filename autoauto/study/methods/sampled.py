@@ -10,8 +10,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import Trial, TrialState
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Proposal, Proposals
 
 T = TypeVar("T")

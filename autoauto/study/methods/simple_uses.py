@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
 
 
 class SimpleUse(NamedTuple):

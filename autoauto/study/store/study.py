@@ -20,10 +20,10 @@ from optuna.exceptions import ExperimentalWarning
 from sqlalchemy import DateTime, bindparam, text
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.knobs.objectives import Objectives, objective_tuple, objectives_text
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.plan import CutAt
-from autoauto.records.trials.trial import Trial
+from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study.objectives import direction, metric_name
 from autoauto.study.store.database import (
     database_of,

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 from optuna import Study
 
-from autoauto.records.knobs.objectives import objective_tuple, parse_objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS
+from autoauto.space.modes import COLUMNS
+from autoauto.space.objectives import objective_tuple, parse_objectives
+from autoauto.space.space import SearchSpace
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 from autoauto.study.store.study import load_study, space_of

@@ -32,15 +32,15 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_plain
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.domain import Domain
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS, KNOBS, Use
+from autoauto.records.knob import Domain
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS, KNOBS, Use
+from autoauto.space.objectives import Objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
 from autoauto.study.objectives import values_of
 from autoauto.study.store.database import database_of, reads, row_errors, through_restarts
 from autoauto.study.store.rows import UNREADABLE, trial_rows

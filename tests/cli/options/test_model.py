@@ -5,8 +5,8 @@ import pytest
 from autoauto.cli.main import build_parser
 from autoauto.cli.options.model import open_flow, requested_knobs
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
 
 
 def knobs_of(*words: str) -> Knobs:

@@ -16,9 +16,9 @@ import pytest
 from autoauto.cli.commands.studies import search
 from autoauto.cli.output.log import waits_for, write_event
 from autoauto.records.costs.options import HostPrecision, HostRuntime
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import SearchActivity
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import SearchActivity
 from autoauto.study.execution.leases import Leases
 from autoauto.study.run import SearchProgress
 from autoauto.study.store.study import join_study

@@ -1,9 +1,9 @@
 from autoauto.cli.output.search_result import describe_best, describe_result
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
 from autoauto.study.run import SearchResult
 
 STAGE = Stage(LayerRange(0, 3), 0, 90, 0, 4, 6, {"parameter": 70}, 100)

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import Deployment
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 
 Deploy = Callable[..., Deployment]
 

@@ -16,10 +16,10 @@ from autoauto.exporters.pytorch import TORCH_SCHEDULES
 from autoauto.exporters.registry import write_artifact
 from autoauto.exporters.schedule_csv import schedule_to_csv
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.table import STAGES_PER_DEVICE, TRAINING_ORDERS
 from autoauto.records.schedule import Order, Schedule
 from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.simulate import simulate
+from autoauto.space.modes import STAGES_PER_DEVICE, TRAINING_ORDERS
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, written
 from tests.exporters.schedule_csv.conftest import Case, times_of
 

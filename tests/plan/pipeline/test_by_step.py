@@ -24,12 +24,12 @@ from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import stage_devices_of
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import timeline_of
+from autoauto.space.knobs import Knobs
 from tests.cost_tables import make_table, with_memory
 
 FIXED = (Order.GPIPE, Order.ONE_F_ONE_B, Order.POPART)

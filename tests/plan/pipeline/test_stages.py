@@ -16,13 +16,13 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import Recompute
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import plan_times, timeline_of
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Recompute
 from autoauto.targets.clusters import load_cluster
 
 

@@ -21,10 +21,10 @@ from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
+from autoauto.space.knobs import Knobs
 
 
 def layers(scale: float, *, training: bool = True) -> tuple[RecordedLayer, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.units import FloatArray
 from autoauto.programs.batch_serialisation.program import BatchSerialResult, LoopKind, TensorMove
+from autoauto.records.units import FloatArray
 
 Arrays = dict[str, FloatArray]
 

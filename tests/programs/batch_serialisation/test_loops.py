@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.errors import BadInput
-from autoauto.records.plans.phased import BufferLayout, IoMode, loop_cycles
 from autoauto.programs.batch_serialisation.loops import (
     batch_serial_buffer,
     batch_serialise,
@@ -27,6 +25,8 @@ from autoauto.programs.batch_serialisation.program import (
     RowHandle,
     Stream,
 )
+from autoauto.records.errors import BadInput
+from autoauto.records.plans.phased import BufferLayout, IoMode, loop_cycles
 
 # The order in time.
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from autoauto.estimate.table import cost_table
 from autoauto.plan.phased import phased
+from autoauto.programs.batch_serialisation.loops import _offset, phased_program
+from autoauto.programs.batch_serialisation.program import PhasedProgram, RowHandle, Stream
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.units import Precision
-from autoauto.programs.batch_serialisation.loops import _offset, phased_program
-from autoauto.programs.batch_serialisation.program import PhasedProgram, RowHandle, Stream
 
 KINDS = ("fc1", "inner", "inner", "fc4")
 

@@ -3,8 +3,6 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.errors import BadInput
-from autoauto.records.plans.phased import BufferLayout, IoMode
 from autoauto.programs.batch_serialisation.program import (
     BatchSerialResult,
     LoopKind,
@@ -14,6 +12,8 @@ from autoauto.programs.batch_serialisation.program import (
     Stream,
     TensorMove,
 )
+from autoauto.records.errors import BadInput
+from autoauto.records.plans.phased import BufferLayout, IoMode
 
 
 @pytest.mark.parametrize(

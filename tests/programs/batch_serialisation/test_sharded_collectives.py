@@ -2,8 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Link
 from autoauto.programs.batch_serialisation.sharded_collectives import (
     ShardedStep,
     Sharding,
@@ -11,6 +9,8 @@ from autoauto.programs.batch_serialisation.sharded_collectives import (
     sharded_load,
     sharded_store,
 )
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Link
 
 
 def sharding(n_replicas: int, idle_cycles: int = 0) -> Sharding:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.plans.phased import BufferLayout
-from autoauto.records.units import Array
 from autoauto.programs.phased_training.network import (
     BufferEntry,
     Network,
@@ -25,6 +23,8 @@ from autoauto.programs.phased_training.network import (
     gelu_slope,
     output,
 )
+from autoauto.records.plans.phased import BufferLayout
+from autoauto.records.units import Array
 
 NETWORK = Network(n_hidden=6, micro_batch=3, n_inputs=4, n_classes=5)
 

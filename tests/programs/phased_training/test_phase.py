@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.plans.phased import IoMode
-from autoauto.records.units import Array
 from autoauto.programs.phased_training.network import BufferEntry, PhaseCall, PhaseOutput
 from autoauto.programs.phased_training.phase import (
     ORDERS,
@@ -25,6 +23,8 @@ from autoauto.programs.phased_training.phase import (
     sums_of,
     update_variables,
 )
+from autoauto.records.plans.phased import IoMode
+from autoauto.records.units import Array
 from autoauto.targets.host.transport.shared_memory import ArrayFile, Buffer
 from tests.running import PATIENCE_S
 

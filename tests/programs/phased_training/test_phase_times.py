@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.plans.phased import IoMode
 from autoauto.programs.phased_training.network import Network, digits
 from autoauto.programs.phased_training.phase import Moment, overlapped, serial
 from autoauto.programs.phased_training.phase_times import PhaseTimes, measure, medians
 from autoauto.programs.phased_training.training import UpdateLoop
+from autoauto.records.plans.phased import IoMode
 
 parts = st.builds(PhaseTimes, *[st.integers(0, 20)] * 7)
 

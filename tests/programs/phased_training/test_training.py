@@ -8,9 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autoauto.records.errors import OutOfMemory
-from autoauto.records.plans.phased import IoMode
-from autoauto.records.units import MIB, Array
 from autoauto.programs.phased_training import training
 from autoauto.programs.phased_training.network import Network, Samples, digits, forward, output
 from autoauto.programs.phased_training.phase import mover
@@ -25,6 +22,9 @@ from autoauto.programs.phased_training.training import (
     train_phased,
     train_whole,
 )
+from autoauto.records.errors import OutOfMemory
+from autoauto.records.plans.phased import IoMode
+from autoauto.records.units import MIB, Array
 from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 LOOPS = [UpdateLoop(serialised, io_mode) for serialised, io_mode in product((True, False), IoMode)]

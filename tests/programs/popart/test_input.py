@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.popart.graph import PipelineLayer, PipelineTensor, TensorKind
 from autoauto.programs.popart.input import read_pipeline, simple_pipeline
+from autoauto.records.errors import BadInput
 
 
 def test_every_field_is_read() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.popart.graph import OpKind, PipelineOp, PopartPipeline, Stash
 from autoauto.programs.popart.input import read_pipeline, simple_pipeline
 from autoauto.programs.popart.passes import (
@@ -17,6 +16,7 @@ from autoauto.programs.popart.passes import (
     stage_devices,
 )
 from autoauto.programs.popart.transform import transform
+from autoauto.records.errors import BadInput
 
 # Gradients and stages.
 

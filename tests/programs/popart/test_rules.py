@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.popart.graph import PipelineGraph
 from autoauto.programs.popart.input import read_pipeline, simple_pipeline
 from autoauto.programs.popart.passes import forward_ops
 from autoauto.programs.popart.rules import check_graph
 from autoauto.programs.popart.transform import assemble, transform
+from autoauto.records.errors import BadInput
 
 Entry = dict[str, Any]
 

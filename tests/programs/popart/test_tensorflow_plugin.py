@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.errors import BadInput
-from autoauto.records.schedule import Order
 from autoauto.programs.popart.graph import PipelineGraph
 from autoauto.programs.popart.input import read_pipeline, simple_pipeline
 from autoauto.programs.popart.tensorflow_plugin import (
@@ -19,6 +17,8 @@ from autoauto.programs.popart.tensorflow_plugin import (
     ramp_up,
     steady,
 )
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import Order
 from autoauto.schedule.orders.poplar import compute_offsets, execution_order, poplar
 
 

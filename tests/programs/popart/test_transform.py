@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.popart.graph import (
     Cycle,
     Fragment,
@@ -22,6 +21,7 @@ from autoauto.programs.popart.graph import (
 from autoauto.programs.popart.input import read_pipeline, simple_pipeline
 from autoauto.programs.popart.passes import forward_ops
 from autoauto.programs.popart.transform import add_streams, assemble, check_parallel, transform
+from autoauto.records.errors import BadInput
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.stash import stash_entries
 

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autoauto.records.units import Array
 from autoauto.programs.sharded_engine.engine import Reader, ShardedEngine, Writer
 from autoauto.programs.sharded_engine.peers import SharedEvent
+from autoauto.records.units import Array
 
 
 class Line(ShardedEngine):

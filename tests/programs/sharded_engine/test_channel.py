@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.programs.sharded_engine.channel import Receiver, Sender
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.units import Array
-from autoauto.programs.sharded_engine.channel import Receiver, Sender
 from autoauto.targets.host.transport.shared_memory import Ring
 
 RNG = np.random.default_rng(5)

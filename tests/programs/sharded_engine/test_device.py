@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from autoauto.processes.channel import Channel
-from autoauto.records.errors import EndOfStream
-from autoauto.records.units import Array
 from autoauto.programs.sharded_engine.channel import Receiver, Sender
 from autoauto.programs.sharded_engine.engine import DeviceRun, DeviceTask, Reader, ShardedEngine, Writer, serve
 from autoauto.programs.sharded_engine.run import _tasks
+from autoauto.records.errors import EndOfStream
+from autoauto.records.units import Array
 from tests.programs.sharded_engine.engines import Asking, Collectives, Failing, Line
 
 Together = Callable[[Sequence[int], Callable[[int], Any]], list[Any]]

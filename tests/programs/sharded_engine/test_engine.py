@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.errors import BadInput
-from autoauto.records.units import Array
 from autoauto.programs.sharded_engine.engine import ShardedEngine
 from autoauto.programs.sharded_engine.peers import Peers
+from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 
 Connect = Callable[..., list[Peers]]
 Together = Callable[[list["Plain"], Callable[["Plain"], Any]], list[Any]]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoauto.records.errors import BadInput
-from autoauto.records.units import Array
 from autoauto.programs.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice, layer_weights, relu
 from autoauto.programs.sharded_engine.peers import Peers
 from autoauto.programs.sharded_engine.run import run_sharded
+from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 
 MODEL_DIM, HIDDEN_DIM = 4, 6
 

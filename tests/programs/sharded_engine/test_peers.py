@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.programs.sharded_engine.peers import Peers, SharedEvent
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.units import Array
-from autoauto.programs.sharded_engine.peers import Peers, SharedEvent
 from tests.running import n_descriptors
 
 Connect = Callable[..., list[Peers]]

@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.programs.sharded_engine.peers import SharedEvent
+from autoauto.programs.sharded_engine.run import ShardedRun, run_sharded
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
-from autoauto.programs.sharded_engine.peers import SharedEvent
-from autoauto.programs.sharded_engine.run import ShardedRun, run_sharded
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 from autoauto.targets.host.processes import WorkerTraceback
-from tests.running import is_running, n_descriptors, wait_until
 from tests.programs.sharded_engine.engines import (
     Collectives,
     EndingEarly,
@@ -35,6 +34,7 @@ from tests.programs.sharded_engine.engines import (
     NotReceiving,
     Overlapping,
 )
+from tests.running import is_running, n_descriptors, wait_until
 
 LARGE: Array = np.random.default_rng(0).normal(size=(700, 500))
 """2.7 MiB, five times as large as a ring."""

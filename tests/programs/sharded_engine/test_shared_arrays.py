@@ -8,8 +8,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from autoauto.records.errors import BadInput
 from autoauto.programs.sharded_engine.channel import SharedArrays
+from autoauto.records.errors import BadInput
 from autoauto.targets.host.transport.shared_memory import ALIGNMENT
 from tests.running import n_descriptors
 

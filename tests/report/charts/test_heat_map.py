@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
-from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.charts import study as picture
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import StudySummary
 from tests.report.made import made
 
 Elements = Callable[..., list[ElementTree.Element]]

@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Status
 from autoauto.report.charts.chart import Chart, Series, Shape
 from autoauto.report.charts.study import latency_chart
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Status
 from tests.report.made import made
 
 Elements = Callable[..., list[ElementTree.Element]]

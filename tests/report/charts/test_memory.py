@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan
 from autoauto.report.charts import plan as picture
 from autoauto.report.charts.chart import Chart
+from autoauto.space.knobs import Knobs
 from tests.report.made import made
 
 Elements = Callable[..., list[ElementTree.Element]]

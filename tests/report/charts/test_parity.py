@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.charts import study as picture
+from autoauto.space.study_summary import StudySummary
 
 Elements = Callable[..., list[ElementTree.Element]]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
-from autoauto.records.trials.study_summary import StudySummary
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import StudySummary
 
 pytest.importorskip("plotly", reason="the extra plot is not installed")
 

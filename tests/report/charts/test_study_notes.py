@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.study_summary import Alternative, StudySummary
 from autoauto.report.charts.chart import HOLLOW
 from autoauto.report.charts.study import batches_chart, heat_map
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import Alternative, StudySummary
 
 
 def test_a_large_batch_that_does_not_fit_says_nothing_of_smaller_ones(summary: StudySummary) -> None:

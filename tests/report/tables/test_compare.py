@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
@@ -25,6 +24,7 @@ from autoauto.report.tables.compare import (
 from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import plan_times, timeline_of
+from autoauto.space.knobs import Knobs
 
 Text = Callable[..., str]
 SPEEDS = Speeds(920.0, 920.0, 1000.0)

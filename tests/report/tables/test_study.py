@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import Comparison, Interval, Repeated, StudySummary, Verdict, Verification
 from autoauto.report.tables.study import (
     attributes_table,
     binding_table,
@@ -16,6 +15,7 @@ from autoauto.report.tables.study import (
     uses_table,
 )
 from autoauto.report.tables.table import Table
+from autoauto.space.study_summary import Comparison, Interval, Repeated, StudySummary, Verdict, Verification
 
 Text = Callable[..., str]
 

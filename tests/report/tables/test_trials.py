@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Status, Trial
 from autoauto.report.tables.table import Table
 from autoauto.report.tables.trials import best_table, dry_run_table, front_table, trials_table, what_fits_table
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objective, Objectives
+from autoauto.space.trial import Cell, Counts, ExpectedCell, Status, Trial
 from tests.report.made import made
 
 Text = Callable[..., str]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order, Schedule
@@ -15,6 +14,7 @@ from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import plan_times, timeline_of
+from autoauto.space.knobs import Knobs
 
 DRAWN = """\
 inference, 4 micro-batches, simulated

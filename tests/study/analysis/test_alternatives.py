@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.study_summary import Alternative
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import Alternative
+from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, stored_alternatives, summarise_study
 from autoauto.study.methods.registry import predictor
 from autoauto.study.run import run_search

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from optuna import Study
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.plan import Plan
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective, Objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import best_of, best_of_study, front_of
 from autoauto.study.methods.protocol import Proposer
 from autoauto.study.methods.registry import exhaustive

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.trials.study_summary import (
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.study_summary import (
     Alternative,
     AutoPipelineAnswer,
     Interval,
@@ -17,7 +17,7 @@ from autoauto.records.trials.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons, with_best_use
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, WINNER
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Method, Objective
+from autoauto.space.space import SearchSpace
 from autoauto.study.analysis.dry_run import dry_run, expected_winner
 from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.comparisons import estimated_answer, measured_answer
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study

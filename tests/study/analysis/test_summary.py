@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
 from autoauto.study.analysis.best import summarise_study
 from autoauto.study.execution.process import Evaluate
 from autoauto.study.run import run_search

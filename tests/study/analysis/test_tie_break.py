@@ -2,8 +2,8 @@
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.study_summary import Repeated, Verdict
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import Repeated, Verdict
 from autoauto.study.analysis.verification import TieBreak, break_tie, is_decided
 
 SIMPLE, LARGE = Knobs(1, 0.6, 4), Knobs(2, 0.6, 4)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import optuna
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict
+from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.best import best_of_study, summarise_study
 from autoauto.study.analysis.verification import (
     ONE_SESSION,

@@ -14,10 +14,10 @@ import pytest
 from optuna.trial import TrialState
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.dask import DaskExecutor
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.execution.process import Bounds

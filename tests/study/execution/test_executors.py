@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoauto.records.errors import MeasurementsFailed
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.executors import ConsecutiveFailures, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds, failed_trial, finished_trial
 from autoauto.study.interrupts import Interrupts

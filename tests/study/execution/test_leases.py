@@ -17,10 +17,10 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Status
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status
 from autoauto.study.execution.leases import LEASE_S, Claim, Leases, is_gone, this_process
 from autoauto.study.execution.process import failed_trial, finished_trial
 from autoauto.study.interrupts import Interrupts

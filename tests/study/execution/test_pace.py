@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import SearchActivity
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import SearchActivity
 from autoauto.study.execution.pace import Pace, TimeLeft, known_pace
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.study import open_study

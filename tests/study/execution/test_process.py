@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoauto.processes.start import UNGUARDED_HINT, descendants
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, failed_trial, finished_trial
 from tests.running import is_running, started_script, wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 from autoauto.study.methods.candidates import CELL_PATIENCE, Candidates
 from autoauto.study.methods.forecast_curve import ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Forecast, Observation

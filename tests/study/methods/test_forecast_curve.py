@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 from autoauto.study.methods.forecast_curve import (
     FIRST_FIXED_SHARE,
     MAX_FORECASTS,

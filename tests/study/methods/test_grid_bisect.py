@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.grid_bisect import grid_bisect, largest_feasible, max_tries
 from autoauto.study.methods.protocol import Observation
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoauto.records.costs.options import HostRuntime
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Forecast, Observation, Predictor
 from autoauto.study.methods.protocol import drive as run_method

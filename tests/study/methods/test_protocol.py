@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.grid_bisect import grid_bisect
 from autoauto.study.methods.protocol import Observation, Proposal, Proposals, Proposer, drive, followed_by, lookahead
 from autoauto.study.methods.registry import exhaustive

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective, Objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Trial, apply_constraints
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Method, Objective, Objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial, apply_constraints
 from autoauto.study.methods.registry import exhaustive, method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study

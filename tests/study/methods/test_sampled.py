@@ -7,10 +7,10 @@ import pytest
 from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.records.costs.options import HostPrecision, HostRuntime
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Observation
 from autoauto.study.methods.sampled import MAX_DRAWS_PER_MEASUREMENT, sampled
 

@@ -8,8 +8,8 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
 from autoauto.study.execution.process import Evaluate
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study

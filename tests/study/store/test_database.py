@@ -28,10 +28,10 @@ from sqlalchemy.exc import OperationalError
 
 from autoauto.database import driver_url, shown
 from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.trials.trial import Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Trial
 from autoauto.study.run import run_search
 from autoauto.study.store.database import existing_storage, open_storage
 from autoauto.study.store.study import load_study, open_study

@@ -13,11 +13,11 @@ import optuna
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
+from autoauto.space.constraint import Constraint
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
 from autoauto.study.run import run_search
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.study import SPACE as STORED_SPACE

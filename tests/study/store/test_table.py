@@ -9,11 +9,11 @@ from optuna.trial import create_trial
 
 from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS, Strategy
 from autoauto.records.schedule import Order
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS, Strategy
+from autoauto.space.objectives import Objective, Objectives
+from autoauto.space.space import SearchSpace
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study

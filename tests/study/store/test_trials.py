@@ -17,16 +17,16 @@ from sqlalchemy import event, text
 
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.hardware import MachineDevice, Period
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective, Objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import load_study, note_space, open_study

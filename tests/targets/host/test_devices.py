@@ -15,10 +15,10 @@ from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.options import CompileOptions, GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Link
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import GIB, MIB, Precision
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Status, Trial
 from autoauto.targets.clusters import cluster_toml, load_cluster
 from autoauto.targets.host import devices as host_devices
 from autoauto.targets.host import target as target_module

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoauto.records.errors import BadInput, OutOfMemory
-from autoauto.records.units import MIB
 from autoauto.programs.phased_training.network import Network, digits
 from autoauto.programs.phased_training.training import UpdateLoop, train_phased
+from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.units import MIB
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, run_alone
 from tests.running import is_running, wait_until
 

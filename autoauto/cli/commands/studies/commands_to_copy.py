@@ -13,14 +13,14 @@ from autoauto.cli.options.model import PROFILE_OPTIONS, add_model, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import COLUMNS
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Trial
 from autoauto.records.units import GIB, MIB
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Trial
 from autoauto.targets.registry import TARGETS
 
 _STORED_OPTIONS = {

@@ -26,8 +26,8 @@ from autoauto.cli.output.plans import describe_plan
 from autoauto.cli.output.search_result import simulated_timeline
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Trial
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

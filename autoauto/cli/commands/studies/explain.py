@@ -13,8 +13,8 @@ from autoauto.cli.output.search_result import describe_comparisons, describe_spe
 from autoauto.records.errors import Infeasible
 
 if TYPE_CHECKING:
-    from autoauto.records.trials.study_summary import StudySummary
-    from autoauto.records.trials.trial import Cell, Trial
+    from autoauto.space.study_summary import StudySummary
+    from autoauto.space.trial import Cell, Trial
 
 EXAMPLE = "explain first"
 

@@ -22,7 +22,7 @@ from autoauto.cli.output.search_result import (
 from autoauto.records.errors import Infeasible
 
 if TYPE_CHECKING:
-    from autoauto.records.trials.study_summary import StudySummary
+    from autoauto.space.study_summary import StudySummary
 
 EXAMPLE = "report first --html first.html"
 

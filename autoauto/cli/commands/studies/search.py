@@ -35,15 +35,15 @@ from autoauto.cli.output.search_result import (
 )
 from autoauto.cli.search_config import add_config
 from autoauto.records.errors import Infeasible
-from autoauto.records.knobs.constraint import RESULT_NAMES
-from autoauto.records.knobs.objectives import Method, Objective, objectives_text
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import KNOB_NAMES, MAX_VALUES
 from autoauto.records.target import RUNS_PLANS, Origin
+from autoauto.space.constraint import RESULT_NAMES
+from autoauto.space.modes import KNOB_NAMES, MAX_VALUES
+from autoauto.space.objectives import Method, Objective, objectives_text
+from autoauto.space.space import SearchSpace
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.records.trials.study_summary import StudySummary
+    from autoauto.space.study_summary import StudySummary
     from autoauto.study.analysis.dry_run import DryRun
     from autoauto.study.execution.pace import Pace
     from autoauto.study.run import SearchResult

@@ -13,7 +13,7 @@ from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import print_json
 from autoauto.cli.output.search_result import show_outside
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.records.knobs.space import MAX_CONFIGURATIONS
+from autoauto.space.space import MAX_CONFIGURATIONS
 
 if TYPE_CHECKING:
     from pandas import DataFrame

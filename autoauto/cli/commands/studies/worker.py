@@ -10,10 +10,10 @@ from autoauto.cli.options.study import STUDY_HELP, add_storage, add_workers, cho
 from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.log import add_log, trial_event, write_event
-from autoauto.records.knobs.objectives import parse_objectives
+from autoauto.space.objectives import parse_objectives
 
 if TYPE_CHECKING:
-    from autoauto.records.trials.trial import Trial
+    from autoauto.space.trial import Trial
 
 EXAMPLE = "worker --storage postgresql://me@server/trials --study-name first --workers 4"
 

@@ -25,8 +25,8 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
-from autoauto.records.trials.study_summary import interval
 from autoauto.records.units import Array, relative_error
+from autoauto.space.study_summary import interval
 from autoauto.targets.host.devices import ALIKE, HostDevices
 from autoauto.targets.host.machine import cores, cores_of
 from autoauto.targets.host.measure.examples import examples

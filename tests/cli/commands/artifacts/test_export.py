@@ -14,7 +14,7 @@ import autoauto
 from autoauto.exporters import onnx_stages
 from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.trials.trial import unfit_trial
+from autoauto.space.trial import unfit_trial
 from tests.cli.conftest import RunCli
 from tests.graph.conftest import make
 

@@ -9,15 +9,15 @@ import pytest
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.objectives import Objective
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.best import summarise_study
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli

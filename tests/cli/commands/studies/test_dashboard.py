@@ -18,7 +18,7 @@ import pytest
 
 import autoauto
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.records.knobs.objectives import Objective
+from autoauto.space.objectives import Objective
 from autoauto.study.store.study import open_study
 from tests.cli.conftest import RunCli
 from tests.running import PATIENCE_S, wait_until

@@ -9,7 +9,7 @@ import pytest
 from autoauto.cli.commands.studies import dashboard as command
 from autoauto.cli.commands.studies.dashboard import N_WITH_FILES, default_folder, write_dashboard
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.records.trials.study_summary import StudySummary
+from autoauto.space.study_summary import StudySummary
 from autoauto.study.analysis.best import summarise_study
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from autoauto.records.knobs.objectives import Objective
+from autoauto.space.objectives import Objective
 from autoauto.study.store.study import note_start, open_study
 from tests.cli.conftest import RunCli
 

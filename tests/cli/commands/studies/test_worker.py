@@ -16,8 +16,8 @@ from optuna.trial import TrialState
 
 import autoauto
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 from autoauto.study.execution.leases import Leases
 from autoauto.study.store.study import join_study, load_study
 from autoauto.study.store.trials import ranges_of

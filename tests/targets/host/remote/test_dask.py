@@ -17,7 +17,7 @@ from autoauto.processes.dask import DaskWorker
 from autoauto.processes.start import descendants
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link, Machine
-from autoauto.records.knobs.knobs import Knobs
+from autoauto.space.knobs import Knobs
 from autoauto.study.defaults import default_space
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.host.entry import HOST

@@ -21,9 +21,9 @@ from autoauto.processes.channel import Channel
 from autoauto.profile.in_model import layer_seconds
 from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
-from autoauto.records.knobs.table import OF_RUNTIMES
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import MIB
+from autoauto.space.modes import OF_RUNTIMES
 from autoauto.targets.host.gpu.gpus import gpus
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter

@@ -21,13 +21,13 @@ from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.knobs.objectives import Method
-from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.trials.trial import Status
 from autoauto.records.units import GIB, Precision
 from autoauto.report.reasons import why_not
+from autoauto.space.objectives import Method
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import SearchResult
 from autoauto.study.search import search_flow

@@ -8,7 +8,8 @@ from typing import Any
 from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
 from autoauto.records.costs.profile import Optimizer, WeightUpdate
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.table import (
+from autoauto.records.schedule import Order, check_size
+from autoauto.space.modes import (
     KNOB_NAMES,
     MAX_SAMPLES,
     STAGES_PER_DEVICE,
@@ -18,7 +19,6 @@ from autoauto.records.knobs.table import (
     Recompute,
     Strategy,
 )
-from autoauto.records.schedule import Order, check_size
 
 DEFAULT_PLANNING_PROPORTION = 0.85
 """Share of a device's memory that a planned stage may fill by plain sums: memoryProportion of [auto-pipeline]."""

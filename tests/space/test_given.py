@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.given import configuration_given, knob_values
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
+from autoauto.space.given import configuration_given, knob_values
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
 
 SPACE = SearchSpace(n_ipu=(1, 2), replicas=(1, 2), strategy=tuple(Strategy), batch_size=(1, 2, 8))
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
-from autoauto.records.knobs.table import Recompute
 from autoauto.records.schedule import Order
-from autoauto.records.trials.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
-from autoauto.records.trials.trial import Status, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Recompute
+from autoauto.space.objectives import Objective
+from autoauto.space.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
+from autoauto.space.trial import Status, Trial
 
 KNOBS = Knobs(1, 0.6, 8)
 

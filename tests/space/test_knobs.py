@@ -9,12 +9,12 @@ import pytest
 
 from autoauto.records.costs.profile import Optimizer
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, objectives_text, parse_objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import KNOB_NAMES, Strategy
 from autoauto.records.schedule import Order
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import KNOB_NAMES, Strategy
+from autoauto.space.objectives import Objective, objectives_text, parse_objectives
+from autoauto.space.space import SearchSpace
 
 
 def test_the_default_space_has_1152_configurations() -> None:

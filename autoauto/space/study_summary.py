@@ -14,11 +14,11 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from autoauto.records.display import Displayed
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, parse_objectives
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS
-from autoauto.records.trials.trial import Cell, Trial
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS
+from autoauto.space.objectives import Objective, Objectives, objective_tuple, parse_objectives
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Cell, Trial
 
 CONFIDENCE = 0.95
 NOTES = "notes"

@@ -11,15 +11,16 @@ from math import inf
 import pytest
 
 from autoauto.records.errors import OutOfMemory, Unsupported
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trials.trial import (
+from autoauto.schedule.times import timeline_of
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import (
     Cell,
     SearchActivity,
     Status,
@@ -30,7 +31,6 @@ from autoauto.records.trials.trial import (
     run_latency_s,
     unfit_trial,
 )
-from autoauto.schedule.times import timeline_of
 
 PLAN = Plan((Stage(LayerRange(0, 2), 0, 100, 0, 4, 6, {"parameter": 70}, 100),))
 KNOBS = Knobs(1, 0.6, 2)

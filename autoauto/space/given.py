@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.knobs.domain import Domain
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import COLUMNS, KNOBS, Strategy
+from autoauto.records.knob import Domain
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import COLUMNS, KNOBS, Strategy
+from autoauto.space.space import SearchSpace
 
 
 def knob_values(text: str) -> dict[str, Any]:

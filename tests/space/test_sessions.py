@@ -6,9 +6,9 @@ import pytest
 
 from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.space import SearchSpace
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
 
 ORT, OPENVINO, CUDA = HostRuntime
 FP32, BF16, TF32, FP16 = HostPrecision

@@ -14,10 +14,11 @@ from typing import Any
 from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, runtime_for
 from autoauto.records.costs.profile import Optimizer
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.domain import Domain
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import (
+from autoauto.records.knob import Domain
+from autoauto.records.schedule import Order
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import (
     KNOBS,
     MAX_VALUES,
     OF_RUNTIMES,
@@ -26,7 +27,6 @@ from autoauto.records.knobs.table import (
     Recompute,
     Strategy,
 )
-from autoauto.records.schedule import Order
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
 

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit, Unsupported
-from autoauto.records.knobs.constraint import RESULT_NAMES, Constraint
-from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
+from autoauto.space.constraint import RESULT_NAMES, Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Strategy
 
 USABLE = Constraint("output_error <= 0.5")
 """Must hold of every trial in another format than fp32: where fp16 overflows, outputs are no numbers, or those that are

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime
 from autoauto.records.costs.profile import Optimizer
-from autoauto.records.knobs.domain import FRACTION, SWITCH, Domain, whole, words, words_of_host
+from autoauto.records.knob import FRACTION, SWITCH, Domain, whole, words, words_of_host
 from autoauto.records.schedule import MAX_STAGES, Order
 
 MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers

@@ -1,1 +1,0 @@
-"""What came of configurations: trials and the summary of a study."""
