@@ -147,11 +147,12 @@ class FlowConfig:
                 "FILE.toml, one of the two"
             )
         precision = Precision(self.precision or Precision.FP32)
+        cluster = devices or read_cluster(str(self.cluster))
         graph, target = profile.model(self.model, precision, self._model_inputs)
         return Flow(
             graph=graph,
-            cluster=profile.check_devices(devices or read_cluster(str(self.cluster))).with_headroom(self.headroom),
-            target=target,
+            cluster=cluster.with_headroom(self.headroom),
+            target=target.on_devices(cluster),
             precision=precision,
             planning_proportion=self.planning_proportion,
             period=None if self.period is None else Period(self.period),

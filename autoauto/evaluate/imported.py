@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -145,9 +145,10 @@ class ProfileFiles:
     """A profile that another tool recorded, and the devices that it is of, as they are named on the command line.
 
     Attributes:
-        profile: paths, each alone or after its batch size, for example "8=FILE".
+        profile: paths, each alone or after its batch size, for example "8=FILE"; where devices are of several kinds,
+            after the name of the kind, too: "fast:8=FILE", or "fast=FILE" for a file with batch sizes of its own.
         profile_format: one of `RecordedFormat`.
-        profile_details: second files of the same batch sizes.
+        profile_details: second files of the same kinds and batch sizes.
         devices: so many equal devices; None where a cluster is named.
         device_memory_gib: of each.
         link_gb_per_s: 10**9 bytes a second that each receives from its neighbour or the host, or sends there.
@@ -190,13 +191,9 @@ class ProfileFiles:
             raise BadInput(f"a profile of {self.profile_format} has no MODEL, got {model}; leave it out")
         if model is not None:
             return self._joined(model, precision, given)
-        profiles = [_READERS.get(self.profile_format, _read_line)(*files) for files in self._files()]
-        layers: dict[int, Layers] = {}
-        for profile in profiles:
-            for size, each in profile.layers_at.items():
-                _add(layers, size, each)
-        recorded = RecordedProfile(profiles[0].name, layers, _notes(profile.notes for profile in profiles))
-        return ProfiledModel(line_graph(recorded), ProfileTarget(recorded))
+        read = _READERS.get(self.profile_format, _read_line)
+        target = _target((kind, read(file, details, size)) for kind, file, details, size in self._files())
+        return ProfiledModel(line_graph(target.recorded), target)
 
     def cluster(self) -> Cluster | None:
         """The devices of --devices; None where a cluster is named."""
@@ -206,75 +203,99 @@ class ProfileFiles:
         devices = like_devices("device", self.devices, memory_bytes, Link(self.link_gb_per_s * 1e9, 0))
         return replace(devices, name=f"{self.devices}x{self.device_memory_gib:g}gib", target=PROFILED)
 
-    @staticmethod
-    def check_devices(cluster: Cluster) -> Cluster:
-        """The cluster, whose devices are of one kind: nothing says how fast others run the layers of a profile.
-
-        Raises:
-            BadInput: they are of several kinds.
-        """
-        names = dict.fromkeys(device.name for device in cluster.devices)
-        if len(names) > 1:
-            raise BadInput(
-                f"a profile is of one kind of device, {cluster.name} has {', '.join(names)}, and nothing says how fast "
-                "each runs the layers; plan one kind at a time"
-            )
-        return cluster
-
     def _joined(self, model: str, precision: Precision, given: ModelInputs) -> ProfiledModel:
         """The layers of a model with the times of the profile."""
         from autoauto.graph.onnx_file import read_model
 
         path, graph = find_model(model), load_graph(model, given)
         file_nodes = [FileNode(node.name, node.op_type, tuple(node.output)) for node in read_model(path).graph.node]
-        layers: dict[int, Layers] = {}
-        notes = []
-        for file, memory, batch_size in self._files():
+
+        def joined(file: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
             records = read_onnxruntime(file, memory)
-            joined = join_model(graph, file_nodes, records.nodes, precision, batch_size, str(file))
-            _add(layers, *joined)
-            notes.append(records.notes)
-        recorded = RecordedProfile(graph.name, layers, _notes(notes))
-        return ProfiledModel(graph, ProfileTarget(recorded))
+            size, layers = join_model(graph, file_nodes, records.nodes, precision, batch_size, str(file))
+            return RecordedProfile(graph.name, {size: layers}, records.notes)
 
-    def _files(self) -> Iterator[tuple[Path, Path | None, int | None]]:
-        """Every file, its second file, and its batch size where it is given."""
-        details = dict(map(_numbered, self.profile_details))
-        files = list(map(_numbered, self.profile))
-        sizes = [size for size, _ in files]
-        unknown = [size for size in details if size not in sizes]
-        if unknown or len(details) < len(self.profile_details):
-            raise BadInput("every --profile-details is of one --profile, by the same batch size; write B=FILE in both")
-        return ((path, details.get(size), size) for size, path in files)
+        target = _target((kind, joined(file, memory, size)) for kind, file, memory, size in self._files())
+        return ProfiledModel(graph, target)
+
+    def _files(self) -> Iterator[tuple[str | None, Path, Path | None, int | None]]:
+        """The kind of devices of every file where it is given, the file, its second file, and its batch size."""
+        details = {(each.kind, each.batch_size): each.path for each in map(_named, self.profile_details)}
+        files = list(map(_named, self.profile))
+        known = {(each.kind, each.batch_size) for each in files}
+        if details.keys() - known or len(details) < len(self.profile_details):
+            raise BadInput(
+                "every --profile-details is of one --profile, by the same kind and batch size; write B=FILE or "
+                "KIND:B=FILE in both"
+            )
+        if len({each.kind is None for each in files}) > 1:
+            without = next(each.path for each in files if each.kind is None)
+            raise BadInput(f"either every --profile names its kind of devices or none, {without} has none; add KIND:")
+        return ((kind, path, details.get((kind, size)), size) for kind, size, path in files)
 
 
-def _numbered(text: str) -> tuple[int | None, Path]:
-    """A path and its batch size, if it has one.
+class _NamedFile(NamedTuple):
+    """A path, with the kind of devices and the batch size that are written before it."""
 
-    >>> _numbered("8=trace")[0], _numbered("a=b")[0]
-    (8, None)
+    kind: str | None
+    batch_size: int | None
+    path: Path
+
+
+def _named(text: str) -> _NamedFile:
+    """Read what is written before a path. A file of the whole name, "a=b", is a path.
+
+    >>> [tuple(_named(text))[:2] for text in ("8=trace", "fast:8=trace", "fast=table.csv", "table.csv", "./a=b")]
+    [(None, 8), ('fast', 8), ('fast', None), (None, None), (None, None)]
     """
-    size, equals, path = text.partition("=")
-    if equals and size.isascii() and size.isdecimal() and 0 < len(size) < 10 and int(size) > 0:
-        return int(size), Path(path)
-    return None, Path(text)
+    head, equals, path = text.partition("=")
+    if not equals or (not _is_size(head) and Path(text).is_file()):
+        return _NamedFile(None, None, Path(text))
+    if _is_size(head):
+        return _NamedFile(None, int(head), Path(path))
+    kind, colon, size = head.rpartition(":")
+    if colon and _is_size(size):
+        return _NamedFile(kind, int(size), Path(path))
+    return _NamedFile(None, None, Path(text)) if "/" in head else _NamedFile(head, None, Path(path))
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text) > 0
 
 
 def _resolved(text: str) -> str:
-    size, path = _numbered(text)
-    return f"{path.resolve()}" if size is None else f"{size}={path.resolve()}"
+    kind, size, path = _named(text)
+    head = ":".join(str(each) for each in (kind, size) if each is not None)
+    return f"{head}={path.resolve()}" if head else f"{path.resolve()}"
 
 
 def _read_line(path: Path, details: Path | None, batch_size: int | None) -> RecordedProfile:
     return line_of_nodes(path, read_onnxruntime(path, details), batch_size)
 
 
-def _add(layers: dict[int, Layers], size: int, each: Layers) -> None:
-    if size in layers:
-        raise BadInput(
-            f"every batch size has one profile, got several of {size}; write their batch sizes: --profile 8=FILE"
-        )
-    layers[size] = each
+def _target(read: Iterable[tuple[str | None, RecordedProfile]]) -> ProfileTarget:
+    """The target of files, each with its kind of devices: one profile of all files of a kind."""
+    files: dict[str | None, list[RecordedProfile]] = {}
+    for kind, profile in read:
+        files.setdefault(kind, []).append(profile)
+    profiles = {kind: _joined_sizes(kind, each) for kind, each in files.items()}
+    first, of_kinds = next(iter(profiles.values())), {kind: each for kind, each in profiles.items() if kind is not None}
+    return ProfileTarget(first, of_kinds)
+
+
+def _joined_sizes(kind: str | None, profiles: Sequence[RecordedProfile]) -> RecordedProfile:
+    """One profile of the batch sizes of several files."""
+    layers: dict[int, Layers] = {}
+    for profile in profiles:
+        for size, each in profile.layers_at.items():
+            if size in layers:
+                of, prefix = ("", "") if kind is None else (f" of {kind}", f"{kind}:")
+                raise BadInput(
+                    f"every batch size has one profile, got several of {size}{of}; write their batch sizes: --profile "
+                    f"{prefix}8=FILE"
+                )
+            layers[size] = each
+    return RecordedProfile(profiles[0].name, layers, _notes(profile.notes for profile in profiles))
 
 
 def _notes(notes: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> tuple[str, ...]:

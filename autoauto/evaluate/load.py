@@ -77,6 +77,7 @@ def load_flow(
     if entry is None and options:
         raise BadInput(f"options are for a target by name, got {', '.join(options)}; give them to your target")
     devices = _devices(cluster, entry, values).with_headroom(headroom)
+    _check_no_speeds(devices)
     owner = TARGETS.get(devices.target)
     default = Precision.FP16 if owner is None else owner.default_precision
     chosen = _word("precision", Precision, precision or default)
@@ -119,6 +120,19 @@ def read_cluster(name: str | Path, known_targets: Collection[str] = ()) -> Clust
 
         return cluster_from_auto_pipeline(read_json(Path(name)), str(name))
     return load_cluster(str(name), known_targets)
+
+
+def _check_no_speeds(cluster: Cluster) -> None:
+    """Refuse speeds of kinds where each kind is compiled or measured by itself.
+
+    Raises:
+        BadInput: a kind has a speed.
+    """
+    if given := [kind.device.name for kind in cluster.kinds if kind.speed is not None]:
+        raise BadInput(
+            f"a speed is for --profile FILE, whose times it divides, {cluster.name} has one of {', '.join(given)} and "
+            f"layers that --target {cluster.target} times on each kind; leave it out"
+        )
 
 
 def _word(name: str, known: type[Word], given: str) -> Word:

@@ -115,19 +115,20 @@ class _ProfiledKindTable(Struct, forbid_unknown_fields=True):
     speed: _Speed | None = None
 
 
-class _Kinds(Struct, forbid_unknown_fields=True, kw_only=True):
+class _KindsOfDevices(Struct, forbid_unknown_fields=True, kw_only=True):
     name: Text
     target: Text
+    kinds: list[_KindTable]
     topology: Topology = Topology.LINE
     source: str = ""
 
 
-class _KindsOfDevices(_Kinds, forbid_unknown_fields=True, kw_only=True):
-    kinds: list[_KindTable]
-
-
-class _ProfiledKinds(_Kinds, forbid_unknown_fields=True, kw_only=True):
+class _ProfiledKinds(Struct, forbid_unknown_fields=True, kw_only=True):
+    name: Text
+    target: Text
     kinds: list[_ProfiledKindTable]
+    topology: Topology = Topology.LINE
+    source: str = ""
 
 
 Table = TypeVar("Table", bound=Struct)

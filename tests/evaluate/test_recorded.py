@@ -176,12 +176,12 @@ def test_the_memory_of_nodes_is_joined_by_name(tmp_path: Path) -> None:
 
 def test_a_plan_by_the_profile_has_the_sizes_of_the_file() -> None:
     flow = FlowConfig(str(SQUEEZENET), profile=files(PROFILE)).open()
-    plan = flow.predict(Knobs(2, 1.0, 1))
+    plan = flow.predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
     graph = load_graph(SQUEEZENET)
     cut = plan.partition[1]
     alive = [t for t in graph.tensors if t.producer < cut <= t.last_use and t.producer >= 0]
     n_bytes = sum(t.n_bytes(1, Precision.FP32) for t in {t.name: t for t in alive}.values())
-    profile = flow.profile(flow.options(Knobs(2, 1.0, 1)))
+    profile = flow.profile(flow.options(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1)))
     assert profile.layers[cut].input_bytes == n_bytes
     weights = sum(layer.exclusive["parameter"] for layer in profile.layers)
     assert weights == graph.n_weight_bytes(Precision.FP32)
@@ -261,7 +261,7 @@ def test_mutations_joined_with_the_model_are_read_or_refused_in_one_line(tmp_pat
             document = mutated_structure(document, random)
         path.write_text(json.dumps(document))
         try:
-            FlowConfig(model, profile=files(path)).open().predict(Knobs(2, 1.0, 1))
+            FlowConfig(model, profile=files(path)).open().predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
         except BadInput as error:
             check_one_line(error)
             n_refused += 1

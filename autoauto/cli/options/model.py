@@ -339,9 +339,10 @@ def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), mo
     group.add_argument(
         "--profile",
         action="append",
-        metavar="[B=]FILE",
+        metavar="[[KIND:]B=]FILE",
         help="instead of profiling MODEL use this profile of it, recorded at batch size B; may be given once for every "
-        f"batch size; MODEL is then only for onnxruntime{more_help}",
+        "batch size, and on devices of several kinds once for every KIND, the name of its devices in the cluster file; "
+        f"MODEL is then only for onnxruntime{more_help}",
     )
     group.add_argument(
         "--profile-format", choices=[*map(str, RecordedFormat), *formats], help="what the profile was recorded with"
@@ -349,7 +350,7 @@ def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), mo
     group.add_argument(
         "--profile-details",
         action="append",
-        metavar="[B=]FILE",
+        metavar="[[KIND:]B=]FILE",
         help="more about the same layers: what trtexec writes with --exportLayerInfo, which tensorrt needs, or ONNX "
         "Runtime with session.collect_node_memory_stats_to_file",
     )

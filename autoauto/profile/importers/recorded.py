@@ -7,14 +7,14 @@ profile each, or one profile and a speed each (`ProfileTarget.on_devices`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.options import CompileOptions, PlainSession
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, LayerProfile, ModelProfile, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER
@@ -94,8 +94,8 @@ class RecordedProfile:
             raise BadInput(f"a profile needs a layer at least, {self.name} has none; record the model again")
         for size in others:
             if names[size] != names[first]:
-                both = f"batch size {first}", f"batch size {size}"
-                raise BadInput(f"{self.name}: {_difference(names[first], names[size], *both)}")
+                difference = _difference(names[first], names[size], f"batch size {first}", f"{size}")
+                raise BadInput(f"{self.name}: {difference}")
             if self._trains_at(size) != self._trains_at(first):
                 with_it, without = (size, first) if self._trains_at(size) else (first, size)
                 difference = f"batch size {with_it} has a backward pass, {without} has none"
@@ -253,6 +253,24 @@ def _difference(first: Sequence[str], other: Sequence[str], first_what: str, wha
     return f"{first_what} has a layer {name!r} where {what} has {another!r}; record one model at both"
 
 
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _check_line(cluster: Cluster) -> None:
+    """Refuse devices in a given order that are not alike.
+
+    Raises:
+        BadInput: their names or clocks differ.
+    """
+    unlike = dict.fromkeys(f"{device.name} of {device.clock_hz:g} Hz" for device in cluster.devices)
+    if not cluster.kinds and len(unlike) > 1:
+        raise BadInput(
+            f"a profile is of one kind of device, {cluster.name} lists {_listed(unlike)}, and nothing says how fast "
+            "each runs the layers; write them as [[kinds]], with a speed each or a --profile KIND:B=FILE for each"
+        )
+
+
 _MAX_SIZES = 128
 
 
@@ -263,39 +281,126 @@ class ProfileTarget:
     A range of layers costs the sum of its layers, so what is "measured" in a search is what was estimated.
 
     Attributes:
-        recorded: the profile.
+        recorded: the profile, or that of the first kind of devices.
+        of_kinds: where there are several profiles, that of every kind by the name of its devices; of one model, at
+            batch sizes that overlap.
+
+    Raises:
+        BadInput: the profiles of two kinds differ in their layers or passes, or have no batch size in common.
     """
 
     recorded: RecordedProfile
+    of_kinds: Mapping[str, RecordedProfile] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for kind, profile in self.of_kinds.items():
+            first, *_ = self.of_kinds
+            names = [[layer.name for layer in each.layers_at[each.batch_sizes[0]]] for each in (self.recorded, profile)]
+            if names[0] != names[1]:
+                raise BadInput(f"--profile: {_difference(names[0], names[1], first, kind)}")
+            if self.recorded.trains != profile.trains:
+                with_it, without = (first, kind) if self.recorded.trains else (kind, first)
+                raise BadInput(f"--profile: {with_it} has a backward pass, {without} has none; record the same on both")
+        if not self._batch_sizes:
+            given = ", ".join(f"{kind} {_listed(each.batch_sizes)}" for kind, each in self.of_kinds.items())
+            raise BadInput(f"--profile: kinds need a batch size in common, got {given}; record one on all")
+
+    @property
+    def _batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes at which layers were recorded, ascending; of several profiles those that all reach."""
+        sizes = [profile.batch_sizes for profile in self.of_kinds.values()] or [self.recorded.batch_sizes]
+        low, high = max(each[0] for each in sizes), min(each[-1] for each in sizes)
+        return tuple(sorted({size for each in sizes for size in each if low <= size <= high}))
+
+    def on_devices(self, cluster: Cluster) -> ProfileTarget:
+        """The same target with a profile of every kind of devices in a cluster.
+
+        Where all devices are alike there is one profile. Unlike devices are `Cluster.kinds` and have a profile each, or
+        a speed by which the times of the one profile are divided: 1 where another kind has one.
+
+        Raises:
+            BadInput: nothing says how fast some of the devices run the layers.
+        """
+        names = tuple(dict.fromkeys(device.name for device in cluster.devices))
+        if wrong := [kind for kind in self.of_kinds if kind not in names]:
+            raise BadInput(
+                f"--profile {wrong[0]}:B=FILE must name devices of the cluster, {cluster.name} has {_listed(names)}; "
+                "correct it, or leave it out"
+            )
+        _check_line(cluster)
+        speeds = {kind.device.name: kind.speed for kind in cluster.kinds if kind.speed is not None}
+        if not self.of_kinds:
+            return self._with_speeds(cluster.name, names, speeds)
+        if missing := [name for name in names if name not in self.of_kinds]:
+            raise BadInput(
+                f"with --profile KIND:B=FILE every kind needs its profile, {_listed(missing)} has none; record it"
+            )
+        if speeds:
+            raise BadInput(
+                f"{_listed(speeds)} has a speed and a --profile of its own, which has the times already; leave one of "
+                "them out"
+            )
+        return self
+
+    def _with_speeds(self, cluster: str, names: Sequence[str], speeds: Mapping[str, float]) -> ProfileTarget:
+        """The one profile with its times divided by the speed of each kind of devices, where they have one."""
+        if len(names) > 1 and not speeds:
+            raise BadInput(
+                f"a profile is of one kind of device, {cluster} has {_listed(names)}, and nothing says how fast "
+                "each runs the layers; give --profile KIND:B=FILE for each, or its kinds a speed in the cluster file"
+            )
+        if not speeds:
+            return self
+        said = ", ".join(f"{name} {speeds[name]:g}" if name in speeds else f"{name} 1, not given" for name in names)
+        notes = (*self.recorded.notes, f"speeds of the cluster file divide the times of the profile: {said}")
+        recorded = replace(self.recorded, notes=notes)
+        of_kinds = {name: recorded.sped_up(speeds.get(name, 1.0)) for name in names}
+        return ProfileTarget(of_kinds[names[0]], of_kinds)
 
     @property
     def traits(self) -> TargetTraits:
         """Estimates only; a search tries the batch sizes that the profile has, and those between them."""
-        space = {"memory_proportion": (1.0,), "batch_size": _sizes(self.recorded.batch_sizes)}
-        return TargetTraits(Origin.ESTIMATED, phases=False, memory_proportion=1.0, space=space, period=Period.SERIAL)
+        space = {"batch_size": _sizes(self._batch_sizes)}
+        return TargetTraits(
+            Origin.ESTIMATED, phases=False, space=space, period=Period.SERIAL, sessions=(PlainSession,)
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was read and assumed, one sentence each."""
+        profiles = {each.layers_at[each.batch_sizes[0]]: each for each in self.of_kinds.values()} or {(): self.recorded}
+        notes = tuple(dict.fromkeys(note for each in profiles.values() for note in each.notes))
+        return (*notes, self._read)
+
+    @property
+    def _read(self) -> str:
+        """What was read, one sentence."""
         sizes = self.recorded.batch_sizes
-        between = "; between them it is interpolated" if len(sizes) > 1 else ""
         n_layers = len(self.recorded.layers_at[sizes[0]])
         count = f"{n_layers} layer{'s' if n_layers > 1 else ''}"
-        read = f"all numbers are estimated from a profile of {count} at batch size "
-        return (*self.recorded.notes, f"{read}{', '.join(map(str, sizes))}{between}")
+        several = {kind: _listed(each.batch_sizes) for kind, each in self.of_kinds.items()}
+        if len(set(several.values())) > 1:
+            at = ", ".join(f"{text} of {kind}" for kind, text in several.items())
+        else:
+            at = _listed(sizes)
+        between = "; between them it is interpolated" if len(self._batch_sizes) > 1 else ""
+        return f"all numbers are estimated from a profile of {count} at batch size {at}{between}"
 
     @property
     def version(self) -> str:
         """Names the content of the profile."""
-        return f"profile {self.recorded.content}"
+        if not self.of_kinds:
+            return f"profile {self.recorded.content}"
+        contents = sorted((kind, profile.content) for kind, profile in self.of_kinds.items())
+        return f"profile {hashlib.sha256(repr(contents).encode()).hexdigest()[:16]}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Itself: the profile is interpolated when it is read."""
         return (batch_size,)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """The clock in whose cycles the seconds of the profile are counted, the batch size, and the passes."""
-        return device.clock_hz, options.batch_size, options.training
+        """The kind of device, the clock in whose cycles seconds are counted, the batch size, and the passes."""
+        return device.name if self.of_kinds else "", device.clock_hz, options.batch_size, options.training
 
     def profile(self, graph: LayerGraph, device: Device, options: CompileOptions) -> ModelProfile:
         """The profile at the batch size of `options`, in cycles of `device`.
@@ -305,7 +410,10 @@ class ProfileTarget:
         """
         if options.training and not self.recorded.trains:
             raise BadInput(f"{self.recorded.name} has no times of a backward pass, got --mode training; leave it out")
-        layers = self.recorded.at(options.batch_size)
+        if self.of_kinds:
+            layers = self.of_kinds[device.name].at(options.batch_size, device.name)
+        else:
+            layers = self.recorded.at(options.batch_size)
         return ModelProfile(
             model=graph.name,
             target=self.version,
