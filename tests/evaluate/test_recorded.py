@@ -19,7 +19,6 @@ from autoauto.graph.load import load_graph
 from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime
 from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
@@ -213,13 +212,6 @@ def test_runs_of_several_batch_sizes_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps([*run(0, 8), *run(10, 16)]))
     with pytest.raises(BadInput, match=r"of one batch size, node 'mm' writes \[8, 4\] and \[16, 4\]; record a profile"):
         files(path).model(None, Precision.FP32)
-
-
-def test_devices_of_several_kinds_are_refused() -> None:
-    link = Link(1e9, 0)
-    kinds = [DeviceKind(Device(name, 1e9, 2.0**30, 1, 1), 2, link, link) for name in ("fast", "slow")]
-    with pytest.raises(BadInput, match="a profile is of one kind of device, two has fast, slow, and nothing says how"):
-        ProfileFiles.check_devices(Cluster.of_kinds("two", "profile", kinds))
 
 
 def test_another_batch_size_is_refused(tmp_path: Path) -> None:
