@@ -20,7 +20,7 @@ MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not na
 
 
 def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) -> tuple[str, ...]:
-    """What is assumed beside a file, from its inputs to its outputs.
+    """Sentences on what is assumed of a model besides what its file states: of inputs first, of outputs last.
 
     Args:
         model: as in the file.

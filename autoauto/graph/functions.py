@@ -1,4 +1,4 @@
-"""What a model comes to once its functions stand where they are called, counted before they do: `check_size`."""
+"""The size that a model has with all functions inlined, computed without inlining them: `check_size`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NODES, MAX_BYTES, MAX_NESTED, MAX_CALLS = 20_000, 2**28, 20, 100
 
 
 class _Size(NamedTuple):
-    """What a graph or function comes to once the functions that it calls stand in it.
+    """The size of a graph or function once the functions that it calls are inlined.
 
     Attributes:
         n_nodes, n_bytes: of nodes, those in bodies included.

@@ -74,7 +74,7 @@ class Batch(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A model whose open axes have lengths, all but the batch axes, and these."""
+    """A model in which all open axes but those of the batch have lengths, and where its batch lies."""
 
     model: onnx.ModelProto
     batch: Batch
@@ -114,7 +114,7 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
 
 
 def _guess(inputs: Sequence[_Input]) -> str:
-    """What to try where the batch axis is one whose name is that of a length."""
+    """Options to try where the axis taken for the batch has a name that usually means a length; else empty."""
     for name, dims, axis, _ in inputs:
         if axis == 0 and not _BATCH.fullmatch(str(dims[0])) and (known := _known_lengths(str(dims[0]))):
             lengths = "x".join(map(str, (known[0], *dims[1:])))
@@ -252,7 +252,7 @@ def _with_shape(each: _Input, lengths: Sequence[int]) -> _Input:
 
 
 def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
-    """The axis without which the others have these lengths, an open one if any does, and whether it is the only one.
+    """The axis that is left when `lengths` are given to all others, an open one if possible, and whether it is certain.
 
     >>> _left_out((2, "", 128), (2, 128)), _left_out((1, 64, ""), (64, 160)), _left_out((1, 1, 64), (1, 64))
     ((1, True), (0, True), (0, False))
@@ -267,7 +267,7 @@ def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
 
 
 def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The lengths, which must be those that axes have already.
+    """`lengths`, after a check that no axis has another length already.
 
     Raises:
         BadInput: an axis has another length.

@@ -111,7 +111,7 @@ def _value(entry: onnx.AttributeProto) -> AttributeValue:
 
 
 def _description(fact: TensorFact) -> str:
-    """The part of a key that a tensor is. Stored profiles have such keys, so this text never changes."""
+    """The text that stands for a tensor in a key. Stored profiles have such keys, so this text never changes."""
     shape = f"shape={fact.shape!r}, batch_axis={fact.batch_axis!r}"
     return f"Fact({shape}, dtype={fact.dtype!r}, data=None, constant={fact.constant!r})"
 

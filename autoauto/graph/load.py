@@ -78,7 +78,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _missing(model: str, builtin: Iterable[str]) -> str:
-    """What it is that names no model, and what to try."""
+    """The message for a text that names no model: what the text is, and what to try."""
     must, path = "a model must be a built-in name or the path of an ONNX file", Path(model)
     if "://" in model:
         return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
@@ -90,7 +90,7 @@ def _missing(model: str, builtin: Iterable[str]) -> str:
 
 
 def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
-    """The same of what does not exist."""
+    """The end of the message of `_missing` for a text that is no existing path: what to try."""
     if _HUB_NAME.fullmatch(model) and not path.parent.is_dir():
         return (
             f"got {model!r}, no file here; a model of a hub is exported first: "

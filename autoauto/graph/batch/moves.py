@@ -17,7 +17,7 @@ def concat(step: NodeStep) -> SampleAxis:
 
 
 def concat_quantised(step: NodeStep) -> SampleAxis:
-    """QLinearConcat: the same, every part with a scale and a zero point behind it."""
+    """QLinearConcat: joins as `concat` does; a scale and a zero point stand behind every part."""
     shared(step, *(index for index in range(len(step.read)) if index % 3 != 2))
     return _joined(step, range(2, len(step.read), 3))
 
@@ -127,7 +127,7 @@ def gather_rows(indices: int, axis_name: str = "axis") -> SampleRule:
 
 
 def gather_nd(step: NodeStep) -> SampleAxis:
-    """Picks positions written into the file: those in the only sample become those in every sample."""
+    """GatherND at positions that the file fixes for one sample: the same positions are picked in every sample."""
     samples = step.only()
     positions = _positions(step, samples)
     if samples.axis >= positions.shape[-1]:
@@ -137,7 +137,7 @@ def gather_nd(step: NodeStep) -> SampleAxis:
 
 
 def scatter_nd(step: NodeStep) -> SampleAxis:
-    """Writes to positions written into the file: those in the only sample become those in every sample."""
+    """ScatterND to positions that the file fixes for one sample: the same positions are written in every sample."""
     samples = step.sample_axes[0]
     if samples is None or step.sample_axes[1]:
         raise step.refuse("writes samples into what all samples share")

@@ -1,6 +1,6 @@
-"""How the samples in the operands of a node meet, and which axes a node must leave alone.
+"""On which axis the samples of a node's operands lie together, and which axes a node must leave alone.
 
-What several rules of `rows.py`, `moves.py`, `products.py` and `contrib.py` share.
+Helpers of the rules in `rows.py`, `moves.py`, `products.py` and `contrib.py`.
 """
 
 from __future__ import annotations

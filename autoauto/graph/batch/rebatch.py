@@ -45,7 +45,7 @@ class PlainModel:
 
     Args:
         model: in plain form, all lengths but those of open batch axes fixed.
-        batch: how it says what the batch is.
+        batch: the axes along which samples lie in its inputs.
         given: what a user says of its inputs.
         only_branches: those that stand in place of an If whose other branch does not fit the lengths.
 
@@ -62,7 +62,7 @@ class PlainModel:
 
     @cached_property
     def own(self) -> TracedModel:
-        """As it is: at the batch that it fixes, at one sample when it leaves the batch open."""
+        """The model at its own batch size: the one that its file fixes, or 1 where the file leaves it open."""
         return self.at(1) if self.batch.fixed is None else self._traced(self.model, self.batch.fixed)
 
     def fixed(self) -> PlainModel:

@@ -30,7 +30,7 @@ def softmax(step: NodeStep) -> SampleAxis:
 
 
 def softmax_of_quantised(step: NodeStep) -> SampleAxis:
-    """QLinearSoftmax: the same, of an operator set that an attribute names."""
+    """QLinearSoftmax: normalises as `softmax` does in the operator set that an attribute names."""
     axis = step.axis(-1)
     return not_along(step, {axis} if step.integer("opset", 13) >= 13 else range(axis, len(step.shape())))
 

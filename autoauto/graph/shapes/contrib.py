@@ -67,7 +67,7 @@ def product(left: Shape, right: Shape) -> Shape:
 
 
 def fused_matmul(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """FusedMatMul: each operand may be turned; first its leading axis goes behind the others of the batch."""
+    """FusedMatMul: each operand may be transposed, after its leading axis has moved behind the other batch axes."""
     left, right = needed(operands, 0), needed(operands, 1)
     return [(left.dtype, product(_turned(node, left.shape, "A"), _turned(node, right.shape, "B")))]
 
@@ -110,7 +110,7 @@ def causal(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 
 
 def halved(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """One half of the last axis gates the other."""
+    """BiasSplitGelu and the like: one half of the last axis gates the other half, which is the output."""
     first = needed(operands, 0)
     return [(first.dtype, (*first.shape[:-1], first.shape[-1] // 2))]
 
@@ -127,7 +127,7 @@ def dropped(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 
 
 def dropped_by_bits(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """The same with a mask of 32 bits an element."""
+    """BitmaskDropout, also fused with a sum: the output, and a mask of one bit an element, 32 in a number."""
     first = needed(operands, 0)
     n_words = ceil(int(np.prod(first.shape, dtype=np.int64)) / 32)
     return [(first.dtype, first.shape), (TensorProto.UINT32, (n_words,))]
@@ -171,7 +171,7 @@ def counted(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 
 
 def distances(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """CDist: of every row of A from every row of B."""
+    """CDist: the distance of every row of A from every row of B."""
     left, right = needed(operands, 0), needed(operands, 1)
     return [(left.dtype, (ranked(left, 2)[0], ranked(right, 2)[0]))]
 
@@ -184,7 +184,7 @@ def spectrum(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 
 
 def signal(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """Irfft: the signal of such bins."""
+    """Irfft: the real signal of bins that are laid out as `spectrum` gives them."""
     first = needed(operands, 0)
     *front, n_bins, _ = first.shape
     return [(first.dtype, checked((*front, 2 * (n_bins - 1) if integer(node, "onesided", 1) else n_bins)))]

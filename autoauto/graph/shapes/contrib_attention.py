@@ -60,7 +60,7 @@ def _hidden_sizes(node: onnx.NodeProto, width: int) -> tuple[int, int, int]:
 
 
 def packed_heads(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """PackedMultiHeadAttention: the same of queries, keys and values."""
+    """PackedMultiHeadAttention: attention of queries, keys and values without padding between samples."""
     first, values = needed(operands, 0), given(operands, 2)
     shape = ranked(first, 2, 4)
     width = shape[1] * shape[3] if len(shape) == 4 else values.shape[1] if values else shape[1]
