@@ -38,7 +38,7 @@ from autoauto.records.costs.correction import Correction, Estimator, RangeFeatur
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
-from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
+from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory, WorkerLost
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
@@ -310,11 +310,19 @@ class WholeModelEstimates(Estimates):
             return (size,)
         large = self._large_batch(self._measured_whole(fewest), smallest, self.device(options).clock_hz)
         if size <= large:
-            return smallest, large
+            return (smallest, large) if self._can_measure(replace(options, batch_size=large)) else (size,)
         key = _normal(fewest)
         if key not in self._larger_sizes:
             self._larger_sizes[key] = self._sizes_beyond(options, smallest, large)
         return self._larger_sizes[key]
+
+    def _can_measure(self, options: CompileOptions) -> bool:
+        """Whether the memory of all devices suffices to measure the whole model."""
+        try:
+            self._measured_whole(options)
+        except OutOfMemory:
+            return False
+        return True
 
     def _sizes_beyond(self, options: CompileOptions, smallest: int, large: int) -> tuple[int, int]:
         """The two batch sizes between which those beyond `large` are on a line: see `BUSY_SHARE`."""

@@ -97,6 +97,22 @@ def test_a_long_micro_batch_gains_nothing_that_two_measurements_may_err_by(
     assert own.expect(Knobs(1, 1.0, 8)).compute_cycles == cycles
 
 
+class NoRoom(WholeFirst):
+    """More than three samples need more memory than all devices have."""
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        if options.batch_size > 3:
+            raise OutOfMemory("too large", 1)
+        return super().compile(graph, layers, device, options)
+
+
+def test_a_batch_is_measured_itself_where_a_larger_one_needs_too_much_memory(flow: Flow) -> None:
+    own = replace(flow, target=NoRoom())
+    for batch_size in (1, 2, 3):
+        assert own.expect(Knobs(1, 1.0, batch_size)).compute_cycles == 2000 + 1000 * N_LAYERS * batch_size
+    assert not own.expect(Knobs(1, 1.0, 4)).runs
+
+
 class ManyUnits(WholeFirst):
     """Up to 12 samples take as long as one; more than `most_samples` fail."""
 

@@ -80,7 +80,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         type=positive_number,
         metavar="GIB",
         help="memory of a device in GiB: with --target host of a core besides the runtime, by default an equal part of "
-        "this machine's; with --profile of each of --devices",
+        "this machine's, and what measures layers alone may take that of all; with --profile of each of --devices",
     )
     for entry in TARGETS.values():
         _add_options(parser.add_argument_group(f"for --target {entry.name}"), entry)

@@ -120,7 +120,10 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     devices = HostDevices(gpus, request.cluster.devices if request.cluster.kinds else ())
     path = request.options["inputs"]
     samples = None if path is None else read_model_samples(path, request.source, request.graph)
-    return HostTarget(request.source, _machines(request.options), devices, samples), request.cluster
+    of_machine = request.cluster.devices[: request.cluster.machine_size]
+    measuring_bytes = int(sum(device.memory_bytes for device in of_machine))
+    target = HostTarget(request.source, _machines(request.options), devices, samples, measuring_bytes)
+    return target, request.cluster
 
 
 def _machines(options: OptionValues) -> DaskMachines | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import gcd
@@ -17,7 +18,7 @@ from autoauto.records.costs.options import (
     SessionOptions,
 )
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, NodeTime, ProgramStep
-from autoauto.records.errors import Unsupported, WorkerLost
+from autoauto.records.errors import DoesNotFit, OutOfMemory, Unsupported, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan
@@ -66,6 +67,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         machines: those of the cluster; by default this machine has all devices.
         devices: what they are.
         samples: as above.
+        measuring_bytes: memory of a process that measures layers alone; None without a limit.
     """
 
     def __init__(
@@ -74,14 +76,16 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         machines: DaskMachines | None = None,
         devices: HostDevices = ALIKE,
         samples: InputSamples | None = None,
+        measuring_bytes: int | None = None,
     ) -> None:
         self._source, self._machines, self._devices = source, machines, devices
+        self._measuring_bytes = measuring_bytes
         self.samples = samples
         self._meter: Meter | None = None
         self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
-        self._refused: dict[object, str] = {}
+        self._refused: dict[object, DoesNotFit] = {}
         self.measurements: list[Measurement] = []
 
     @property
@@ -189,6 +193,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
         Raises:
             Unsupported: the runtime refuses them, or they end its process.
+            OutOfMemory: they need more memory than there is, or than may be used.
         """
         self._check(options)
         inside, session = graph.layers[slice(*layers)], self._session(device, options)
@@ -196,15 +201,21 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         whole = "this model" if layers == (0, len(graph)) else f"layers {layers}"
         key = names, options.batch_size, session._replace(n_threads=1)
         if key in self._refused:
-            raise Unsupported(self._refused[key], layers)
+            raise copy(self._refused[key])
         try:
             yield whole if len(names) > 1 else f"layer {names[0]!r} ({inside[0].op})"
+        except OutOfMemory as error:
+            if self._measuring_bytes is not None and not session.gpu:  # nobody else takes what is missing
+                self._refused[key] = error
+            raise
         except (Unsupported, WorkerLost) as error:
             if isinstance(error, WorkerLost) and self._machines is not None:
                 raise  # it may be the machine, or the network
             title = runtime_named(session.runtime).title
-            self._refused[key] = f"{title}: {error}" if isinstance(error, WorkerLost) else str(error)
-            raise Unsupported(self._refused[key], layers) from error
+            self._refused[key] = Unsupported(
+                f"{title}: {error}" if isinstance(error, WorkerLost) else str(error), layers
+            )
+            raise copy(self._refused[key]) from error
 
     def _meter_of(
         self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
@@ -300,9 +311,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         if self._devices.has_gpus:
             self._open.close()  # it would lack their memory
         if self._machines is None:
-            return Meter(self._devices.cores(number, session.n_threads), session)
+            cores = self._devices.cores(number, session.n_threads)
+            return Meter(cores, session, limit_bytes=self._measuring_bytes)
         cores = self._devices.cores(number, session.n_threads, self._machines.machines[0].facts.cores)
-        return Meter(cores, session, self._machines.open_first)
+        return Meter(cores, session, self._machines.open_first, self._measuring_bytes)
 
     def close(self) -> None:
         """End all processes; the next measurement starts new ones."""
@@ -316,7 +328,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def __reduce__(self) -> tuple[type[HostTarget], tuple[object, ...]]:
         """Without its processes, for another process that measures."""
-        return HostTarget, (self._source, self._machines, self._devices, self.samples)
+        return HostTarget, (self._source, self._machines, self._devices, self.samples, self._measuring_bytes)
 
     def __exit__(self, *_: object) -> None:
         self.close()

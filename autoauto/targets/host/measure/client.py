@@ -11,7 +11,7 @@ from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import DoesNotFit, OutOfMemory, Unsupported, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
-from autoauto.records.units import Array
+from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.measure.session import NONE_GIVEN, idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
@@ -22,9 +22,14 @@ from autoauto.targets.host.transport.shared_memory import message_of
 class Meter(AbstractContextManager["Meter"]):
     """Measures sub-models on some cores; the worker starts with the first measurement and serves all that follow.
 
-    It runs on the machine that `open_machine` opens, by default this one. Sub-models reach the worker in a file without
-    a name, so nothing is left behind however either process ends. The worker ends with the context, or else when the
-    meter is garbage.
+    Sub-models reach the worker in a file without a name, so nothing is left behind however either process ends. The
+    worker ends with the context, or else when the meter is garbage.
+
+    Args:
+        cores: on which the worker runs.
+        options: how sessions compute.
+        open_machine: opens the machine on which the worker runs, by default this one.
+        limit_bytes: of the memory of a measurement, inputs and outputs with it; None without a limit.
     """
 
     def __init__(
@@ -32,8 +37,10 @@ class Meter(AbstractContextManager["Meter"]):
         cores: tuple[int, ...],
         options: SessionOptions,
         open_machine: Callable[[], AbstractContextManager[ProcessHost]] = LocalMachine,
+        limit_bytes: int | None = None,
     ) -> None:
         self._cores, self._options, self._open_machine = cores, options, open_machine
+        self._limit_bytes = limit_bytes
         self._machine: ProcessHost | None = None
         self._stack = ExitStack()
         self._end = finalize(self, self._stack.close)
@@ -48,7 +55,7 @@ class Meter(AbstractContextManager["Meter"]):
 
         Raises:
             Unsupported: the runtime does not read or run the sub-model.
-            OutOfMemory: the machine, or its GPU, has not enough memory for it.
+            OutOfMemory: the machine, or its GPU, has not enough memory for it, or it needs more than the limit.
             WorkerLost: the sub-model crashes every process that runs it.
         """
         one_session = layers.stop - layers.start > 1
@@ -73,7 +80,7 @@ class Meter(AbstractContextManager["Meter"]):
         times_nodes: bool = False,
     ) -> Any:
         ports = tuple(port for port in sub_model.inputs if port.name in given)
-        request = SubModelPorts(sub_model.inputs, sub_model.outputs, one_session, ports, times_nodes)
+        request = SubModelPorts(sub_model.inputs, sub_model.outputs, one_session, ports, times_nodes, self._limit_bytes)
         what = what or f"layers {layers}"
         try:
             answer = self._answer_to(request, sub_model, given)
@@ -89,6 +96,11 @@ class Meter(AbstractContextManager["Meter"]):
     def _failure(self, answer: FailedMeasurement, layers: LayerRange, what: str, *, is_made_up: bool) -> DoesNotFit:
         refusal = answer.refusal
         message = f"{runtime_named(self._options.runtime).title} does not {refusal.of(what)}"
+        if answer.is_memory_error and self._limit_bytes is not None and not self._options.gpu:
+            message = (
+                f"{what} cannot be measured alone in the {format_bytes(self._limit_bytes)} of all devices; "
+                "try a smaller batch size or more memory"
+            )
         if answer.is_memory_error:
             return OutOfMemory(message, 1, layers)
         hint = "; if it does not take made-up inputs, try --inputs" if is_made_up and refusal.verb == "run" else ""

@@ -12,6 +12,7 @@ from autoauto.targets.host.memory_budget import shared_array
 
 LENGTHS = ("_lens", "_len", "_lengths", "_length", "lengths", "length")
 """Ends of the names of inputs that say how long others are."""
+_CHUNK = 1 << 18
 
 
 def examples(ports: Sequence[Port]) -> dict[str, Array]:
@@ -33,11 +34,10 @@ def example(port: Port) -> Array:
     if array.dtype.kind != "f" or array.size == 0:
         array[...] = array.dtype.kind == "b"
         return array
-    noise = np.random.default_rng(array.size)
-    for row in array.reshape(
-        len(array) if array.ndim else 1, -1
-    ):  # row by row, so that no copy of the whole array is made
-        row[:] = noise.standard_normal(len(row), np.float32)
+    noise, elements = np.random.default_rng(array.size), array.reshape(-1)
+    for start in range(0, array.size, _CHUNK):  # part by part, so that no copy of the whole array is made
+        part = elements[start : start + _CHUNK]
+        part[:] = noise.standard_normal(len(part), np.float32)
     return array
 
 

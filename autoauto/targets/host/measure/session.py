@@ -191,10 +191,10 @@ def check_memory(
     if not session.limits_process:
         return _check_arena(session, at_rest, budget_bytes, layers)
     if sum(at_rest.values()) <= budget_bytes:
-        _set_limit(overhead_bytes + budget_bytes + BOOKKEEPING_BYTES)
+        set_limit(overhead_bytes + budget_bytes + BOOKKEEPING_BYTES)
         with suppress(Exception):  # the run below, with more memory, succeeds or raises again
             return at_rest | {TEMPORARY: session.peak_bytes()}
-    _set_limit(data_bytes() + machine_bytes())
+    set_limit(data_bytes() + machine_bytes())
     # Memory that a failed run has left in the arena would count twice.
     raise _out_of_memory(layers, at_rest | {TEMPORARY: _peak_lower_bound(session.without_arena())}, budget_bytes)
 
@@ -261,7 +261,7 @@ def memory_errors(session: Session, layers: LayerRange, memory_bytes: Mapping[st
         yield
     except Exception as error:
         if session.limits_process:
-            _set_limit(data_bytes() + machine_bytes())
+            set_limit(data_bytes() + machine_bytes())
         if not session.is_memory_error(error):
             raise
         raise _out_of_memory(layers, memory_bytes, sum(memory_bytes.values())) from error
@@ -293,9 +293,10 @@ def _words(in_force: InForce) -> str:
     return f"{in_force.precision} on {in_force.device} with {in_force.n_threads} threads, {in_force.options}"
 
 
-def _set_limit(limit_bytes: int) -> None:
+def set_limit(limit_bytes: int | None) -> None:
+    """Limit the private memory of this process; None lifts the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (hard if limit_bytes is None else limit_bytes, hard))
 
 
 def idle_model() -> SubModel:

@@ -9,7 +9,8 @@ arena returns the memory of the previous one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from statistics import fmean, median
 from time import perf_counter_ns, sleep
@@ -20,7 +21,15 @@ from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port, SubModel
 from autoauto.targets.host.machine import SpeedProbe
-from autoauto.targets.host.measure.session import NONE_GIVEN, Refusal, Session, refusal_of
+from autoauto.targets.host.measure.session import (
+    BOOKKEEPING_BYTES,
+    NONE_GIVEN,
+    Refusal,
+    Session,
+    refusal_of,
+    set_limit,
+)
+from autoauto.targets.host.memory_budget import data_bytes
 from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.shared_memory import SubModelFile, arrays_in
 
@@ -41,6 +50,7 @@ N_EMPTY = 8
 
 N_ATTEMPTS, MAX_SLOW_BLOCKS = 3, 3
 PAUSE_S = 0.2
+_STACK_BYTES = 8 << 20
 
 
 class RunTimes(NamedTuple):
@@ -77,6 +87,7 @@ class SubModelPorts(NamedTuple):
         one_session: whether one session is enough, as for many layers, among which chance evens out.
         given: of the inputs, those that are not made up but lie in another shared file.
         times_nodes: whether the answer is the times of its nodes by the runtime itself, and nothing else.
+        limit_bytes: what the measurement may take, inputs and outputs with it; None without a limit.
     """
 
     inputs: tuple[Port, ...]
@@ -84,6 +95,7 @@ class SubModelPorts(NamedTuple):
     one_session: bool = False
     given: tuple[Port, ...] = ()
     times_nodes: bool = False
+    limit_bytes: int | None = None
 
 
 class Measurement(NamedTuple):
@@ -159,16 +171,47 @@ def serve(
         try:
             with runtime.exclusively(options):
                 inputs = arrays_in(given, ports.given) if ports.given else NONE_GIVEN
-                open_session = partial(Session, file, ports.inputs, ports.outputs, options, arena=True, given=inputs)
+                open_session = partial(
+                    Session,
+                    file,
+                    ports.inputs,
+                    ports.outputs,
+                    options,
+                    arena=True,
+                    limit_bytes=ports.limit_bytes,
+                    given=inputs,
+                )
                 empty.tidy()
-                if ports.times_nodes:
-                    answer: object = _node_times(open_session(times_nodes=True), probe)
-                else:
-                    answer = _measurement(open_session, empty, probe, one_session=ports.one_session)
+                with _limited(ports, file, options):
+                    if ports.times_nodes:
+                        answer: object = _node_times(open_session(times_nodes=True), probe)
+                    else:
+                        answer = _measurement(open_session, empty, probe, one_session=ports.one_session)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
             connection.send(FailedMeasurement(refusal_of(error), runtime.is_memory_error(error)))
         else:
             connection.send(answer)
+
+
+@contextmanager
+def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) -> Iterator[None]:
+    """Allocations within it fail beyond the limit, which weights exceed while they are loaded: they lie there thrice.
+
+    Raises:
+        MemoryError: the inputs and outputs alone exceed it.
+    """
+    if ports.limit_bytes is None or not runtime_named(options.runtime).limits_process:
+        yield
+        return
+    left_bytes = ports.limit_bytes - sum(port.n_bytes for port in (*ports.inputs, *ports.outputs))
+    if left_bytes < 0:
+        raise MemoryError("its inputs and outputs exceed the limit")
+    loading_bytes = 2 * os.stat(file.path).st_size + options.n_threads * _STACK_BYTES + BOOKKEEPING_BYTES
+    set_limit(data_bytes() + left_bytes + loading_bytes)
+    try:
+        yield
+    finally:
+        set_limit(None)
 
 
 def _node_times(session: Session, probe: SpeedProbe) -> tuple[NodeTime, ...]:

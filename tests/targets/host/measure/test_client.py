@@ -91,6 +91,26 @@ def test_a_tensor_that_no_machine_holds_is_out_of_memory(meter: Meter) -> None:
     meter.measure(idle_model(), WHOLE)
 
 
+def test_a_measurement_beyond_the_limit_is_out_of_memory_and_the_next_within_it_is_not(residual_model: Models) -> None:
+    model = residual_model(2, 1024)  # 2 x 4 MiB of weights, and 4 KiB a sample and tensor
+
+    def sub_model(batch_size: int) -> SubModel:
+        cut: SubModel = model.source.cut(model.graph, LayerRange(0, 4), batch_size)
+        return cut
+
+    with Meter(cores_of(0, 1), SessionOptions(), limit_bytes=48 * MIB) as meter:
+        meter.measure(sub_model(1024), WHOLE)  # 8 MiB of inputs and outputs, as much in between
+        first = pids(meter)
+        for batch_size in (5 * 1024, 64 * 1024):  # too much between layers, and in inputs and outputs alone
+            with pytest.raises(OutOfMemory, match=r"the model cannot be measured alone in the 48.0 MiB of all devices"):
+                meter.measure(sub_model(batch_size), WHOLE, what="the model")
+        status = Path(f"/proc/{first[0]}/status").read_text(encoding="ascii")
+        meter.measure(sub_model(1024), WHOLE)
+        assert pids(meter) == first
+    peak_mib = int(status.partition("VmHWM:")[2].split()[0]) // 1024
+    assert peak_mib < 48 + 256  # the interpreter and the runtime beside it; 512 MiB were asked for
+
+
 def test_a_killed_process_is_replaced(meter: Meter) -> None:
     meter.measure(idle_model(), WHOLE)
     (first,) = pids(meter)

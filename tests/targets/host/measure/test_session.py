@@ -102,7 +102,7 @@ def test_a_failed_allocation_while_a_stage_runs_is_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     limits: list[int] = []
-    monkeypatch.setattr(session, "_set_limit", limits.append)
+    monkeypatch.setattr(session, "set_limit", limits.append)
     with pytest.raises(OutOfMemory) as failure, session.memory_errors(Fake(), LayerRange(2, 5), {"parameter": 7}):
         raise error
     assert failure.value.layers == LayerRange(2, 5)
@@ -110,7 +110,7 @@ def test_a_failed_allocation_while_a_stage_runs_is_out_of_memory(
 
 
 def test_other_failures_are_raised_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_set_limit", lambda _: None)
+    monkeypatch.setattr(session, "set_limit", lambda _: None)
     with pytest.raises(ValueError, match="no such input"), session.memory_errors(Fake(), LayerRange(0, 1), {}):
         raise ValueError("no such input")
 
