@@ -43,7 +43,7 @@ class ScopedOperator(NamedTuple):
 
 
 def scoped_operator(node: onnx.NodeProto, weights: Iterable[str]) -> ScopedOperator:
-    """What a node says about its module, and the names of its weights about theirs."""
+    """The operator of a node with its module, and the modules that the names of its weights show."""
     modules = (name.rpartition(".")[0] for name in weights if "/" not in name and ":" not in name)
     return ScopedOperator(node.op_type, _module(node), tuple(filter(None, modules)))
 
@@ -102,7 +102,7 @@ def _index(pattern: Path, path: Path) -> Index | None:
 
 
 def _n_common(pattern: Path, path: Path) -> int:
-    """How many parts of a path are those of a list."""
+    """Number of leading parts of a module's path that match the pattern of a list of modules."""
     pairs = enumerate(zip(pattern, path, strict=False))
     differing = (i for i, (name, part) in pairs if not (part.isdecimal() if name == "*" else part == name))
     return next(differing, min(len(pattern), len(path)))
@@ -126,7 +126,7 @@ def _starts(pattern: Path, paths: Sequence[Path]) -> dict[Index, int]:
 
 
 def _follows(index: Index, following: Index) -> bool:
-    """Whether an index of nested lists may be the next: one counts on, those behind it begin again at 0.
+    """Whether `following` may come next after `index` in nested lists: one entry counts on, later ones restart at 0.
 
     >>> _follows((0, 2), (1, 0)), _follows((0, 2), (0, 4))
     (True, False)
@@ -136,7 +136,7 @@ def _follows(index: Index, following: Index) -> bool:
 
 
 def _n_alike(pattern: Path, paths: Sequence[Path], operators: Sequence[ScopedOperator]) -> int:
-    """How many blocks of a list have the same operators."""
+    """Size of the largest group of blocks of a list that have equal operators."""
     content: dict[Index, tuple[str, ...]] = {}
     for path, operator in zip(paths, operators, strict=True):
         index = _index(pattern, path)
@@ -149,22 +149,23 @@ def _blocks(
     pattern: Path, starts: Mapping[Index, int], paths: Sequence[Path], operators: Sequence[ScopedOperator]
 ) -> Iterator[Block]:
     boundaries = [0, *list(starts.values())[1:], len(paths)]
-    of_operators = [_beside(pattern, path) for path in paths]
+    of_operators = [_module_beside(pattern, path) for path in paths]
     placed = set(of_operators)
     for start, ends in zip(starts.values(), pairwise(boundaries), strict=True):
         others = dict.fromkeys(of_operators[slice(*ends)])
         for operator in operators[slice(*ends)]:  # a module that only holds a weight has no operator of its own
-            modules = {_beside(pattern, tuple(module.split("."))) for module in operator.weight_modules} - placed
+            modules = {_module_beside(pattern, tuple(module.split("."))) for module in operator.weight_modules} - placed
             others |= dict.fromkeys(sorted(modules))
             placed |= modules
         module = ".".join(paths[start][: len(pattern)])
         yield Block(module, LayerRange(*ends), tuple(filter(None, others)))
 
 
-def _beside(pattern: Path, path: Path) -> str:
+def _module_beside(pattern: Path, path: Path) -> str:
     """The outermost module beside the list that a path lies in; "" for a path in a block, and for owners of the list.
 
-    >>> _beside(("bert", "layer", "*"), ("bert", "pooler", "dense")), _beside(("bert", "layer", "*"), ("bert",))
+    >>> layers = ("bert", "layer", "*")
+    >>> _module_beside(layers, ("bert", "pooler", "dense")), _module_beside(layers, ("bert",))
     ('bert.pooler', '')
     """
     n_common = _n_common(pattern, path)
