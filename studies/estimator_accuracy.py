@@ -132,7 +132,7 @@ def known_models() -> list[str]:
 
 def knobs_at(flow: Flow, batch_size: int, n_ipu: int = 1) -> Knobs:
     """A configuration; a model of a fixed batch has its own."""
-    return Knobs(n_ipu, 0.6, 1 if flow.graph.fixed_batch else batch_size)
+    return Knobs(n_ipu=n_ipu, memory_proportion=0.6, batch_size=1 if flow.graph.fixed_batch else batch_size)
 
 
 def fit(flow: Flow, batch_size: int) -> FittedCorrection:

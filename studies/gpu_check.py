@@ -101,7 +101,13 @@ def runtime_of(flow: Flow) -> HostRuntime:
 def sessions(flow: Flow, batch_sizes: Sequence[int]) -> Iterator[Session]:
     """One session in fp32 for every batch size, estimated before it is measured."""
     for batch_size in batch_sizes:
-        knobs = Knobs(1, 1.0, batch_size, runtime=runtime_of(flow), precision=HostPrecision.FP32)
+        knobs = Knobs(
+            n_ipu=1,
+            memory_proportion=1.0,
+            batch_size=batch_size,
+            runtime=runtime_of(flow),
+            precision=HostPrecision.FP32,
+        )
         plan = flow.predict(knobs)
         run = flow.measure(knobs, plan)
         yield Session(batch_size, flow.samples_per_s(knobs, plan), flow.measured_samples_per_s(knobs, run))
@@ -152,7 +158,7 @@ def fits_device(flow: Flow) -> Callable[[int], bool]:
     """Whether one session of the whole model runs on a device at a batch size: False where it is out of memory."""
     assert isinstance(flow.target, Runner)
     runner = flow.target
-    first = Knobs(1, 1.0, 1, runtime=runtime_of(flow), precision=HostPrecision.FP32)
+    first = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, runtime=runtime_of(flow), precision=HostPrecision.FP32)
     plan = replace(flow.predict(first), placement=(), other_plans=())
 
     def fits(batch_size: int) -> bool:
@@ -184,7 +190,13 @@ def boundary(model: str, device: str, memory_gib: float) -> Check:
 
 def of_devices(flow: Flow, n_devices: int) -> Knobs:
     """A pipeline of so many devices in fp32."""
-    return Knobs(n_devices, 1.0, BATCH_SIZES[1], runtime=runtime_of(flow), precision=HostPrecision.FP32)
+    return Knobs(
+        n_ipu=n_devices,
+        memory_proportion=1.0,
+        batch_size=BATCH_SIZES[1],
+        runtime=runtime_of(flow),
+        precision=HostPrecision.FP32,
+    )
 
 
 def unlike(model: str, flow: Flow) -> Check:

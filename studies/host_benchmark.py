@@ -29,12 +29,12 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import Infeasible
+from autoauto.records.interval import Interval, interval
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import Interval, interval
 from autoauto.study.defaults import on_cluster
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import host_cluster
@@ -124,8 +124,8 @@ def open_flow(name: str) -> Flow:
 def entrants(flow: Flow, session: tuple[HostRuntime, HostPrecision], batch_size: int) -> Iterator[Entrant]:
     """The simpler ways to run a model, and the planned split."""
     n_devices, (runtime, precision) = len(flow.cluster), session
-    alone = Knobs(1, 1.0, batch_size, runtime=runtime, precision=precision)
-    whole = {ALL_CORES: replace(alone, cores_per_device=n_devices), ALONE: alone}
+    alone = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=batch_size, runtime=runtime, precision=precision)
+    whole = {ALL_CORES: alone.with_values(cores_per_device=n_devices), ALONE: alone}
     if n_devices > 1:
         whole[REPLICAS] = replace(alone, replicas=n_devices)
     for name, knobs in whole.items():

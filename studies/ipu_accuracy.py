@@ -127,7 +127,7 @@ def with_file(series: dict[str, Any], folder: Path | None) -> dict[str, Any] | N
 
 def knobs_of(series: dict[str, Any], batch_size: int) -> Knobs:
     """A series at one batch size."""
-    return Knobs(series.get("n_ipu", 1), series["memory_proportion"], batch_size)
+    return Knobs(n_ipu=series.get("n_ipu", 1), memory_proportion=series["memory_proportion"], batch_size=batch_size)
 
 
 def points(series: dict[str, Any]) -> Iterator[Point]:

@@ -45,7 +45,7 @@ def rows(model: str, batch_size: int, n_rounds: int) -> Iterator[list[str]]:
     flow = open_flow(model)
     for precision in target_precisions(flow):
         for runtime in (runtime for runtime in installed() if precision in runtime.precisions):
-            knobs = Knobs(1, 1.0, batch_size, runtime=runtime, precision=precision)
+            knobs = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=batch_size, runtime=runtime, precision=precision)
             with tempfile.TemporaryDirectory() as folder:
                 empty = replace(flow, cache=ProfileCache(Path(folder) / "profiles.db"))
                 yield [model, *row(empty, knobs, n_rounds)]

@@ -89,7 +89,15 @@ def write_plans(network: Network, n_stages: int, folder: Path) -> None:
         torch.onnx.export(network.module(), (inputs[: network.batch_size],), model, dynamo=False)
     flow = load_flow(model, "bow-pod16", cut_at="blocks")
     for order in ORDERS:
-        trial = flow.expect(Knobs(n_stages, 0.6, network.batch_size, order, n_micro_batches=N_MICRO_BATCHES))
+        trial = flow.expect(
+            Knobs(
+                n_ipu=n_stages,
+                memory_proportion=0.6,
+                batch_size=network.batch_size,
+                schedule=order,
+                n_micro_batches=N_MICRO_BATCHES,
+            )
+        )
         checks = write_artifact(deployment(flow, str(model), trial), "torch", folder / order, check=True)
         assert all(check.passed is not False for check in checks)
 

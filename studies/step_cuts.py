@@ -26,9 +26,9 @@ from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.schedule import Order
+from autoauto.schedule.orders.registry import spec_of
 from autoauto.schedule.times import timeline_of
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import STAGES_PER_DEVICE
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget
 
@@ -83,13 +83,13 @@ def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[
     )
     for period, order in product(PERIODS, ORDERS):
         knobs = Knobs(
-            setting.n_devices,
-            0.6,
-            1,
-            order,
+            n_ipu=setting.n_devices,
+            memory_proportion=0.6,
+            batch_size=1,
+            schedule=order,
             n_micro_batches=setting.n_micro_batches,
             recompute=True,
-            stages_per_device=STAGES_PER_DEVICE[order][0],
+            stages_per_device=(spec_of(order).stages_per_device or (1, 1))[0],
         )
         if flows:
             yield knobs, flows[period].stage_table(knobs)
@@ -108,7 +108,7 @@ def row(setting: Setting, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
     done = process_time()
     assert bounded.step_cycles is not None
     first = stages.evaluate(partition, [stages.recompute] * stages.n_stages)
-    gain = timeline_of(knobs, first, PLANNING_EFFORT).makespan_cycles / bounded.step_cycles - 1
+    gain = timeline_of(knobs.step, first, PLANNING_EFFORT).makespan_cycles / bounded.step_cycles - 1
     times = (1000 * (planned - started), 1000 * (done - planned))
     shares = (f"{100 * gain:.2f} %", f"{100 * bounded.gap:.2f} %")
     names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.schedule, stages.rows.period)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autoauto.records.errors import did_you_mean
 from autoauto.records.knob import Domain
-from autoauto.space.modes import KNOBS, MAX_SAMPLES, MAX_VALUES
+from autoauto.space.knobs import MAX_SAMPLES
+from autoauto.space.modes import MAX_VALUES
 from autoauto.space.objectives import Method
+from autoauto.space.table import KNOBS
 
 if TYPE_CHECKING:
     from autoauto.records.files.toml import TomlFile

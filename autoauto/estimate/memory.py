@@ -60,7 +60,7 @@ def without_checkpoints(profile: ModelProfile) -> ModelProfile:
 
 
 def with_subgraphs(profile: ModelProfile) -> ModelProfile:
-    """The profile of the same layers where those of one kind are one subgraph.
+    """A profile of layers compiled so that all layers of one kind call one subgraph.
 
     What such layers store once has a shared key of the kind, and so has the copy of the weights that a call makes:
 
@@ -162,7 +162,7 @@ def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int,
 
 
 def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision: Precision) -> ModelProfile:
-    """The same profile with the states of every layer's weights; what several layers share is shared with its states.
+    """A profile with the optimizer's states added to every layer's weights; shared weights have shared states.
 
     Args:
         profile: in training.
@@ -186,7 +186,7 @@ def _layer(layer: LayerProfile, source: str, update: WeightUpdate, precision: Pr
 
 
 def _states(n_bytes: Mapping[str, int], source: str, update: WeightUpdate, precision: Precision) -> dict[str, int]:
-    """The states of what is under a category or under its shared keys "category_identity"."""
+    """Bytes of the optimizer's states for the entries of a category, also under shared keys "category_identity"."""
     return {
         key.replace(source, name, 1): n
         for key, size in n_bytes.items()

@@ -76,9 +76,9 @@ def send_cycles(
 
 
 def _with_host(times: IntArray, end: int, period: Period, n_transfers: int) -> IntArray:
-    """The cycles between devices so many times, and the host's constant of the first (0) or last (-1) device.
+    """`times` with `n_transfers` transfers between devices, and the host's transfer added at the first or last device.
 
-    With the periods `barrier` and `overlap` all devices wait for it.
+    The device `end`, 0 or -1, has the host's link. With the periods `barrier` and `overlap` all devices wait for it.
     """
     host = int(times[end, end])
     times[end] = 0
@@ -146,7 +146,7 @@ def on_devices(
     in_flight: Sequence[int] | None = None,
     tensors: Sequence[TensorUse] | None = None,
 ) -> CostTable:
-    """The same ranges of layers on other devices; the arguments are those of `cost_table`.
+    """A cost table of the ranges of `table` on the devices of `cluster`; other arguments as in `cost_table`.
 
     The memory of ranges is the same object, so that what is known of it can be used again.
     """
@@ -166,7 +166,7 @@ def on_devices(
 
 
 def with_entry_overhead(table: CostTable, profile: ModelProfile, correction: Correction) -> CostTable:
-    """The same costs plus the entry overhead of ranges: cycles to read their inputs, by the factor of
+    """`table` plus the entry overhead of ranges: cycles to read their inputs, by the factor of
     `RangeFeature.ENTRY`.
 
     `table` is that of the corrected profile. A range from layer 0 has no entry overhead, since
@@ -196,7 +196,7 @@ def monotone_entry_cycles(entry_cycles: IntArray, prefix_cycles: IntArray) -> In
 
 
 def with_cuts_at(table: CostTable, cuts: Sequence[int]) -> CostTable:
-    """The same costs with the cuts of `table` before these layers only; both ends remain."""
+    """`table` with those of its legal cuts that lie before the layers `cuts`, and both ends."""
     chosen = np.isin(np.arange(table.n_layers + 1), [0, *cuts, table.n_layers])
     allowed = table.cut_allowed & chosen
     memory = replace(table.memory, input_bytes=table.memory.input_bytes * allowed[:-1])
@@ -204,7 +204,7 @@ def with_cuts_at(table: CostTable, cuts: Sequence[int]) -> CostTable:
 
 
 def calibrated(table: CostTable, stages: Iterable[Stage]) -> CostTable:
-    """The same costs, except that the compute of every measured stage is what was measured; for inference only.
+    """`table` scaled so that the compute of every measured stage is what was measured; for inference only.
 
     All layers of a stage, and their entry overhead, are scaled by measured over estimated cycles. Plans whose cuts lie
     near those of the measured plan are then predicted better than by a `Correction`, which has the same factors for

@@ -22,7 +22,7 @@ from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_bat
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator, WholeRange
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.exchange import TensorUse
-from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import ModelProfile, WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
@@ -31,7 +31,7 @@ from autoauto.records.plans.phased import PhasedOptions
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
 from autoauto.records.units import IntArray, Precision, reference_cycles
-from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
+from autoauto.schedule.orders.registry import devices_of
 from autoauto.schedule.stash import in_flight, in_flight_by_stage
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.space.modes import Recompute
@@ -71,7 +71,7 @@ class Estimates:
     estimator: Estimator = Estimator.REGRESSION
     cut_at: CutAt = CutAt.LAYERS
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _equal_proportions: dict[CompileOptions, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _equal_sessions: dict[CompileOptions, Session] = field(default_factory=dict, init=False, repr=False, compare=False)
     _host_bytes: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _alike: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     # By the subject of a `RangeStore`, all options but batch size and memory proportion: the batch sizes of samples on
@@ -160,15 +160,7 @@ class Estimates:
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""
-        return CompileOptions(
-            knobs.batch_size,
-            knobs.memory_proportion,
-            self.precision,
-            knobs.training,
-            knobs.cores_per_device,
-            *knobs.session,
-            knobs.runtime_options,
-        )
+        return CompileOptions(knobs.batch_size, self.precision, knobs.training, knobs.session)
 
     def device(self, options: CompileOptions) -> Device:
         """The first device, for which all layers are compiled."""
@@ -196,22 +188,22 @@ class Estimates:
         return True
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
-        """The configuration with the first memory proportion that was asked for at which all layers cost as much.
+        """The configuration with the first session that was asked for with which all layers cost as much.
 
-        At small batches they often do: no kernel needs more than the least proportion. On real devices, where it is a
-        limit of the process, it is the proportion of `knobs`.
+        At small batches memory proportions often make no difference: no kernel needs more than the least. On real
+        devices it is the session of `knobs`.
         """
         if self.traits.runs_plans or self.cluster.kinds:
             return knobs
         options = self.options(knobs)
-        if options not in self._equal_proportions:
+        if options not in self._equal_sessions:
             layers = self.profile(options, progress).layers
-            self._equal_proportions[options] = next(
-                known.memory_proportion
+            self._equal_sessions[options] = next(
+                known.session
                 for known, profile in self._profiles.items()
-                if replace(known, memory_proportion=options.memory_proportion) == options and profile.layers == layers
+                if replace(known, session=options.session) == options and profile.layers == layers
             )
-        return replace(knobs, memory_proportion=self._equal_proportions[options])
+        return replace(knobs, session=self._equal_sessions[options])
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
         """The correction of sums of layers, fitted to ranges that were compiled whole.
@@ -229,7 +221,7 @@ class Estimates:
             sizes = ()
         key = store.subject, sizes
         if key not in self._corrections:
-            known, common = store.batch_sizes(), replace(options, memory_proportion=self.traits.memory_proportion)
+            known, common = store.batch_sizes(), replace(options, session=options.session.common)
             for size in sizes:
                 if size not in known:
                     self._sample(replace(common, batch_size=size), SAMPLE_SHARE, progress)
@@ -254,15 +246,15 @@ class Estimates:
 
     def devices(self, knobs: Knobs) -> Cluster:
         """All devices, each with the cores of a device."""
-        return self.cluster.grouped(knobs.cores_per_device)
+        return self.cluster.grouped(knobs.session.cores_per_device)
 
     def device_bytes(self, knobs: Knobs) -> int:
         """The memory of one device."""
-        return int(self.cluster.devices[0].memory_bytes) * knobs.cores_per_device
+        return int(self.cluster.devices[0].memory_bytes) * knobs.session.cores_per_device
 
     def first_alike(self, knobs: Knobs, start: int) -> int:
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
-        alike = self._alike.setdefault((knobs.n_ipu, knobs.cores_per_device), {0: 0})
+        alike = self._alike.setdefault((knobs.n_ipu, knobs.session.cores_per_device), {0: 0})
         if start not in alike:
             part = partial(self.devices(knobs).part, n_ipu=knobs.n_ipu)
             pipeline = part(start)
@@ -288,14 +280,13 @@ class Estimates:
         Raises:
             BadInput: as `table`; or several stages a device, where devices transfer by themselves or are in no line.
         """
-        table = self.table(replace(knobs, recompute=knobs.recompute is True), progress, start)
+        table = self.table(knobs.with_values(recompute=knobs.mode.recompute is True), progress, start)
         recomputing = None
-        if knobs.recompute is Recompute.AUTO:
-            recomputing = self.table(replace(knobs, recompute=True), progress, start)
-        if knobs.stages_per_device == 1:
+        if knobs.mode.recompute is Recompute.AUTO:
+            recomputing = self.table(knobs.with_values(recompute=True), progress, start)
+        if knobs.mode.stages_per_device == 1:
             return StageTable.of(table, recomputing)
-        devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
-        moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+        devices, moments = devices_of(knobs.step), in_flight_by_stage(*knobs.step)
         taken = [0] * knobs.n_ipu
         most = []
         for device in devices:
@@ -318,7 +309,7 @@ class Estimates:
         self, knobs: Knobs, correction: Correction, progress: Progress | None = None
     ) -> tuple[ModelProfile, CostTable]:
         """The corrected profile, and the costs of ranges on the first device; numbers of devices share them."""
-        recompute = knobs.training and knobs.recompute is True
+        recompute = knobs.mode.recompute is True
         key = self.options(knobs), knobs.weight_update, recompute
         known = self._range_costs.get(key)
         if known is not None and known[0] == correction:
@@ -341,9 +332,9 @@ class Estimates:
         """Micro-batches in flight on every device, if it has one stage."""
         if not knobs.training:
             return None
-        if knobs.stages_per_device > 1:
+        if knobs.mode.stages_per_device > 1:
             return (1,) * knobs.n_ipu  # `stage_table` knows those of every stage
-        return in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)
+        return in_flight(*knobs.step[:3])
 
     def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
         """What layers exchange where any device reaches any other."""
@@ -413,15 +404,7 @@ class Estimates:
 
     def _pipeline_cluster(self, knobs: Knobs, start: int) -> Cluster:
         """The cluster of one pipeline."""
-        return self.with_usable_memory(self.devices(knobs).part(start, knobs.n_ipu), knobs)
-
-    def with_usable_memory(self, cluster: Cluster, knobs: Knobs) -> Cluster:
-        """Devices in a line; of the memory of real ones they have the share `memory_proportion`."""
-        if not self.traits.runs_plans:
-            return cluster
-        share = knobs.memory_proportion
-        devices = (replace(device, memory_bytes=device.memory_bytes * share) for device in cluster.devices)
-        return replace(cluster, devices=tuple(devices))
+        return self.devices(knobs).part(start, knobs.n_ipu)
 
     def _store(self, options: CompileOptions, alone: bool = True) -> RangeStore:
         """The examples of layers that were measured `alone`, or in their model."""

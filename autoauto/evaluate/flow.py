@@ -77,7 +77,7 @@ def _stage_bytes(
     """The memory of every stage compiled whole; in training with the optimizer's state and the stash."""
     if not knobs.training:
         return [each.memory_bytes for each in compiled]
-    moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+    moments = in_flight_by_stage(*knobs.step)
     memory: list[dict[str, int]] = [{} for _ in compiled]
     for device, in_flight in enumerate(moments):
         own = [index for index, stage in enumerate(plan.stages) if stage.device == device]
@@ -112,7 +112,7 @@ def _compiled_phase(estimates: Estimates, knobs: Knobs, phase: Phase, table: Cos
     """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""
     device = estimates.cluster.devices[0]
     compiled = estimates.target.compile(estimates.graph, phase.layers, device, estimates.options(knobs))
-    recompute_cycles = compiled.forward_cycles if knobs.recompute is True else 0
+    recompute_cycles = compiled.forward_cycles if knobs.mode.recompute is True else 0
     whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles
     estimated = table.compute_cycles(*phase.layers)
     layer_bytes = table.memory_bytes(*phase.layers)
@@ -158,41 +158,40 @@ class Flow(WholeModelEstimates):
         """What the estimate says of configurations before any is measured."""
         return Forecasts(self.plans, self.constraints, self._known_forecasts)
 
-    def check(self, space: SearchSpace) -> None:
-        """Refuse a space with configurations that cannot be evaluated.
+    def checked(self, space: SearchSpace) -> SearchSpace:
+        """A space with the sessions of the target, which has no configurations that cannot be evaluated.
 
         Raises:
-            BadInput: more devices than the cluster has, or a batch size that the model cannot run at.
+            BadInput: more devices than the cluster has, a knob that the target does not have, or a batch size that the
+                model cannot run at.
         """
+        space = space.on_target(self.cluster.target, self.traits.sessions, self.traits.space)
+        cores_per_device, has_stage_replicas = max(space["cores_per_device"]), any(space["stage_replicas"])
         for wanted, what in (
             (space.training, "training"),
-            (Strategy.PHASED in space.strategy, "a plan of phases"),
-            (any(space.stage_replicas), "--stage-replicas"),
-            (max(space.cores_per_device) > 1, "--cores-per-device"),
+            (Strategy.PHASED in space["strategy"], "a plan of phases"),
+            (has_stage_replicas, "--stage-replicas"),
+            (cores_per_device > 1, "--cores-per-device"),
         ):
             if wanted:
                 self.check_one_kind(what)
-        if max(space.cores_per_device) > 1 and not self.traits.groups_cores:
+        if cores_per_device > 1 and not self.traits.groups_cores:
             raise BadInput(
                 f"--target {self.cluster.target} has no --cores-per-device; leave it out, or try --target host"
             )
-        given = ["--runtime"] if {*space.runtime, *space.precision} != {None} else []
-        given += [knob.option for knob in space.runtime_knobs]
-        if given and not self.traits.runtimes:
-            raise BadInput(f"--target {self.cluster.target} has no {given[0]}; leave it out, or try --target host")
-        if any(space.stage_replicas) and not self.traits.stage_replicas:
+        if has_stage_replicas and not self.traits.stage_replicas:
             instead = "one machine" if self.traits.groups_cores else "--target host"
             raise BadInput(f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try {instead}")
-        if any(space.stage_replicas) and self.period_of_devices is Period.BARRIER:
+        if has_stage_replicas and self.period_of_devices is Period.BARRIER:
             raise BadInput(
                 "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
             )
-        n_ipu, n_replicas, n_cores = max(space.n_ipu), min(space.replicas), min(space.cores_per_device)
+        n_ipu, n_replicas, n_cores = max(space["n_ipu"]), min(space["replicas"]), min(space["cores_per_device"])
         n_devices = n_ipu * n_replicas * n_cores
-        if max(space.cores_per_device) > self.cluster.machine_size < len(self.cluster):
+        if cores_per_device > self.cluster.machine_size < len(self.cluster):
             raise BadInput(
                 f"the cores of a device are those of one machine, {self.cluster.machine_size} at most on "
-                f"{self.cluster.name}, got --cores-per-device {max(space.cores_per_device)}; try fewer"
+                f"{self.cluster.name}, got --cores-per-device {cores_per_device}; try fewer"
             )
         if n_devices > len(self.cluster):
             factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
@@ -205,8 +204,9 @@ class Flow(WholeModelEstimates):
             raise BadInput(f"the {self.cluster.target} target runs inference, got --mode training; try --target ipu")
         if space.training and self.precision is Precision.FP8:
             raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
-        if Strategy.PHASED in space.strategy:
+        if Strategy.PHASED in space["strategy"]:
             self.check_phases_may_begin_anywhere()
+        return space
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """See `Plans.best`."""
@@ -224,7 +224,7 @@ class Flow(WholeModelEstimates):
         estimate: Plan | PhasedPlan | None = None
         clock_hz, device_bytes = self.cluster.clock_hz, self.device_bytes(knobs)
         try:
-            if knobs.strategy is Strategy.PHASED:
+            if knobs.is_phased:
                 options, estimate = self.plans.fastest_phases(knobs)
                 phases = compiled_phases(self, knobs, options, estimate)
                 return measured_trial(
@@ -307,7 +307,9 @@ class Flow(WholeModelEstimates):
             if not run.undisturbed:
                 break
             table = calibrated(self.table(knobs), run.plan.stages)
-            same = evaluate_stage_replicas(table, plan) if knobs.stage_replicas else evaluate(table, plan.partition)
+            same = (
+                evaluate_stage_replicas(table, plan) if knobs.mode.stage_replicas else evaluate(table, plan.partition)
+            )
             limit_cycles = (1 - WORTH_MOVING) * same.cost_cycles
             try:
                 moved = self.plans.by_period(table, knobs)

@@ -11,7 +11,6 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json
@@ -23,7 +22,7 @@ from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
 from autoauto.space.constraint import Constraint
 from autoauto.targets.host.entry import HOST
-from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, default_options
+from autoauto.targets.registry import DEFAULT_TARGET, default_options, precisions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +218,11 @@ def _with_precision(values: Mapping[str, object]) -> Mapping[str, object]:
     given, target = values.get("precision"), values.get("target", DEFAULT_TARGET)
     if not isinstance(given, tuple):
         return values
-    if "precision" in TARGETS[str(target)].knobs:
-        if wrong := [word for word in given if word not in set(HostPrecision)]:
+    if of_sessions := precisions_of(str(target)):
+        if wrong := [word for word in given if word not in of_sessions]:
             raise BadInput(
                 f"on the host a model runs in the formats of its file, got --precision {wrong[0]}, or its runtime "
-                f"computes in one of {', '.join(HostPrecision)}"
+                f"computes in one of {', '.join(of_sessions)}"
             )
         return {**values, "precision": None}
     if len(given) > 1:

@@ -11,7 +11,7 @@ computes all layers, and its devices hold all weights; hence bounds of all plans
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -36,7 +36,7 @@ from autoauto.schedule.orders.registry import spec_of
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute, Strategy
+from autoauto.space.modes import Recompute
 from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial
 
 
@@ -116,7 +116,7 @@ class Forecasts:
         timeline: Timeline | None = None
         step_cycles: float | None = None
         try:
-            if knobs.strategy is Strategy.PHASED:
+            if knobs.is_phased:
                 _, phases = self.plans.fastest_phases(knobs)
                 speed = phases.samples_per_s(knobs.batch_size, self.estimates.cluster.clock_hz)
                 return self._trial(knobs, phases, speed)
@@ -145,12 +145,12 @@ class Forecasts:
 
     def best_case(self, knobs: Knobs) -> BestCase | None:
         """Bounds of the forecast of training by a pipeline, in a moment; None where there are none."""
-        if not knobs.training or knobs.strategy is Strategy.PHASED or self.estimates.cluster.kinds:
+        if not knobs.training or knobs.is_phased or self.estimates.cluster.kinds:
             return None
         whole = self._whole_model(knobs)
-        m, p = knobs.n_micro_batches, knobs.n_ipu
+        m, p = knobs.mode.n_micro_batches, knobs.n_ipu
         step = m * (whole.work_cycles / p + _min_transfer_cycles(whole, knobs))
-        if knobs.stages_per_device == 1 and not spec_of(knobs.schedule).splits_backward and m > 1:
+        if knobs.mode.stages_per_device == 1 and not spec_of(knobs.mode.order).splits_backward and m > 1:
             # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
             step = max(step, whole.work_cycles / (1 - (1 - 1 / m) ** p))
         speed = samples_per_s(knobs.n_samples, max(step, 1.0), self.estimates.cluster.clock_hz)
@@ -168,7 +168,7 @@ class Forecasts:
         cycles = knobs.n_samples * estimates.cluster.clock_hz / worth
         same = estimates.with_equal_costs(knobs)
         # Stages that choose whether to recompute may do all that those of other configurations do.
-        for able in {same, replace(same, recompute=Recompute.AUTO)}:
+        for able in {same, same.with_values(recompute=Recompute.AUTO)}:
             if self.known.limits.get(able, inf) <= worth or self.plans.are_known_as_no_better(able, cycles):
                 return True
         firsts = {starts[0] for starts in placements(estimates.devices(knobs), knobs.n_ipu, knobs.replicas)}
@@ -184,7 +184,7 @@ class Forecasts:
         return False
 
     def _whole_model(self, knobs: Knobs) -> WholeModel:
-        key = self.estimates.options(knobs), knobs.weight_update, knobs.recompute is True
+        key = self.estimates.options(knobs), knobs.weight_update, knobs.mode.recompute is True
         if key not in self.known.whole_models:
             self.known.whole_models[key] = _whole_model(self.estimates, knobs)
         return self.known.whole_models[key]
@@ -239,7 +239,7 @@ def _min_transfer_cycles(whole: WholeModel, knobs: Knobs) -> float:
     """What some device transfers at least for every micro-batch while none computes; 0 where transfers overlap."""
     if not whole.waits_for_transfers:
         return 0.0
-    n_each, p = knobs.stages_per_device, knobs.n_ipu
+    n_each, p = knobs.mode.stages_per_device, knobs.n_ipu
     if n_each > 1:
         return (2 * n_each - 2) * whole.cut_cycles
     return whole.host_cycles + min(p - 1, 2) * whole.cut_cycles
@@ -247,9 +247,9 @@ def _min_transfer_cycles(whole: WholeModel, knobs: Knobs) -> float:
 
 def _min_bytes(whole: WholeModel, knobs: Knobs) -> float:
     """What the fullest device needs at least."""
-    if knobs.recompute:  # of its activations a stage may hold the segment between two checkpoints only
+    if knobs.mode.recompute:  # of its activations a stage may hold the segment between two checkpoints only
         return whole.held_bytes / knobs.n_ipu
-    moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+    moments = in_flight_by_stage(*knobs.step)
     stashed, counts = float(whole.activation_bytes), tuple(float(each.mean(axis=0).min()) for each in moments)
     return _smallest_limit(float(whole.held_bytes), stashed, tuple(sorted(counts, reverse=True)))
 

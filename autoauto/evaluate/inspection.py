@@ -123,7 +123,7 @@ def _answers(model: str, given: ModelInputs) -> Iterator[RuntimeAnswer]:
     except MissingExtra:
         return
     for runtime in runtimes:
-        knobs = Knobs(1, flow.traits.memory_proportion, 1, runtime=runtime)
+        knobs = Knobs(1, 1, runtime=runtime)
         options = flow.options(knobs)
         try:
             flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), flow.device(options), options)

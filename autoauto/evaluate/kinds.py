@@ -204,4 +204,4 @@ def _anywhere(
         send_links=(link, link, host),
         reference_hz=reference_hz,
     )
-    return anywhere(alone.table_on(alone.with_usable_memory(line, knobs), knobs, progress))
+    return anywhere(alone.table_on(line, knobs, progress))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -80,7 +80,8 @@ def load_flow(
     _check_no_speeds(devices)
     owner = TARGETS.get(devices.target)
     default = Precision.FP16 if owner is None else owner.default_precision
-    chosen = _word("precision", Precision, precision or default)
+    known = Precision if entry is None else entry.precisions
+    chosen = _word("precision", Precision, precision or default, known)
     given = model_inputs(shapes, batch_axes, states)
     if isinstance(model, LayerGraph) and given != AS_IN_FILE:
         raise BadInput("shapes, batch axes and states are for a model file, got a graph; give them to load_graph")
@@ -135,10 +136,11 @@ def _check_no_speeds(cluster: Cluster) -> None:
         )
 
 
-def _word(name: str, known: type[Word], given: str) -> Word:
-    if given not in set(known):
-        raise BadInput(f"{name} is one of {', '.join(known)}, got {given!r}")
-    return known(given)
+def _word(name: str, kind: type[Word], given: str, known: Iterable[Word] | None = None) -> Word:
+    words = list(kind if known is None else known)
+    if given not in words:
+        raise BadInput(f"{name} is one of {', '.join(words)}, got {given!r}")
+    return kind(given)
 
 
 def _entry(target: str | Target) -> NamedTarget | None:

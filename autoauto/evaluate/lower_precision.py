@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.costs.options import HostPrecision, runtime_for
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner, Run
+from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
+from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import USABLE, Trial
+from autoauto.targets.host.runtimes.registry import runtime_for
 
 
 class LowerPrecision(NamedTuple):
@@ -27,7 +29,7 @@ class LowerPrecision(NamedTuple):
         output_error: as in `Trial`.
     """
 
-    precision: HostPrecision
+    precision: Precision
     speedup: float
     output_error: float
 
@@ -37,16 +39,18 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
 
     Formats that do not run, or whose outputs are not `USABLE`, are left out.
     """
-    if not isinstance(flow.target, FileRunner) or space.precision != (HostPrecision.FP32,):
+    if not isinstance(flow.target, FileRunner) or space["precision"] != (Precision.FP32,):
         return
-    plan, others = winner.plan, [each for each in flow.target.precisions() if each is not HostPrecision.FP32]
+    plan, others = winner.plan, [each for each in flow.target.precisions() if each is not Precision.FP32]
     assert isinstance(plan, Plan)
     n_cores = winner.knobs.n_devices if flow.traits.groups_cores else 1
-    knobs = replace(winner.knobs, n_ipu=1, replicas=1, cores_per_device=n_cores, stage_replicas=False)
+    session = winner.knobs.session
+    knobs = Knobs(1, winner.knobs.batch_size, session=session).with_values(cores_per_device=n_cores)
     in_fp32 = _one_session(flow.target, flow, knobs, plan) if others else None
     for precision in others if in_fp32 else ():
-        runtime = runtime_for(None, precision, flow.traits.space["runtime"])
-        lower = replace(knobs, runtime=runtime, precision=precision)
+        runtime = runtime_for(precision, flow.traits.space["runtime"])
+        values = {"runtime": runtime, "precision": precision, "cores_per_device": n_cores}
+        lower = replace(knobs, session=session_of(values))
         run = _one_session(flow.target, flow, lower, plan)
         if in_fp32 and run and run.output_error is not None and _is_usable(run.output_error):
             yield LowerPrecision(precision, in_fp32.period_cycles / run.period_cycles, run.output_error)

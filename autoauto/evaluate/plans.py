@@ -118,7 +118,7 @@ class Plans:
             BadInput: stages cannot begin there, the devices have no given order, or one stage may have several devices.
             Infeasible: there are too few devices.
         """
-        if knobs.stage_replicas:
+        if knobs.mode.stage_replicas:
             raise BadInput("a partition is for stages of one device each, got stage replicas; leave one of them out")
         table = self.estimates.table(knobs)
         plan = self._pipeline_cut_at(knobs, partition)
@@ -200,7 +200,7 @@ class Plans:
         """
         estimates = self.estimates
         self._check_devices(knobs)
-        n_steps, recompute = knobs.n_micro_batches, knobs.recompute is True
+        n_steps, recompute = knobs.mode.n_micro_batches, knobs.mode.recompute is True
         compute = PhasedOptions(n_steps, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=recompute)
         table = self._phase_table(knobs, compute)
         if fits_at_once(table, estimates.profile(estimates.options(knobs)), estimates.cluster, compute):
@@ -222,7 +222,7 @@ class Plans:
 
     def _phase_table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
         tables = self.known.phase_tables
-        one_step = replace(knobs, n_ipu=1, n_micro_batches=1)  # the table depends on neither number
+        one_step = replace(knobs, n_ipu=1).with_values(n_micro_batches=1)  # the table depends on neither number
         if one_step not in tables:
             if len(tables) >= _MAX_PHASE_TABLES:
                 del tables[next(iter(tables))]
@@ -312,8 +312,8 @@ class Plans:
         if not self.estimates.traits.runs_plans:
             return
         graph = self.estimates.graph
-        devices, share = self.estimates.devices(knobs).devices, knobs.memory_proportion
-        n_bytes = sum(sorted(int(device.memory_bytes * share) for device in devices)[-knobs.n_ipu :])
+        devices = self.estimates.devices(knobs).devices
+        n_bytes = sum(sorted(int(device.memory_bytes) for device in devices)[-knobs.n_ipu :])
         weight_bytes = graph.n_weight_bytes(Precision.FP16)  # the shortest format that a file of floats may have
         if (excess := weight_bytes - n_bytes) > 0:
             raise Infeasible(
@@ -326,7 +326,7 @@ class Plans:
         """Refuse more devices than there are."""
         cluster = self.estimates.cluster
         if knobs.n_ipu * knobs.replicas > len(self.estimates.devices(knobs)):
-            cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
+            cores = f" of {n_cores} cores" if (n_cores := knobs.session.cores_per_device) > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
                 f"{cluster.name} has {len(cluster)}",
@@ -336,9 +336,9 @@ class Plans:
 
 def _of_one_pipeline(knobs: Knobs) -> Knobs:
     """The configuration of one pipeline alone; where replicas divide the optimizer's state, their number matters."""
-    return knobs if knobs.shard_optimizer else replace(knobs, replicas=1)
+    return knobs if knobs.weight_update.n_shards > 1 else replace(knobs, replicas=1)
 
 
 def _best_by_period(table: CostTable, knobs: Knobs) -> BoundedPlan:
     """The plan of inference with the shortest period: one stage a device, or with stage replicas on at most all."""
-    return best_with_stage_replicas(table) if knobs.stage_replicas else anytime(table)
+    return best_with_stage_replicas(table) if knobs.mode.stage_replicas else anytime(table)

@@ -19,7 +19,7 @@ from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order, Transfers
 from autoauto.records.units import FloatArray, format_bytes, samples_per_s
-from autoauto.schedule.orders.registry import chunks_of, spec_of, stage_devices_of
+from autoauto.schedule.orders.registry import devices_of, spec_of
 from autoauto.schedule.simulate.simulate import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
 from autoauto.schedule.stash import in_flight_by_stage
@@ -82,21 +82,20 @@ def _bound_of_steps(stages: StageTable, knobs: Knobs) -> PlanStep:
 
 def _is_made_for_times(knobs: Knobs, period: Period) -> bool:
     """Whether the order depends on the times of a plan; it does not where all devices wait for the slowest."""
-    return spec_of(knobs.schedule).splits_backward and period is not Period.BARRIER
+    return spec_of(knobs.mode.order).splits_backward and period is not Period.BARRIER
 
 
 def _fixed_step(knobs: Knobs, period: Period) -> PlanStep:
     """The step of an order that is the same for all times."""
-    function = _order_step(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device, period)
-    return PlanStep(function, period, spec_of(knobs.schedule).splits_backward)
+    function = _order_step(*knobs.step, period)
+    return PlanStep(function, period, spec_of(knobs.mode.order).splits_backward)
 
 
 def _zero_bubble_step(knobs: Knobs, period: Period) -> PlanStep:
     """A lower bound of the step of a zero bubble order where transfers overlap."""
-    shape = knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device
-    limit = int(max(moments.max() for moments in in_flight_by_stage(*shape)))
-    devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
-    return PlanStep(zero_bubble_bound(devices, knobs.n_micro_batches, limit), period, split_backward=True)
+    limit = int(max(moments.max() for moments in in_flight_by_stage(*knobs.step)))
+    bound = zero_bubble_bound(devices_of(knobs.step), knobs.mode.n_micro_batches, limit)
+    return PlanStep(bound, period, split_backward=True)
 
 
 def _best_zero_bubble(
@@ -106,8 +105,8 @@ def _best_zero_bubble(
     first = _first_that_fits(costs, starts)
     assert lowest.step_cycles is not None
     best, promising = (pipeline_step_cycles(knobs, first), first), [(lowest.step_cycles, lowest.plan)]
-    if 3 * knobs.n_micro_batches * costs.stages.n_stages <= MAX_MOVED_ACTIONS:
-        same_order = step_function(timeline_of(knobs, first, PLANNING_EFFORT).schedule, Transfers.OVERLAP)
+    if 3 * knobs.mode.n_micro_batches * costs.stages.n_stages <= MAX_MOVED_ACTIONS:
+        same_order = step_function(timeline_of(knobs.step, first, PLANNING_EFFORT).schedule, Transfers.OVERLAP)
         promising.append(best_nearby(costs, PlanStep(same_order, period, split_backward=True), first.partition))
     for promised_cycles, plan in promising:
         if promised_cycles < (1 - WORTH_SIMULATING) * best[0] and plan != first:
@@ -130,19 +129,19 @@ def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
     """
     if plan.period is Period.BARRIER:
         return float(_fixed_step(knobs, plan.period).cycles(_costs_of(plan))[0])
-    n = knobs.n_micro_batches
+    n = knobs.mode.n_micro_batches
     if not _is_made_for_times(knobs, plan.period) or n <= LONG_STEP:
-        return timeline_of(knobs, plan, PLANNING_EFFORT).makespan_cycles
-    short, costs = replace(knobs, n_micro_batches=LONG_STEP), _costs_of(plan)
+        return timeline_of(knobs.step, plan, PLANNING_EFFORT).makespan_cycles
+    short, costs = knobs.with_values(n_micro_batches=LONG_STEP), _costs_of(plan)
     bound, of_short = (_zero_bubble_step(each, plan.period).cycles(costs)[0] for each in (knobs, short))
-    return float(timeline_of(short, plan, PLANNING_EFFORT).makespan_cycles * bound / of_short)
+    return float(timeline_of(short.step, plan, PLANNING_EFFORT).makespan_cycles * bound / of_short)
 
 
 def plan_timeline(estimates: Estimates, knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
     """The stages of `plan` in an order made with some `effort`; in training the whole step, of the slowest replica."""
     if not knobs.training:
-        return timeline_of(knobs, plan)
-    pipelines = (timeline_of(knobs, each, effort) for each in plan.plans)
+        return timeline_of(knobs.step, plan)
+    pipelines = (timeline_of(knobs.step, each, effort) for each in plan.plans)
     slowest = max(pipelines, key=lambda timeline: timeline.makespan_cycles)
     ends = _all_reduce_cycles(estimates, knobs, plan), estimates.weight_update_cycles(knobs, plan)
     return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
@@ -166,7 +165,7 @@ def plan_samples_per_s(estimates: Estimates, knobs: Knobs, plan: Plan, step_cycl
     clock_hz = estimates.cluster.clock_hz
     if knobs.training:
         step_cycles = plan_step_cycles(estimates, knobs, plan) if step_cycles is None else step_cycles
-        cycles = max(step_cycles, knobs.n_micro_batches * plan.host_bound_cycles)
+        cycles = max(step_cycles, knobs.mode.n_micro_batches * plan.host_bound_cycles)
         return samples_per_s(knobs.n_samples, cycles, clock_hz)
     return plan.samples_per_s(knobs.batch_size * knobs.replicas, clock_hz)
 

@@ -36,14 +36,13 @@ from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import Progress, check_batch_size, interpolate
 from autoauto.records.costs.correction import Correction, Estimator, RangeFeature
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory, WorkerLost
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
 
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them, and mostly beyond, costs are linear."""
@@ -69,11 +68,11 @@ class _Working(NamedTuple):
     """
 
     cores: tuple[int, int]
-    session: tuple[object, ...]
+    session: Session
     batch_size: int
 
     def in_common(self, other: _Working) -> int:
-        """How much the same cores do that is the same, too."""
+        """2 if the other devices run the same session at the same batch size, 1 if only the session agrees, else 0."""
         return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
 
 
@@ -101,7 +100,7 @@ class WholeModelEstimates(Estimates):
 
     def holds_whole(self, knobs: Knobs) -> bool:
         """Whether one device is planned to run the whole model, which then needs no layers."""
-        return self.begins_whole and knobs.n_ipu == 1 and knobs.strategy is Strategy.PIPELINE
+        return self.begins_whole and knobs.n_ipu == 1 and not knobs.is_phased
 
     def whole_plan(self, knobs: Knobs) -> Plan:
         """One device that runs the whole model, by measurements of it.
@@ -124,7 +123,7 @@ class WholeModelEstimates(Estimates):
         Raises:
             Infeasible: too few layers may be parted, or not even equal parts fit.
         """
-        if not self.begins_whole or self.cluster.kinds or knobs.strategy is not Strategy.PIPELINE:
+        if not self.begins_whole or self.cluster.kinds or knobs.is_phased:
             return None
         if not self._may_hold_whole(knobs):
             return None
@@ -183,7 +182,7 @@ class WholeModelEstimates(Estimates):
         """Linear between the batch sizes at which the whole model is measured, beyond them those there."""
         ends = []
         for size in (sizes := self._measured_sizes(options)):
-            at_size = _normal(replace(options, batch_size=size))
+            at_size = replace(options, batch_size=size)
             cycles = cycles_in_model(self.graph, self.target, self.device(at_size), at_size, self.cache)
             if cycles is None:
                 return None
@@ -207,7 +206,7 @@ class WholeModelEstimates(Estimates):
         Estimates._sample_once(self, options, progress)
 
     def _whole_leaves_memory(self, options: CompileOptions) -> bool:
-        knobs = Knobs(1, options.memory_proportion, options.batch_size, cores_per_device=options.cores_per_device)
+        knobs = Knobs(1, options.batch_size, session=options.session)
         if not self._may_hold_whole(knobs):
             return False
         stage = self._one_stage(knobs, self._whole(options)).stages[0]
@@ -225,7 +224,9 @@ class WholeModelEstimates(Estimates):
             Infeasible: there are more.
         """
         tied = [layer.tied for layer in self.graph.layers]
-        failure = too_few_cuts(np.flatnonzero(cut_allowed(tied)).tolist(), 1 if knobs.stage_replicas else knobs.n_ipu)
+        failure = too_few_cuts(
+            np.flatnonzero(cut_allowed(tied)).tolist(), 1 if knobs.mode.stage_replicas else knobs.n_ipu
+        )
         if failure is not None:
             raise failure
 
@@ -264,8 +265,8 @@ class WholeModelEstimates(Estimates):
 
     def _scaled_whole(self, knobs: Knobs) -> LayerProfile | None:
         """The cost on several cores at best, by that on one; None where it is known, or not known on one core."""
-        options, n = self.options(knobs), knobs.cores_per_device
-        on_one = replace(options, cores_per_device=1, runtime_options=options.runtime_options.on_one_thread)
+        options, n = self.options(knobs), knobs.session.cores_per_device
+        on_one = replace(options, session=options.session.on_one_core)
         if n == 1 or self._is_known(options) or not self._is_known(on_one):
             return None
         whole = self._whole(on_one)
@@ -273,8 +274,8 @@ class WholeModelEstimates(Estimates):
 
     def _is_known(self, options: CompileOptions) -> bool:
         """Whether the whole model was measured with these options at the smallest batch size, or this one."""
-        sizes = (options.runtime_options.streams, options.batch_size)
-        return any(_normal(replace(options, batch_size=size)) in self._wholes for size in sizes)
+        sizes = (options.session.n_parts, options.batch_size)
+        return any(replace(options, batch_size=size) in self._wholes for size in sizes)
 
     def _whole(self, options: CompileOptions) -> LayerProfile:
         """The cost of the whole model as one layer, on one device of the options.
@@ -304,14 +305,14 @@ class WholeModelEstimates(Estimates):
 
     def _measured_sizes(self, options: CompileOptions) -> tuple[int] | tuple[int, int]:
         """The batch sizes at which the whole model is measured for one: itself, or two with a line through them."""
-        size, smallest = options.batch_size, options.runtime_options.streams  # a sample for every stream
+        size, smallest = options.batch_size, options.session.n_parts  # a sample for every stream
         fewest = replace(options, batch_size=smallest)
-        if size == smallest or (size == LARGE_BATCH and _normal(fewest) not in self._wholes):
+        if size == smallest or (size == LARGE_BATCH and fewest not in self._wholes):
             return (size,)
         large = self._large_batch(self._measured_whole(fewest), smallest, self.device(options).clock_hz)
         if size <= large:
             return (smallest, large) if self._can_measure(replace(options, batch_size=large)) else (size,)
-        key = _normal(fewest)
+        key = fewest
         if key not in self._larger_sizes:
             self._larger_sizes[key] = self._sizes_beyond(options, smallest, large)
         return self._larger_sizes[key]
@@ -343,7 +344,6 @@ class WholeModelEstimates(Estimates):
         return n * smallest
 
     def _measured_whole(self, options: CompileOptions) -> LayerProfile:
-        options = _normal(options)
         if options not in self._wholes:
             device = self.device(options)
             depends_on = self.target.depends_on(device, options)
@@ -374,11 +374,6 @@ class WholeModelEstimates(Estimates):
         return int(alive.input_bytes[0]), int(alive.output_bytes[-1])
 
 
-def _normal(options: CompileOptions) -> CompileOptions:
-    """The options without the share of memory, on which what is measured does not depend."""
-    return replace(options, memory_proportion=1.0)
-
-
 def _working(knobs: Knobs) -> _Working:
-    session = (*knobs.session, knobs.runtime_options)
-    return _Working((knobs.cores_per_device, knobs.n_ipu * knobs.replicas), session, knobs.batch_size)
+    cores = knobs.session.cores_per_device, knobs.n_ipu * knobs.replicas
+    return _Working(cores, knobs.session, knobs.batch_size)

@@ -89,7 +89,7 @@ def require_order(deployment: Deployment, runtime: str, orders: Collection[Order
     Raises:
         BadInput: it does.
     """
-    order = deployment.knobs.schedule
+    order = deployment.knobs.mode.order
     if deployment.knobs.training and order not in orders:
         raise BadInput(f"{runtime} trains in the order {' or '.join(orders)}, got {order}; try --schedule 1f1b")
 
@@ -231,7 +231,7 @@ def _write_deepspeed(deployment: Deployment, counts: list[int], folder: Path) ->
     first_blocks = list(accumulate(counts[:-1], initial=0))
     program = _PLANNED_PIPELINE.format(first_blocks=first_blocks, n_blocks=sum(counts))
     (folder / "planned_pipeline.py").write_text(program, encoding="utf-8")
-    steps = knobs.n_micro_batches if knobs.training else batches_per_step(deployment)
+    steps = knobs.mode.n_micro_batches if knobs.training else batches_per_step(deployment)
     batch = {"train_micro_batch_size_per_gpu": knobs.batch_size, "gradient_accumulation_steps": steps}
     (folder / BATCH_FILE).write_text(json.dumps(batch, indent=1) + "\n", encoding="utf-8")
 

@@ -18,14 +18,15 @@ import numpy as np
 from autoauto.exporters.pipeline_runner import save
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
-from autoauto.records.costs.options import HostPrecision, HostRuntime, RuntimeOptions
+from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
-from autoauto.records.units import Array, relative_error
+from autoauto.records.units import Array, Precision, relative_error
+from autoauto.space.sessions import session_of
 from autoauto.targets.host.measure.examples import lengths_of
 from autoauto.targets.host.run.independence import BatchTensor, SampleProbe, dependence
 
@@ -33,7 +34,7 @@ SCHEMA = 1
 RUNNER = "run_pipeline.py"
 INPUTS = "inputs.npz"
 """A micro-batch of the inputs that were given, if any were: on these, processes that serve the folder warm up."""
-TOLERANCES = {HostPrecision.FP32: 1e-3, HostPrecision.TF32: 2e-2, HostPrecision.FP16: 2e-2, HostPrecision.BF16: 0.1}
+TOLERANCES = {Precision.FP32: 1e-3, Precision.TF32: 2e-2, Precision.FP16: 2e-2, Precision.BF16: 0.1}
 """The largest difference that counts as equal, relative to the largest output: a runtime fuses other operators in a
 part of a model than in the whole, so that it rounds at other places, to 11 bits in tf32 and fp16, and to 8 in bf16."""
 
@@ -90,9 +91,18 @@ class StageFile:
     send_s: float
     intra_op_threads: int
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
-    runtime: HostRuntime = HostRuntime.ONNXRUNTIME
-    precision: HostPrecision = HostPrecision.FP32
-    options: RuntimeOptions = field(default_factory=RuntimeOptions)
+    runtime: str = "onnxruntime"
+    precision: Precision = Precision.FP32
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def session(self) -> Session:
+        """The session with which the stage was measured.
+
+        Raises:
+            BadInput: there is no such runtime, or it has no such option.
+        """
+        return session_of({"runtime": self.runtime, "precision": self.precision, **self.options})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +173,7 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
     """Write the file of a stage."""
     stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
     file, names, session = f"{prefix}stage{index}.onnx", deployment.graph.layers, deployment.session(plan, stage)
-    part_size = batch_size // session.options.streams
+    part_size = batch_size // session.session.n_parts
     saved = deployment.source.save(deployment.graph, stage.layers, part_size, folder / file)
     received, sent = (deployment.source.carried(deployment.graph, cut, batch_size) for cut in stage.layers)
     ports = {port.name: port for port in (*received, *sent)}
@@ -184,8 +194,18 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
         intra_op_threads=session.n_threads,
         runtime=session.runtime,
         precision=session.precision,
-        options=session.options,
+        options=_options(session.session),
     )
+
+
+def _precision(deployment: Deployment) -> Precision:
+    """The format in which stages compute."""
+    return deployment.knobs.session.computes_in or Precision.FP32
+
+
+def _options(session: Session) -> dict[str, Any]:
+    """The knobs of a session by name, but those that a stage says itself."""
+    return {name: value for name, value in session.values.items() if name not in ("precision", "cores_per_device")}
 
 
 def model_ports(deployment: Deployment, cut: int) -> tuple[ModelPort, ...]:
@@ -218,7 +238,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         except BadInput as error:
             yield Check(f"{RUNNER} runs all stages", False, str(error))
             return
-        yield from compared(outputs, expected, n, deployment.knobs.session[1])
+        yield from compared(outputs, expected, n, _precision(deployment))
         yield from _independence(deployment, lambda batches: _run(folder, batches, Path(temporary)))
 
 
@@ -232,7 +252,7 @@ def _independence(deployment: Deployment, run: Callable[[dict[str, Array]], dict
     if batch_size == 1 or not inputs or any(tensor.axis is None for tensor in (*inputs, *outputs)):
         return
     given = deployment.inputs([Port(*tensor[:3]) for tensor in inputs]) if deployment.inputs else None
-    probe = SampleProbe(inputs, outputs, batch_size, deployment.knobs.session[1], given)
+    probe = SampleProbe(inputs, outputs, batch_size, _precision(deployment), given)
     reason = dependence(probe, run)
     detail = "one micro-batch ran with other samples in the other places, and no row changed"
     if reason is not None:
@@ -253,7 +273,7 @@ def compared(
     outputs: Mapping[str, Array],
     expected: Mapping[str, Array],
     n: int,
-    precision: HostPrecision = HostPrecision.FP32,
+    precision: Precision = Precision.FP32,
 ) -> Iterator[Check]:
     """Whether the stages compute what the whole model computes of n micro-batches."""
     tolerance = TOLERANCES[precision]

@@ -25,7 +25,7 @@ Session = Callable[[list[str], Tensors], list[Any]]
 
 
 def onnx_runtime(stage: dict[str, Any], device: str) -> Session:
-    """What computes the outputs of some names with ONNX Runtime."""
+    """A function that computes outputs, given by name, with ONNX Runtime."""
     import onnxruntime
 
     if stage.get("precision", "fp32") != "fp32":
@@ -36,7 +36,7 @@ def onnx_runtime(stage: dict[str, Any], device: str) -> Session:
 
 
 def cuda(stage: dict[str, Any], device: str) -> Session:
-    """The same on a GPU, all of it, in the format that was measured."""
+    """A function that computes outputs with ONNX Runtime, wholly on a GPU, in the format that was measured."""
     import onnxruntime
 
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
@@ -95,7 +95,7 @@ def settings(stage: dict[str, Any]) -> Any:
 
 
 def openvino(stage: dict[str, Any], device: str) -> Session:
-    """The same with OpenVINO, which computes in the format that was measured, or not at all."""
+    """A function that computes outputs with OpenVINO, in the format that was measured or not at all."""
     import openvino
 
     hint = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16, "fp16": openvino.Type.f16}[stage["precision"]]
@@ -135,7 +135,7 @@ class Worker:
         self.sends, self.thread = stage["sends"], ThreadPoolExecutor(1)
 
     def compute(self, received: "Future[Tensors]") -> Tensors:
-        """What later stages read, or the outputs of the model."""
+        """The tensors that later stages read, and outputs of the model, of one micro-batch."""
         tensors = received.result()
         computed = self.session(self.outputs, {name: tensors[name] for name in self.inputs})
         tensors = {**tensors, **dict(zip(self.outputs, computed, strict=True))}

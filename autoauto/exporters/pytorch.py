@@ -79,7 +79,7 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
         lines.insert(1, f"pipeline_parallel_schedule = {schedule}")
         if knobs.replicas > 1:
             lines[1:1] = [f"data_parallel_replicate_degree = {knobs.replicas}", "data_parallel_shard_degree = 1"]
-        lines += ["", "[training]", f"local_batch_size = {knobs.batch_size * knobs.n_micro_batches}"]
+        lines += ["", "[training]", f"local_batch_size = {knobs.batch_size * knobs.mode.n_micro_batches}"]
     (folder / TITAN_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
     write_blocks(deployment, stages, folder)
 
@@ -97,7 +97,7 @@ def _schedule(deployment: Deployment) -> str:
         BadInput: it has none, or the class of that name refuses the plan.
     """
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
-    order, n_micro_batches = knobs.schedule, knobs.n_micro_batches
+    order, n_micro_batches = knobs.mode.order, knobs.mode.n_micro_batches
     if order not in TORCH_SCHEDULES:
         raise BadInput(
             f"--to torchtitan names the schedules {', '.join(TORCH_SCHEDULES)}, got {order}; try --schedule 1f1b"

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
-from autoauto.records.costs.options import DeviceSession, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.costs.options import DeviceSession, Session, SessionOptions
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
@@ -22,6 +22,9 @@ from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision
 from autoauto.space.knobs import Knobs
+from autoauto.space.sessions import session_of
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 
 
 class ModelFile(Source, Protocol):
@@ -74,17 +77,19 @@ class Deployment:
         if self.devices:
             number = plan.placement[0][stage.device].device if plan.placement else stage.device
             return self.devices[number].session
-        n_threads = self.knobs.cores_per_device if self.cluster.target == "host" else 0
-        return SessionOptions(n_threads, *self.knobs.session, options=self.knobs.runtime_options)
+        session = self.knobs.session
+        if session.runtime is None:
+            return SessionOptions(0, OnnxRuntimeSession())
+        return SessionOptions(session.cores_per_device, session)
 
     @property
     def packages(self) -> str:
         """What pip installs for the runtimes of all stages."""
         sessions = [self.session(plan, stage) for plan in self.plan.plans for stage in plan.stages]
         runtimes = {session.runtime for session in sessions}
-        if HostRuntime.CUDA in runtimes:
-            runtimes.discard(HostRuntime.ONNXRUNTIME)  # the package for GPUs has it, too
-        converts = any((each.runtime, each.precision) == (HostRuntime.CUDA, HostPrecision.FP16) for each in sessions)
+        if CUDA in runtimes:
+            runtimes.discard(OnnxRuntimeSession.runtime)  # the package for GPUs has it, too
+        converts = any((each.runtime, each.precision) == (CUDA, Precision.FP16) for each in sessions)
         return " ".join([*(_PACKAGES.get(name, name) for name in sorted(runtimes)), *(["onnx"] if converts else [])])
 
     @property
@@ -106,7 +111,8 @@ class Deployment:
         return self.plan
 
 
-_PACKAGES = {HostRuntime.CUDA: "'onnxruntime-gpu[cuda,cudnn]'"}
+CUDA = CudaSession.runtime
+_PACKAGES = {CUDA: "'onnxruntime-gpu[cuda,cudnn]'"}
 """Of runtimes that are not called like their package."""
 
 
@@ -209,12 +215,16 @@ def write_artifact(
     exporter = exporter_named(to)
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
-    knobs, has_options = deployment.knobs, deployment.knobs.runtime_options != RuntimeOptions()
-    is_plain = knobs.session == Knobs(1, 1.0, 1).session and not has_options and not deployment.devices
+    session, has_devices = deployment.knobs.session, bool(deployment.devices)
+    plain = OnnxRuntimeSession(cores_per_device=session.cores_per_device)
+    is_plain = session.runtime is None or (session == plain and not has_devices)
     if not is_plain and not exporter.keeps_session:
-        where = f" on {', '.join(device.name for device in deployment.devices)}" if deployment.devices else ""
-        session = " in ".join(knobs.session) + " with options" * has_options + where
-        raise BadInput(f"--to {to} does not say what runs a stage, got a plan for {session}; try --to onnx")
+        where = f" on {', '.join(device.name for device in deployment.devices)}" if has_devices else ""
+        options = " with options" * (session != _without_options(session))
+        raise BadInput(
+            f"--to {to} does not say what runs a stage, got a plan for {session.runtime} in "
+            f"{session.computes_in}{options}{where}; try --to onnx"
+        )
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or (existing == folder and any(folder.iterdir())):
@@ -240,13 +250,21 @@ def write_artifact(
     return checks
 
 
+def _without_options(session: Session) -> Session:
+    """The session of the same runtime, format and cores, with the defaults of all other knobs."""
+    names = ("precision", "cores_per_device")
+    return session_of({"runtime": session.runtime, **{name: session.values[name] for name in names}})
+
+
 def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     """How the files are applied."""
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
     replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
     lines = "\n".join(exporter.apply).replace("{packages}", deployment.packages)
-    step = f", {knobs.n_micro_batches} micro-batches a step in the order {knobs.schedule}" if knobs.training else ""
+    step = (
+        f", {knobs.mode.n_micro_batches} micro-batches a step in the order {knobs.mode.order}" if knobs.training else ""
+    )
     assumed = "; ".join(deployment.graph.notes)
     return (
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
@@ -263,9 +281,11 @@ def _not_in_the_files(deployment: Deployment, exporter: Exporter) -> Iterator[st
     knobs = deployment.knobs
     if not knobs.training:
         return
-    master, sharded = ", with a copy of weights in fp32" * knobs.master_weights, ", sharded" * knobs.shard_optimizer
-    yield f"The plan counts the memory of the optimizer {knobs.optimizer}{master}{sharded}, which the files do not set."
-    recomputes = knobs.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
+    update = knobs.weight_update
+    master, sharded = ", with a copy of weights in fp32" * update.master_weights, ", sharded" * (update.n_shards > 1)
+    optimizer = f"{update.optimizer}{master}{sharded}"
+    yield f"The plan counts the memory of the optimizer {optimizer}, which the files do not set."
+    recomputes = knobs.mode.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
     if recomputes and not exporter.sets_recompute:
         yield (
             "Stages of the plan compute activations again in the backward pass. The files do not say so: switch it on\n"

@@ -34,7 +34,7 @@ def schedule_to_csv(schedule: Schedule) -> str:
 
 
 def write_schedule_csv(schedule: Schedule, path: Path) -> None:
-    """Write what `schedule_to_csv` returns.
+    """Write a schedule to a file as the CSV of `schedule_to_csv`.
 
     Raises:
         BadInput: as `schedule_to_csv`, or the file cannot be written.

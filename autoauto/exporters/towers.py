@@ -98,7 +98,7 @@ def _named(
 
 
 def _unnamed(graph: LayerGraph, beside: Sequence[int]) -> tuple[str, tuple[int, ...]] | None:
-    """A tower by what its layers are."""
+    """A tower whose modules have no names, found by its layers: groups of like layers that follow each other."""
     n_matrices = sum(_has_matrix(graph, i) for i in beside)
     of_block = min(sum(_has_matrix(graph, i) for i in range(*block.layers)) for block in graph.blocks)
     if n_matrices > max(of_block, MATRICES_OF_A_HEAD):

@@ -122,7 +122,7 @@ def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Seque
 
 
 def _dynamic_batching(batching: Batching) -> Iterator[str]:
-    """That Triton joins waiting requests to batches of the plan's size."""
+    """The setting by which Triton joins waiting requests to batches of the plan's size."""
     if batching.joins:
         yield f"dynamic_batching {{ preferred_batch_size: [{batching.max_batch_size}] }}"
 
@@ -169,7 +169,7 @@ def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
         return
     yield f"instance_group {{ count: {deployment.knobs.replicas * stage.n_replicas} kind: KIND_CPU }}"
     if deployment.cluster.target == "host":
-        n_threads = f'{{ string_value: "{deployment.knobs.cores_per_device}" }}'
+        n_threads = f'{{ string_value: "{deployment.knobs.session.cores_per_device}" }}'
         yield f'parameters {{ key: "intra_op_thread_count" value: {n_threads} }}'
 
 

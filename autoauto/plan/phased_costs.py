@@ -181,7 +181,7 @@ class PhaseCosts:
         return self._forward(ranges), self._backward(ranges)
 
     def _at_end(self, ranges: PhaseCandidates) -> bool:
-        """Whether they hold the last layer."""
+        """Whether the ranges hold the last layer."""
         return bool(ranges.stops[0] == self.table.n_layers)
 
     def _buffer_bytes(self, ranges: PhaseCandidates) -> IntArray:

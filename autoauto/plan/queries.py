@@ -1,4 +1,4 @@
-"""What else is asked of the planner than the best plan.
+"""Questions to the planner besides the best plan.
 
 `k_best`                 the k cheapest plans, exactly: the best, then the best of all others, and so on
 `pareto_front`           the Pareto front of compute, transfer and peak memory

@@ -221,7 +221,7 @@ def subject_of(
 
     They also have in common whether their layers were measured `alone`, or in their model.
     """
-    any_size = replace(options, batch_size=1, memory_proportion=1.0)
+    any_size = replace(options, batch_size=1, session=options.session.common)
     where = target.depends_on(device, any_size)
     content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where, *([] if alone else ["in model"]))
     return hashlib.sha256(repr(content).encode()).hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from autoauto.records.costs.correction import RangeExample
-from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime, RuntimeOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import Positive, PositiveWhole, stored_form
@@ -50,51 +50,7 @@ def read_profile_record(record: object, where: str) -> ModelProfile:
     Raises:
         BadInput: another schema, or a field that is missing or wrong; the message names it.
     """
-    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, _UPGRADES, _PROFILE)
-
-
-def _with_cores(record: dict[str, Any]) -> dict[str, Any]:
-    """Profiles had no cores per device before schema 3."""
-    options = record.get("options")
-    return record | {"options": {**options, "cores_per_device": 1}} if isinstance(options, dict) else record
-
-
-def _with_session(record: dict[str, Any]) -> dict[str, Any]:
-    """Before schema 4 the host had ONNX Runtime alone."""
-    options = record.get("options")
-    session = {"runtime": HostRuntime.ONNXRUNTIME, "computes_in": HostPrecision.FP32}
-    return record | {"options": {**options, **session}} if isinstance(options, dict) else record
-
-
-def _with_checkpoints(record: dict[str, Any]) -> dict[str, Any]:
-    """Before schema 5 a stage that recomputes stashed its inputs only."""
-    layers = record.get("layers")
-    if not isinstance(layers, list):
-        return record
-    return record | {"layers": [{**each, "checkpoint_bytes": 0} if isinstance(each, dict) else each for each in layers]}
-
-
-def _with_outlined(record: dict[str, Any]) -> dict[str, Any]:
-    """Before schema 6 no target said what equal layers may store once."""
-    return record | {"outlined": []}
-
-
-def _with_runtime_options(record: dict[str, Any]) -> dict[str, Any]:
-    """Before schema 7 sessions had the options that runtimes have by themselves, before 8 those of processors."""
-    options = record.get("options")
-    if not isinstance(options, dict) or not isinstance(chosen := options.get("runtime_options", {}), dict):
-        return record
-    return record | {"options": {**options, "runtime_options": {**to_plain(RuntimeOptions()), **chosen}}}
-
-
-_UPGRADES = {
-    2: _with_cores,
-    3: _with_session,
-    4: _with_checkpoints,
-    5: _with_outlined,
-    6: _with_runtime_options,
-    7: _with_runtime_options,
-}
+    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, form=_PROFILE)
 
 
 def layer_to_json(layer: LayerProfile) -> str:

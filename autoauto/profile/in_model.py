@@ -87,7 +87,7 @@ def profile_in_model(
     whole: LayerProfile,
     cycles: Sequence[float],
 ) -> ModelProfile:
-    """The profile of layers by what they take in their model.
+    """The profile of a model whose layers were timed inside the whole model, not each alone.
 
     Args:
         graph, target, device, options: as in `profile_model`.

@@ -1,4 +1,4 @@
-"""The values that a knob may have: `Domain`, and those that several knobs share."""
+"""One setting that a search may vary, `Knob`, and the values that it may have, `Domain`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import index
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Domain:
     text: str
     plural: str
     maximum: int = 1
-    words: tuple[StrEnum, ...] = ()
+    words: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ()
     read: Callable[[Any], Any] = index
 
@@ -56,13 +56,70 @@ def words(kind: type[StrEnum], known: tuple[StrEnum, ...], stored: tuple[StrEnum
     return Domain(str, f"one of {', '.join(known)}", plural, words=known, stored=tuple(map(str, stored)), read=kind)
 
 
-def words_of_host(kind: type[StrEnum]) -> Domain:
-    """Words that devices of the host have; None stands for all other devices."""
-    known = tuple(kind)
-    stored = (None, *map(str, known))
-    text, plural = f"one of {', '.join(known)}", f"the words {', '.join(known)}"
-    return Domain(str, text, plural, words=known, stored=stored, read=lambda given: given and kind(given))
-
-
 FRACTION = Domain(float, "a number above 0, at most 1", "numbers", read=float)
 SWITCH = Domain(bool, "true or false", "False and True", stored=(False, True), read=lambda value: bool(index(value)))
+_AS_DEFAULT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One setting that a search may vary; the class whose field it is lists it.
+
+    Attributes:
+        name: of the field of `SearchSpace`, the parameter in a database, the key in JSON and TOML, the name in a
+            constraint; with dashes the option.
+        domain: its values.
+        default: its value where nothing varies it.
+        help: what it is, for its option.
+        metavar: an example of several values.
+        default_help: the default of the option of one configuration, and of a search.
+        absent: what tables and files hold for configurations that do not have it; by default its default.
+        label: its name in charts, where there is little room; by default its name.
+        sets: the field that it sets; by default its own.
+        searched: the values that a search tries where none are given; by default the default.
+        is_shown: whether its value is shown where it is the default, too.
+        breaks_ties: whether the smaller value is the simpler configuration.
+    """
+
+    name: str
+    domain: Domain
+    default: Any
+    help: str
+    metavar: str
+    default_help: tuple[str, str]
+    absent: Any = _AS_DEFAULT
+    label: str = ""
+    sets: str = ""
+    searched: tuple[Any, ...] = ()
+    is_shown: bool = False
+    breaks_ties: bool = False
+
+    def __post_init__(self) -> None:
+        if self.absent is _AS_DEFAULT:
+            object.__setattr__(self, "absent", self.default)
+
+    @property
+    def field(self) -> str:
+        """The field that it sets."""
+        return self.sets or self.name
+
+    @property
+    def option(self) -> str:
+        """Its option of the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+class HasKnobs:
+    """A part of a configuration whose fields are knobs: what it lists is all that it has.
+
+    Attributes:
+        knobs: its knobs, in the order in which they are shown.
+    """
+
+    __slots__ = ()
+    knobs: ClassVar[tuple[Knob, ...]] = ()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of every knob, by the field that it sets."""
+        return {knob.field: getattr(self, knob.field) for knob in self.knobs}

@@ -21,6 +21,7 @@ class Order(StrEnum):
     """The orders that a pipeline can run in."""
 
     INFERENCE = "inference"
+    POPART = "popart"
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
     INTERLEAVED = "interleaved"
@@ -29,10 +30,30 @@ class Order(StrEnum):
     ZBV = "zbv"
     V_HALF = "v-half"
     V_MIN = "v-min"
-    POPART = "popart"
     GROUPED = "grouped"
     POPLAR_INTERLEAVED = "poplar-interleaved"
     SEQUENTIAL = "sequential"
+
+
+class StepShape(NamedTuple):
+    """The numbers that make a step of an order.
+
+    Attributes:
+        order: of forward and backward passes; `Order.INFERENCE` has no step, only a steady state.
+        n_devices: of one pipeline.
+        n_micro_batches: of a step of training; 1 for inference.
+        stages_per_device: more than 1 where a device has several chunks of the model.
+    """
+
+    order: Order
+    n_devices: int
+    n_micro_batches: int = 1
+    stages_per_device: int = 1
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward pass."""
+        return self.order is not Order.INFERENCE
 
 
 SPLIT_ORDERS = (Order.ZB1P, Order.ZB2P, Order.ZBV, Order.V_HALF, Order.V_MIN)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import CompiledRange, ModelProfile, NodeTime, WeightUpdate
 from autoauto.records.hardware import Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.space.modes import POPLAR_MEMORY_PROPORTION
 
 
 class Origin(StrEnum):
@@ -41,14 +40,12 @@ class TargetTraits:
     Attributes:
         origin: of the numbers that it measures.
         runs_plans: whether devices run whole plans (`Runner`). A measurement then takes their time, so fewer are made
-            and each is used at once; plans that are predicted not to fit are tried; and `memory_proportion` is a share
-            of a device's memory.
+            and each is used at once; and plans that are predicted not to fit are tried.
         trains: whether it has a backward pass.
         phases: whether phases can be planned for it.
         one_at_a_time: whether measurements in several processes would disturb each other.
         noise: the share of a measured value that is noise.
         n_repeats: turns in which the best configuration of a search is verified.
-        memory_proportion: of the configuration that one would run without a search.
         space: values of knobs in the default space of a search; the other knobs have those of `SearchSpace`.
         period: what its devices do at the same time, hence the period of a plan.
         groups_cores: whether the devices of its cluster are cores, of which several can be one device.
@@ -56,7 +53,7 @@ class TargetTraits:
             cannot: in PopART and in TensorFlow for IPUs a pipeline stage is on one device, and what is replicated is
             the whole graph [popart-pipelining] [poplar-tensorflow].
         outlined: what layers of one kind store once in inference where they are one subgraph (`ModelProfile.outlined`).
-        runtimes: whether one of several runtimes runs the model's file, in one of several formats.
+        sessions: how it may compute, the default first; empty for a target that has no knobs.
         whole_first: whether the whole model is measured on one device before any layer: it says what one device and
             replicas of it give, and what pipelines give at best, so that layers are measured only where a pipeline may
             win (`autoauto/evaluate/whole_model.py`).
@@ -69,13 +66,12 @@ class TargetTraits:
     one_at_a_time: bool = False
     noise: float = 0.0
     n_repeats: int = 1
-    memory_proportion: float = POPLAR_MEMORY_PROPORTION
     space: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     period: Period = Period.BARRIER
     groups_cores: bool = False
     stage_replicas: bool = False
     outlined: tuple[str, ...] = ()
-    runtimes: bool = False
+    sessions: tuple[type[Session], ...] = ()
     whole_first: bool = False
 
 
@@ -85,11 +81,9 @@ RUNS_PLANS = TargetTraits(
     phases=False,
     noise=0.01,
     n_repeats=3,
-    memory_proportion=1.0,
-    space={"memory_proportion": (1.0,), "batch_size": (1, 2, 4, 8, 16, 32)},
+    space={"batch_size": (1, 2, 4, 8, 16, 32)},
 )
-"""The traits of devices that run whole plans. Their space is small: a measurement takes their time, and the share of
-the memory that they may use makes little difference."""
+"""The traits of devices that run whole plans. Their space is small: a measurement takes their time."""
 
 
 class Target(Protocol):

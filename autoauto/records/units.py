@@ -27,14 +27,15 @@ Amount = TypeVar("Amount", int, IntArray)
 
 
 class Precision(StrEnum):
-    """The floating-point format that weights and activations have on the device.
-
-    With FP8 only the products that `autoauto.graph.kinds.quantise` marks are in FP8; all else is fp16.
-    """
+    """A floating-point format: of weights and activations on a device, or of the products of a runtime."""
 
     FP16 = "fp16"
     FP32 = "fp32"
     FP8 = "fp8"
+    """Of the products that `autoauto.graph.kinds.quantise` marks; all else is fp16."""
+    BF16 = "bf16"
+    TF32 = "tf32"
+    """On GPUs: products of fp32 round their factors to 10 bits, and add in fp32."""
 
     @property
     def n_bytes(self) -> int:
@@ -43,7 +44,7 @@ class Precision(StrEnum):
         >>> Precision.FP16.n_bytes, Precision.FP32.n_bytes, Precision.FP8.n_bytes
         (2, 4, 1)
         """
-        return {Precision.FP8: 1, Precision.FP16: 2, Precision.FP32: 4}[self]
+        return {Precision.FP8: 1, Precision.FP16: 2, Precision.BF16: 2}.get(self, 4)
 
 
 def bytes_per_s(gbps: float) -> float:

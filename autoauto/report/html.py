@@ -49,7 +49,7 @@ _SCRIPT = Path(__file__).parent / "page.js"
 
 
 def write_page(page: str, path: Path) -> None:
-    """Write what `document` returns.
+    """Write a page that `document` made to a file.
 
     Raises:
         BadInput: the file cannot be written.
@@ -61,7 +61,7 @@ def write_page(page: str, path: Path) -> None:
 
 
 def document(title: str, heading: str, facts: Iterable[str], *content: str) -> str:
-    """A page.
+    """A page of HTML with its style sheet and script inside.
 
     Args:
         title: in the window's title.
@@ -95,7 +95,7 @@ def table_section(table: Table, name: str) -> str:
 
 
 def is_wide(chart: Chart) -> bool:
-    """Whether it needs the whole width of the page."""
+    """Whether a chart needs the whole width of the page."""
     return any(panel.width > WIDE for panel in chart.panels)
 
 
@@ -121,7 +121,7 @@ def study_page(
     timeline: Timeline | None,
     commands: Sequence[tuple[str, str]],
 ) -> str:
-    """The page.
+    """The page of a study, as HTML.
 
     Args:
         summary: the study.
@@ -274,7 +274,7 @@ def _footer(summary: StudySummary) -> str:
 
 
 def timeline_page(timeline: Timeline, stash_entries: Iterable[int]) -> str:
-    """The page, in cycles; of a long timeline it has the first and the last bars.
+    """The page of a timeline in cycles, as HTML; of a long timeline it shows the first and the last bars.
 
     Args:
         timeline: what to show.

@@ -52,7 +52,7 @@ def _trial(trial: Trial) -> str:
     parts = [tag("p", title, *(f"<br/>{words(text)}" for text in (trial.reason, configuration(trial.knobs)) if text))]
     if trial.measured is not None and trial.origin is not None:
         facts = Table("Configuration", (Column(""),) * 3, tuple(best_facts(trial, trial.origin)))
-        stages = parts_tables(trial.measured, None, trial.origin, trial.knobs.runtime is not None)
+        stages = parts_tables(trial.measured, None, trial.origin, trial.knobs.session.runtime is not None)
         tables = [facts, binding_table(trial, trial.origin), *stages]
         parts += map(html_table, tables)
     if trial.timeline is not None:

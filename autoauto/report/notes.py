@@ -54,7 +54,10 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     ranked = "the best" if rank == 1 else f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
     parts = [
         f"{_speed(finalist, origin_of(summary))}: {ranked}",
-        *map(markdown_table, parts_tables(finalist.plan, None, origin_of(summary), finalist.knobs.runtime is not None)),
+        *map(
+            markdown_table,
+            parts_tables(finalist.plan, None, origin_of(summary), finalist.knobs.session.runtime is not None),
+        ),
         markdown_table(binding_table(finalist, origin_of(summary), summary.transferred)),
         "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
         _commands([("Measure it again", command)]),

@@ -10,7 +10,6 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import format_bytes
 from autoauto.report.wording import milliseconds
-from autoauto.space.modes import Strategy
 from autoauto.space.study_summary import StudySummary, Verdict
 from autoauto.space.trial import Cell, Status, Trial
 
@@ -45,7 +44,7 @@ def what_binds(
     """
     plan, whole = finalist.plan, "both together" if ran else "the period"
     facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole, transferred)
-    if finalist.knobs.runtime is not None:
+    if finalist.knobs.session.runtime is not None:
         facts = tuple(fact._replace(headline=milliseconds(fact.cycles)) if fact.cycles else fact for fact in facts)
     return (*facts, *_idle_facts(finalist))
 
@@ -190,7 +189,7 @@ def _longer_cycles(best: Trial, winner: Trial) -> list[str]:
         cycles, of_winner = (getattr(trial, f"{name}_cycles") / _n_samples(trial) for trial in (best, winner))
         if cycles > 1.01 * of_winner:
             unit = f"{cycles:,.0f} cycles a sample, the winner's {of_winner:,.0f}"
-            if winner.knobs.runtime is not None:
+            if winner.knobs.session.runtime is not None:
                 unit = f"{milliseconds(cycles)} a sample, the winner's {milliseconds(of_winner)}"
             text = f"{name} takes {unit}"
             longer.append((cycles - of_winner, text))
@@ -200,7 +199,7 @@ def _longer_cycles(best: Trial, winner: Trial) -> list[str]:
 def _n_samples(trial: Trial) -> int:
     """The samples of the trial's cycles: a micro-batch of every replica, or all that pass through the phases."""
     knobs = trial.knobs
-    return knobs.n_samples // (1 if knobs.strategy is Strategy.PHASED else knobs.n_micro_batches)
+    return knobs.n_samples // (1 if knobs.is_phased else knobs.mode.n_micro_batches)
 
 
 def _larger_bubble(best: Trial, winner: Trial) -> list[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autoauto.records.interval import Interval
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
 from autoauto.report.style import assumed_text
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS, Knob, Strategy, Use
 from autoauto.space.objectives import Method
-from autoauto.space.study_summary import Comparison, Interval, StudySummary
+from autoauto.space.study_summary import Comparison, StudySummary
+from autoauto.space.table import COLUMNS, OF_EVERY, shown, value_of
 from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
@@ -28,39 +29,48 @@ ALL = "all"
 def shown_knobs(summary: StudySummary) -> list[str]:
     """The knobs that have a column in tables of cells: the two that every study has, and those that vary."""
     varying = varying_knobs(summary)
-    return [knob.name for knob in CELL_KNOBS if knob.use is Use.ALWAYS or knob.name in varying]
+    return [
+        knob.name
+        for knob in CELL_KNOBS
+        if knob.name in varying or (knob.name in OF_EVERY and _is_of_some(summary, knob.name))
+    ]
+
+
+def _is_of_some(summary: StudySummary, name: str) -> bool:
+    """Whether some cell of a study has a knob; of a study without cells any may have it."""
+    return not summary.cells or any(name in cell.knobs.values for cell in summary.cells)
 
 
 def varying_knobs(summary: StudySummary) -> list[str]:
     """The knobs in which the cells of a study differ."""
     cells = [cell.knobs for cell in summary.cells]
-    return [knob.name for knob in CELL_KNOBS if len({getattr(knobs, knob.name) for knobs in cells}) > 1]
+    return [knob.name for knob in CELL_KNOBS if len({value_of(knobs, knob.name) for knobs in cells}) > 1]
 
 
 def knob_value(knobs: Knobs, name: str) -> str:
     """A knob's value as it is shown.
 
-    >>> knob_value(Knobs(2, 0.6, 8), "recompute"), knob_value(Knobs(2, 0.6, 8), "memory_proportion")
+    >>> knob_value(Knobs(2, 8), "recompute"), knob_value(Knobs(2, 8), "memory_proportion")
     ('off', '0.6')
     """
-    value = getattr(knobs, name)
+    value = value_of(knobs, name)
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def compared_name(comparison: Comparison) -> str:
-    """What the winner is compared with; programs that read JSON know auto_pipeline by its method."""
+    """The name of what the winner is compared with, for people; JSON has auto_pipeline by its method, grid-bisect."""
     return "auto_pipeline" if comparison.name == Method.GRID_BISECT else comparison.name
 
 
 def label(knobs: Knobs, names: Sequence[str]) -> str:
     """A short name of a cell, made of the knobs that distinguish cells.
 
-    >>> label(Knobs(2, 0.6, 8), ["memory_proportion"]), label(Knobs(2, 0.6, 8), [])
+    >>> label(Knobs(2, 8), ["memory_proportion"]), label(Knobs(2, 8), [])
     ('memory 0.6', 'all')
     """
     labels = {knob.name: knob.label or knob.name for knob in CELL_KNOBS}
     values = (f"{labels[name]} {knob_value(knobs, name)}" for name in names if name != "schedule")
-    schedule = [str(knobs.schedule)] if "schedule" in names else []
+    schedule = [str(knobs.mode.order)] if "schedule" in names else []
     return ", ".join([*schedule, *values]) or ALL
 
 
@@ -70,23 +80,13 @@ def head(name: str) -> str:
     return f"{first}\n{rest}" if len(name) > MAX_HEAD else name
 
 
-def has_effect(knob: Knob, knobs: Knobs) -> bool:
-    """Whether a knob is shown of a configuration: it matters, and is no whole share of memory on the host.
-
-    >>> [has_effect(knob, Knobs(2, 1.0, 8)) for knob in COLUMNS if knob.name == "memory_proportion"]
-    [True]
-    """
-    is_whole = knob.name == "memory_proportion" and knobs.runtime is not None and knobs.memory_proportion == 1.0
-    return knob.matters(knobs) and not is_whole
-
-
 def configuration(knobs: Knobs) -> str:
     """A configuration in words: the knobs that matter, for example the schedule only in training; the batch size last.
 
-    >>> configuration(Knobs(2, 0.6, 8))
+    >>> configuration(Knobs(2, 8))
     'n_ipu 2, memory_proportion 0.6, batch_size 8'
     """
-    names = [knob.name for knob in CELL_KNOBS if has_effect(knob, knobs)]
+    names = [knob.name for knob in shown(knobs) if knob in CELL_KNOBS]
     return ", ".join(f"{name} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
 
 
@@ -103,23 +103,25 @@ def milliseconds(cycles: float) -> str:
 def difference(knobs: Knobs, winner: Knobs) -> str:
     """The knobs in which a configuration differs from the winner, in words.
 
-    >>> difference(Knobs(2, 0.6, 8), Knobs(1, 0.6, 8, replicas=2)), difference(Knobs(2, 0.6, 8), Knobs(2, 0.6, 8))
+    >>> difference(Knobs(2, 8), Knobs(1, 8, replicas=2)), difference(Knobs(2, 8), Knobs(2, 8))
     ('n_ipu 2, replicas 1', 'the same configuration')
     """
-    names = [knob.name for knob in (*CELL_KNOBS, *_BATCH) if getattr(knobs, knob.name) != getattr(winner, knob.name)]
+    every = (knob.name for knob in (*CELL_KNOBS, *_BATCH))
+    names = [name for name in every if value_of(knobs, name) != value_of(winner, name)]
     return ", ".join(f"{name} {knob_value(knobs, name)}" for name in names) or "the same configuration"
 
 
 def usage(knobs: Knobs) -> str:
     """How a configuration uses its devices, in words.
 
-    >>> usage(Knobs(1, 0.6, 8, replicas=4)), usage(Knobs(4, 0.6, 8)), usage(Knobs(1, 0.6, 8, cores_per_device=2))
+    >>> usage(Knobs(1, 8, replicas=4)), usage(Knobs(4, 8)), usage(Knobs(1, 8, cores_per_device=2))
     ('4 replicas of 1 device', 'one pipeline of 4 devices', 'one session of 2 cores')
     """
-    if knobs.strategy is Strategy.PHASED:
+    if knobs.is_phased:
         return "in phases" if knobs.n_ipu == 1 else "the same phases on each"
     devices = "1 device" if knobs.n_ipu == 1 else f"{knobs.n_ipu} devices"
-    cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
+    n_cores = knobs.session.cores_per_device
+    cores = f" of {n_cores} cores" if n_cores > 1 else ""
     if knobs.replicas > 1:
         return f"{knobs.replicas} replicas of {devices}{cores}"
     if knobs.n_ipu > 1:
@@ -138,11 +140,11 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
     With half the width of its confidence interval where it was measured several times.
 
     >>> from autoauto.space.trial import Status
-    >>> headline(Trial(Knobs(2, 0.6, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
+    >>> headline(Trial(Knobs(2, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
     '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
     """
     knobs = trial.knobs
-    noun = "core" if knobs.cores_per_device > 1 else "device"
+    noun = "core" if knobs.session.cores_per_device > 1 else "device"
     parts = []
     if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
         parts.append(f"{trial.replica_samples_per_s:,.1f} a replica")
@@ -178,7 +180,7 @@ def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
     if ran_on_devices(summary):
         return None
     knobs, plan = finalist.knobs, finalist.plan
-    steps = knobs.n_micro_batches if knobs.training else 1
+    steps = knobs.mode.n_micro_batches if knobs.training else 1
     host_cycles = steps * plan.host_bound_cycles if isinstance(plan, Plan) else 0
     cycles = max(finalist.makespan_cycles or plan.mean_cost_cycles, host_cycles)
     return finalist.samples_per_s * cycles / knobs.n_samples

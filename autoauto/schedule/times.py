@@ -19,13 +19,12 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import StepEnd, Timeline
-from autoauto.records.schedule import Order, Schedule, StageTimes, Transfers
+from autoauto.records.schedule import Order, Schedule, StageTimes, StepShape, Transfers
 from autoauto.records.units import Array, FloatArray, IntArray
 from autoauto.schedule.orders.registry import chunks_of, make_schedule, spec_of
 from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate, zero_bubble_in_slots
 from autoauto.schedule.simulate.step import StepFunction, time_rows
-from autoauto.space.knobs import Knobs
 
 MAX_TICKS_PER_CYCLE = 10**6
 MAX_TICKS = 2**53  # of one action or message
@@ -146,25 +145,25 @@ def times_of_costs(costs: Array, period: Period, training: bool, *, split_backwa
     )
 
 
-def timeline_of(knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
-    """The timeline of `plan` in the schedule of `knobs`: one step of training, or enough inference to be steady.
+def timeline_of(step: StepShape, plan: Plan, effort: float = 1.0) -> Timeline:
+    """The timeline of `plan` in the order of `step`: one step of training, or enough inference to be steady.
 
     Zero bubble orders are made for the times of the plan, by this share of the search's effort; where all devices
     exchange at once, for slots that take equally long.
     """
     n_replicas = [stage.n_replicas for stage in plan.stages]
-    n_micro_batches = knobs.n_micro_batches if knobs.training else 2 * knobs.n_ipu + 2
-    splits_backward = spec_of(knobs.schedule).splits_backward
-    times = plan_times(plan, knobs.training, split_backward=splits_backward)
+    n_micro_batches = step.n_micro_batches if step.training else 2 * step.n_devices + 2
+    splits_backward = spec_of(step.order).splits_backward
+    times = plan_times(plan, step.training, split_backward=splits_backward)
     if max(n_replicas) > 1:
         return in_turn(Schedule.of_inference(n_replicas, n_micro_batches + 4 * lcm(*n_replicas)), times)
     if not splits_backward:
-        schedule = make_schedule(knobs.schedule, plan.n_devices, n_micro_batches, n_chunks=chunks_of(knobs))
+        schedule = make_schedule(step.order, plan.n_devices, n_micro_batches, n_chunks=chunks_of(step))
     elif plan.period is Period.BARRIER:
-        schedule = zero_bubble_in_slots(knobs.schedule, plan.n_devices, n_micro_batches)
+        schedule = zero_bubble_in_slots(step.order, plan.n_devices, n_micro_batches)
     else:
         costs = tuple(map(tuple, cost_columns(plan)))
-        return _made_for_times(knobs.schedule, plan.n_devices, n_micro_batches, plan.period, costs, effort)
+        return _made_for_times(step.order, plan.n_devices, n_micro_batches, plan.period, costs, effort)
     return simulate(schedule, times, transfers_of(plan.period))
 
 

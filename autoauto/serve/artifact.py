@@ -119,7 +119,7 @@ class Artifact:
         )
 
     def pipelines(self) -> Pipelines:
-        """Its pipelines, which start as processes when the context is entered."""
+        """The pipelines of the artifact, whose processes start when the context is entered."""
         stages = [LayerRange(*stage.layers) for stage in self._pipeline.stages]
         return Pipelines(
             LayerGraph(self._file.model, (), (), None, ""),
@@ -133,7 +133,7 @@ class Artifact:
         )
 
     def probe(self) -> SampleProbe | None:
-        """What shows whether samples depend on each other; None where no requests share a micro-batch anyway."""
+        """A probe of whether samples depend on each other; None where no requests share a micro-batch anyway."""
         model = self.model
         if model.batch_size == 1 or not model.merges or not model.inputs:
             return None
@@ -150,13 +150,7 @@ class Artifact:
             [
                 StageResources(
                     self._host_devices.cores(number, stage.intra_op_threads),
-                    SessionOptions(
-                        stage.intra_op_threads,
-                        stage.runtime,
-                        stage.precision,
-                        self._host_devices.gpu(number),
-                        stage.options,
-                    ),
+                    SessionOptions(stage.intra_op_threads, stage.session, self._host_devices.gpu(number)),
                     stage.limit_bytes,
                 )
                 for number, stage in devices

@@ -55,7 +55,7 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is complete, failed or was given up: no more samples of it are computed."""
+        """Whether the job is complete, failed or was given up: no more of its samples are computed."""
         return self._n_left == 0
 
     def finish(self, n_samples: int) -> None:
@@ -66,7 +66,7 @@ class Job:
                 self._done(self)
 
     def fail(self, error: AutoautoError) -> None:
-        """End without outputs."""
+        """End the job with an error and without outputs."""
         if not self.has_ended:
             self.error, self._n_left = error, 0
             self._done(self)
@@ -81,7 +81,7 @@ class Piece(NamedTuple):
 
     @property
     def n_samples(self) -> int:
-        """How many."""
+        """The number of samples in the piece."""
         return self.stop - self.start
 
 

@@ -68,13 +68,13 @@ class ProbeRuns:
         self.dependence: str | None = UNCHECKED if probe and self.is_complete else None
 
     def fill(self, inputs: Batch) -> None:
-        """Write the inputs of the next one."""
+        """Write the inputs of the next micro-batch of the probe."""
         assert self._variation is not None
         for name, array in self._variation.batch(self._number).items():
             inputs[name][...] = array
 
     def take(self, outputs: Batch) -> None:
-        """Read the outputs of the last one."""
+        """Read the outputs of the last micro-batch of the probe."""
         assert self._variation is not None
         name = self._variation.changed(self._number, outputs)
         self._number += 1
@@ -82,7 +82,7 @@ class ProbeRuns:
         self.dependence = None if name is None else reason_of(name)
 
     def refuse(self) -> None:
-        """The model does not take the last one: go on with samples that differ less."""
+        """Note that the model refused the last micro-batch: go on with samples that differ less."""
         self._variation, self._number = next(self._variations, None), 0
         if self._variation is None:
             self.is_complete, self.dependence = True, UNCHECKED

@@ -52,7 +52,7 @@ def ports_of(entries: Sequence[dict[str, Any]]) -> tuple[Port, ...]:
 
 
 def _problems(file: PipelineFile) -> Iterator[str]:
-    """What does not hold together, the first thing first: later ones may follow from it."""
+    """Contradictions in the content of `pipeline.json`, the first one first: later ones may follow from it."""
     if not 1 <= file.batch_size <= MAX_DEVICES**2:
         yield f"batch_size must be 1 or more, got {file.batch_size}"
     if not (isfinite(file.samples_per_s) and file.samples_per_s > 0):

@@ -13,7 +13,7 @@ from math import inf, isnan
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.space.modes import KNOB_NAMES
+from autoauto.space.table import KNOB_NAMES
 
 RESULT_NAMES = (
     "samples_per_s",

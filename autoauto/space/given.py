@@ -8,8 +8,8 @@ from typing import Any
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob import Domain
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS, KNOBS, Strategy
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import KNOBS, shown, value_of
 
 
 def knob_values(text: str) -> dict[str, Any]:
@@ -35,13 +35,12 @@ def knob_values(text: str) -> dict[str, Any]:
     return values
 
 
-def configuration_given(space: SearchSpace, given: object, memory_proportion: float) -> Knobs:
+def configuration_given(space: SearchSpace, given: object) -> Knobs:
     """The configuration of a space that has the given values, and else defaults, or the first values of the space.
 
     Args:
         space: what is searched.
         given: a text as above, values by the names of knobs, or the configuration itself.
-        memory_proportion: the default of the target.
 
     Raises:
         BadInput: the space has no such configuration; the message says in which knob.
@@ -49,7 +48,7 @@ def configuration_given(space: SearchSpace, given: object, memory_proportion: fl
     if isinstance(given, Knobs):
         if given in space:
             return given
-        given = {knob.name: getattr(given, knob.name) for knob in COLUMNS if knob.matters(given)}
+        given = {knob.name: value_of(given, knob.name) for knob in shown(given)}
     values = knob_values(given) if isinstance(given, str) else given
     if not isinstance(values, Mapping) or not values or not set(values) <= set(_TABLE):
         raise BadInput(f"a configuration to try is values of knobs, as in 'n_ipu=2,batch_size=8', got {given!r:.60}")
@@ -58,20 +57,24 @@ def configuration_given(space: SearchSpace, given: object, memory_proportion: fl
         knobs
         for cell in space.cells
         for knobs in cell
-        if all(getattr(knobs, field) == value for field, value in fields.items())
+        if all(value_of(knobs, field) == value for field, value in fields.items())
     ]
     if not alike:
         raise BadInput(_outside(space, values))
-    pipeline = {"strategy": Strategy.PIPELINE}  # first, since phases have defaults of their own
-    defaults = pipeline | {knob.name: knob.default for knob in COLUMNS} | {"memory_proportion": memory_proportion}
-    return min(alike, key=lambda knobs: [getattr(knobs, field) != value for field, value in defaults.items()])
+    return min(alike, key=_others)
+
+
+def _others(knobs: Knobs) -> list[bool]:
+    """Which values of a configuration are no defaults; first whether it is one of phases, which have their own."""
+    values = knobs.values
+    return [knobs.is_phased, *(values.get(knob.field, knob.default) != knob.default for knob in KNOBS)]
 
 
 def _outside(space: SearchSpace, values: Mapping[str, Any]) -> str:
     """In which knob values lie outside a space."""
     text = ", ".join(f"{name} {value}" for name, value in values.items())
     for name, value in values.items():
-        known = getattr(space, name)
+        known = space[name]
         if value not in known:
             got = _some(known)
             return f"a configuration to try must be part of the space, whose {name} is {got}, got {value}; widen it"

@@ -5,28 +5,36 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Self
 
-from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, runtime_for
-from autoauto.records.costs.profile import Optimizer
+from autoauto.records.costs.options import PlainSession, Session
 from autoauto.records.errors import BadInput
-from autoauto.records.knob import Domain
+from autoauto.records.knob import Domain, HasKnobs, Knob
 from autoauto.records.schedule import Order
+from autoauto.records.units import Precision
+from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import REPLICAS, Knobs
 from autoauto.space.modes import (
-    KNOBS,
     MAX_VALUES,
-    OF_RUNTIMES,
-    STAGES_PER_DEVICE,
-    Knob,
+    MODES,
+    Inference,
+    Mode,
+    Phased,
     Recompute,
     Strategy,
+    Training,
+    mode_of,
 )
+from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, session_of
+from autoauto.space.table import AXES, TABLE, numbers
+from autoauto.targets.host.runtimes.registry import computes_on_gpus
+from autoauto.targets.ipu.session import IpuSession
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
 
@@ -58,119 +66,169 @@ def _few(values: Sequence[int]) -> str:
     return f"{min(values)} to {max(values)}" if len(values) > 1 else str(values[0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class SearchSpace:
     """A grid over all knobs but the batch size; every cell of the grid has all batch sizes, ascending.
 
-    Configurations that violate one of the `constraints`, which name knobs only, are not part of the space. Where there
-    are several numbers of micro-batches, nor are those with too few or too many for their order; nor are orders,
-    numbers of stages a device and pipeline lengths that do not go together. A knob that a runtime does not have does
-    not multiply its configurations: they have it at its default. Every stream has a core or more, and an equal part of
-    the batch.
+    Values of a knob are given by its name, and read as an attribute: `SearchSpace(n_ipu=(1, 2)).n_ipu` is (1, 2). A
+    knob that is not given has its usual values, and one that no configuration has says nothing. Configurations that
+    violate one of the `constraints`, which name knobs only, are not part of the space. Where there are several numbers
+    of micro-batches, nor are those with too few or too many for their order; nor are orders, numbers of stages a device
+    and pipeline lengths that do not go together. A knob that a runtime does not have does not multiply its
+    configurations. Every stream has a core or more, and an equal part of the batch.
 
-    Cells of phases have no `schedule`, and `steps` are their values of `Knobs.n_micro_batches`.
+    Cells of phases have no `schedule`, and `steps` are their numbers of micro-batches.
+
+    Attributes:
+        pairs: the values of every knob by its name.
+        given: the names of those that were given.
+        constraints: over knobs.
+
+    Raises:
+        BadInput: there is no such knob, or no such value; values do not go together; or no configuration is left.
     """
 
-    n_ipu: tuple[int, ...] = (1, 2, 4)
-    memory_proportion: tuple[float, ...] = (0.3, 0.6, 1.0)
-    batch_size: tuple[int, ...] = tuple(range(1, 129))
-    schedule: tuple[Order, ...] = (Order.INFERENCE,)
-    recompute: tuple[bool | Recompute, ...] = (False,)
-    n_micro_batches: tuple[int, ...] = (1,)
-    strategy: tuple[Strategy, ...] = (Strategy.PIPELINE,)
-    steps: tuple[int, ...] = (16,)
-    replicas: tuple[int, ...] = (1,)
-    cores_per_device: tuple[int, ...] = (1,)
-    stage_replicas: tuple[bool, ...] = (False,)
-    optimizer: tuple[Optimizer, ...] = (Optimizer.SGD,)
-    master_weights: tuple[bool, ...] = (False,)
-    shard_optimizer: tuple[bool, ...] = (False,)
-    runtime: tuple[HostRuntime | None, ...] = (None,)
-    precision: tuple[HostPrecision | None, ...] = (None,)
-    streams: tuple[int, ...] = (1,)
-    spinning: tuple[bool, ...] = (True,)
-    graph_optimization: tuple[GraphOptimization, ...] = (GraphOptimization.ALL,)
-    cuda_graph: tuple[bool, ...] = (True,)
-    channels_last: tuple[bool, ...] = (False,)
-    constraints: tuple[Constraint, ...] = ()
-    stages_per_device: tuple[int, ...] = (1,)
+    pairs: tuple[tuple[str, tuple[Any, ...]], ...]
+    constraints: tuple[Constraint, ...]
+    given: frozenset[str] = field(compare=False)
 
-    def __post_init__(self) -> None:
-        for name in _AXES:
-            domain = _TABLE[name].domain
-            object.__setattr__(self, name, _values(name, getattr(self, name), domain))
-        object.__setattr__(self, "constraints", _values("constraints", self.constraints, _CONSTRAINTS))
+    def __init__(
+        self,
+        n_ipu: Sequence[int] | None = None,
+        memory_proportion: Sequence[float] | None = None,
+        batch_size: Sequence[int] | None = None,
+        *,
+        constraints: Sequence[Constraint] = (),
+        **values: Any,
+    ) -> None:
+        first = {"n_ipu": n_ipu, "memory_proportion": memory_proportion, "batch_size": batch_size}
+        given = {**{name: each for name, each in first.items() if each is not None}, **values}
+        if unknown := given.keys() - TABLE.keys():
+            raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
+        read = {name: _values(name, each, TABLE[name].domain) for name, each in given.items()}
+        pairs = tuple((name, read.get(name, _usual(knob))) for name, knob in TABLE.items())
+        object.__setattr__(self, "pairs", pairs)
+        object.__setattr__(self, "constraints", _values("constraints", constraints, _CONSTRAINTS))
+        object.__setattr__(self, "given", frozenset(given))
+        self._check()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> tuple[Any, ...]:
+            """The values of a knob."""
+            if name not in TABLE:
+                raise AttributeError(f"a space has no {name}")
+            return dict(self.pairs)[name]
+
+    def __getitem__(self, name: str) -> tuple[Any, ...]:
+        """The values of a knob."""
+        return dict(self.pairs)[name]
+
+    def __repr__(self) -> str:
+        said = [f"{name}={values!r}" for name, values in self.pairs if values != _usual(TABLE[name])]
+        return (
+            f"SearchSpace({', '.join([*said, *([f'constraints={self.constraints!r}'] if self.constraints else [])])})"
+        )
+
+    def with_values(self, *, constraints: Sequence[Constraint] | None = None, **values: Any) -> Self:
+        """The space with other values of knobs, by their names, or other constraints."""
+        said = {name: each for name, each in self.pairs if name in self.given}
+        return type(self)(constraints=self.constraints if constraints is None else constraints, **{**said, **values})
+
+    def on_target(self, target: str, sessions: Sequence[type[Session]], values: Mapping[str, tuple[Any, ...]]) -> Self:
+        """The space on a target with these classes of sessions, with `values` of their knobs where none are given.
+
+        Raises:
+            BadInput: a knob is given that the target does not have.
+        """
+        own = {knob.name for kind in sessions for knob in kind.knobs}
+        own |= {"runtime"} if any(kind.runtime for kind in sessions) else set()
+        said = [name for name in SESSION_KNOBS if name in self.given and self[name] != (TABLE[name].absent,)]
+        if sessions and (foreign := [name for name in said if name not in own]):
+            instead = "try --headroom" if foreign[0] == "memory_proportion" else "or try --target host"
+            raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")
+        changes = {name: each for name, each in values.items() if name in own and name not in self.given}
+        if "memory_proportion" not in (own if sessions else said):
+            changes["memory_proportion"] = ()
+        return self.with_values(**changes) if changes else self
+
+    def _check(self) -> None:
+        """Refuse a space that holds nothing, too much, or what cannot be.
+
+        Raises:
+            BadInput: it is one.
+        """
+        axes = [name for name, values in self.pairs if values]
+        for name, values in self.pairs:
+            if (not values and name != "memory_proportion") or len(set(values)) != len(values):
+                raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
         if (n_configurations := self._n_combinations()) > MAX_CONFIGURATIONS:
             raise BadInput(
                 f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "
-                f"try fewer values of {max(_AXES, key=lambda name: len(getattr(self, name)))}"
+                f"try fewer values of {max(axes, key=lambda name: len(self[name]))}"
             )
         for constraint in self.constraints:
             if not constraint.over_knobs:
                 raise BadInput(
                     f"a constraint of a space names knobs only, got {constraint.text!r}; give it to search or load_flow"
                 )
-        for name in _AXES:
-            values = getattr(self, name)
-            if not values or len(set(values)) != len(values):
-                raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
-        if min(self.steps) < 1:
-            raise BadInput(f"steps must be at least 1, got {min(self.steps)}")
-        if list(self.batch_size) != sorted(self.batch_size):
-            raise BadInput(f"batch_size must ascend, got {list(self.batch_size)}")
-        if self.training and Order.INFERENCE in self.schedule:
+        if min(self["steps"]) < 1:
+            raise BadInput(f"steps must be at least 1, got {min(self['steps'])}")
+        if list(self["batch_size"]) != sorted(self["batch_size"]):
+            raise BadInput(f"batch_size must ascend, got {list(self['batch_size'])}")
+        if self.training and Order.INFERENCE in self["schedule"]:
             raise BadInput("a search is for training or for inference, got both among its schedules")
-        for batch_size in (self.batch_size[0], self.batch_size[-1]) if self._global_batch is None else ():
+        self._check_owners()
+        for batch_size in (self["batch_size"][0], self["batch_size"][-1]) if self._global_batch is None else ():
             list(self.grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
-        self._check_runtimes()
-        self._check_precisions()
+        self._check_sessions()
         if not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
 
-    def _check_precisions(self) -> None:
-        """Refuse formats in which no runtime of the space computes."""
-        pairs = product(self.runtime, self.precision)
-        if not any(Knobs(1, 1.0, 1, runtime=runtime, precision=precision).can_compute for runtime, precision in pairs):
-            on_gpus = runtime_for(None, self.precision[0]) is HostRuntime.CUDA
-            hint = "--device cuda:0" if on_gpus else "another --runtime"
-            raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try {hint}")
+    def _check_owners(self) -> None:
+        """Refuse values of knobs that no configuration has."""
+        kinds: tuple[type[HasKnobs], ...] = (*self.modes, *self.sessions)
+        own = {knob.name for kind in kinds for knob in kind.knobs}
+        others = {knob.name: knob for kind in _KINDS for knob in kind.knobs if knob.name not in own}
+        for name, knob in others.items():
+            if name in self.given and name != "schedule" and self[name] not in ((), (knob.absent,)):
+                owners = [kind for kind in SESSION_CLASSES if knob in kind.knobs]
+                if not owners:
+                    mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
+                names = " or ".join(kind.runtime or "--target ipu" for kind in owners)
+                got = ", ".join(str(each or "none") for each in self["runtime"])
+                raise BadInput(f"{knob.option} is for --runtime {names}, got {got}; leave it out, or try those")
 
-    def _check_runtimes(self) -> None:
-        """Refuse a knob that no runtime of the space has, and streams that no device and no batch has room for."""
-        for knob in self.runtime_knobs:
-            if not any(
-                Knobs(1, 1.0, 1, cores_per_device=n, runtime=runtime, precision=precision).has_effect(knob)
-                for n, runtime, precision in product(self.cores_per_device, self.runtime, self.precision)
-            ):
-                several = " on several cores a device" if knob.name == "spinning" else ""
-                names, got = " or ".join(knob.runtimes), ", ".join(each or "none" for each in self.runtime)
-                raise BadInput(
-                    f"{knob.option} is for --runtime {names}{several}, got {got} on "
-                    f"{_few(self.cores_per_device)}; leave it out, or try those"
-                )
-        if min(self.streams) > max(self.cores_per_device) or not any(
-            size % n == 0 for size, n in product(self.batch_size, self.streams)
-        ):
+    def _check_sessions(self) -> None:
+        """Refuse formats in which no runtime of the space computes, and streams that have no room."""
+        runtimes, precisions = self["runtime"], self["precision"]
+        kinds = {name: kind for name, kind in RUNTIMES.items() if name in runtimes}
+        if kinds and not any(_is_possible(kind, each) for kind in kinds.values() for each in precisions):
+            able = next(name for name, kind in RUNTIMES.items() if _is_possible(kind, precisions[0]))
+            hint = "--device cuda:0" if computes_on_gpus(able) else "another --runtime"
+            raise BadInput(f"{runtimes[0]} does not compute in {precisions[0]}; try {hint}")
+        n_parts, n_cores = self["streams"], self["cores_per_device"]
+        if min(n_parts) > max(n_cores) or not any(size % n == 0 for size, n in product(self["batch_size"], n_parts)):
             raise BadInput(
-                f"streams need a core or more each, and equal parts of a batch, got --streams {min(self.streams)} for "
-                f"--cores-per-device {_few(self.cores_per_device)} and --batch-size {_few(self.batch_size)}; try others"
+                f"streams need a core or more each, and equal parts of a batch, got --streams {min(n_parts)} for "
+                f"--cores-per-device {_few(n_cores)} and --batch-size {_few(self['batch_size'])}; try others"
             )
 
     def _n_combinations(self) -> int:
         """How many configurations there are at most: of a global batch those with so many samples a step."""
-        n_combinations = prod(len(getattr(self, name)) for name in _AXES)
+        parts = [self.axes(mode, session) for mode in self.modes for session in self.sessions]
+        n_cells = sum(prod(len(self[axis.name]) for axis in axes) for axes in parts)
+        steps, replicas, sizes = self["n_micro_batches"], self["replicas"], self["batch_size"]
         if self._global_batch is None:
-            return n_combinations
-        products = (n * r for n in self.n_micro_batches for r in self.replicas)
-        n_whole = sum(self._global_batch == each * size for each in products for size in self.batch_size)
-        n_others = len(self.n_micro_batches) * len(self.replicas) * len(self.batch_size)
-        return n_combinations // n_others * n_whole
+            return int(n_cells * len(sizes))
+        n_whole = sum(self._global_batch == n * r * size for n in steps for r in replicas for size in sizes)
+        return int(n_cells // (len(steps) * len(replicas)) * n_whole)
 
     @property
     def _global_batch(self) -> int | None:
         """The samples of every step, where a constraint as of `of_global_batch` fixes them for pipelines alone."""
-        if self.strategy != (Strategy.PIPELINE,):
+        if self["strategy"] != (Strategy.PIPELINE,):
             return None
         matches = (_GLOBAL_BATCH.fullmatch(constraint.text) for constraint in self.constraints)
         return next((int(match[1]) for match in matches if match), None)
@@ -178,12 +236,20 @@ class SearchSpace:
     @property
     def training(self) -> bool:
         """Whether there is a backward pass."""
-        return self.schedule != (Order.INFERENCE,)
+        return self["schedule"] != (Order.INFERENCE,)
 
     @property
-    def runtime_knobs(self) -> list[Knob]:
-        """The knobs that only some runtimes have, where other values than their defaults are given."""
-        return [knob for knob in OF_RUNTIMES if getattr(self, knob.name) != (knob.default,)]
+    def modes(self) -> tuple[type[Mode], ...]:
+        """The classes of the modes, first pipelines."""
+        pipeline = Training if self.training else Inference
+        kinds: tuple[tuple[Strategy, type[Mode]], ...] = ((Strategy.PIPELINE, pipeline), (Strategy.PHASED, Phased))
+        return tuple(kind for strategy, kind in kinds if strategy in self["strategy"])
+
+    @property
+    def sessions(self) -> tuple[type[Session], ...]:
+        """The classes of the sessions, one for every runtime."""
+        alone = IpuSession if self["memory_proportion"] else PlainSession
+        return tuple(alone if name is None else RUNTIMES[name] for name in self["runtime"])
 
     @property
     def n_configurations(self) -> int:
@@ -196,32 +262,25 @@ class SearchSpace:
         return list(map(list, _cells(self)))
 
     def __contains__(self, knobs: Knobs) -> bool:
-        inside = knobs.strategy in self.strategy and knobs.batch_size in self.batch_size
-        choice = {axis.name: getattr(knobs, axis.field) for axis in self.axes(knobs.strategy)}
-        allowed = {
-            axis.name: getattr(self, axis.name) if knobs.has_effect(axis) else (axis.default,)
-            for axis in self.axes(knobs.strategy)
-        }
-        inside = inside and all(value in allowed[name] for name, value in choice.items())
-        return (
-            inside
-            and _all_hold(self.constraints, knobs)
-            and knobs.batch_size % knobs.streams == 0
-            and self.configuration(knobs.strategy, knobs.batch_size, choice) == knobs
+        return knobs.batch_size in _sizes_of(self).get(replace(knobs, batch_size=1), ())
+
+    def axes(self, mode: type[Mode], session: type[Session]) -> list[Knob]:
+        """The knobs in which cells of a mode and of a session differ, in the order of the grid."""
+        own = {*Knobs.knobs, *mode.knobs, *session.knobs} - ({REPLICAS} if mode is Phased else set())
+        return [knob for knob in AXES if knob in own]
+
+    def configuration(
+        self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
+    ) -> Knobs:
+        """The configuration of a cell, by its value on every axis, and a batch size."""
+        values = {TABLE[name].field: value for name, value in choice.items() if value is not None}
+        of_mode = {knob.field: values[knob.field] for knob in mode.knobs}
+        if mode is Phased:
+            of_mode["training"] = self.training
+        of_session = {knob.field: values[knob.field] for knob in session.knobs if knob.field in values}
+        return Knobs(
+            values["n_ipu"], batch_size, values.get("replicas", 1), mode(**of_mode), session(**of_session).normal
         )
-
-    def axes(self, strategy: Strategy) -> list[Knob]:
-        """The knobs in which cells of a strategy differ, in the order of the grid."""
-        return [_TABLE[name] for name in _AXES if name not in _NO_AXES and _TABLE[name].varies(strategy)]
-
-    def configuration(self, strategy: Strategy, batch_size: int, choice: Mapping[str, Any]) -> Knobs:
-        """The configuration of a cell, by its value on every axis of the strategy, and a batch size."""
-        named = {_TABLE[name].field: value for name, value in choice.items()}
-        if strategy is Strategy.PHASED:
-            named["schedule"] = Order.SEQUENTIAL if self.training else Order.INFERENCE
-        knobs = Knobs(batch_size=batch_size, strategy=strategy, **named)
-        idle = {knob.name: knob.default for knob in self.runtime_knobs if not knobs.has_effect(knob)}
-        return replace(knobs, **idle) if idle else knobs
 
     def grid(self, *batch_sizes: int) -> Iterator[Knobs]:
         """The configuration of every cell at these batch sizes, first the pipelines.
@@ -232,52 +291,65 @@ class SearchSpace:
             BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them. Or
                 an order, a number of stages a device or a recomputation is part of none.
         """
-        refused: dict[tuple[str, Any], tuple[Strategy, int, Mapping[str, Any]]] = {}
+        refused: dict[tuple[str, Any], tuple[type[Mode], type[Session], int, Mapping[str, Any]]] = {}
         made: set[tuple[str, Any]] = set()
         n_samples = self._global_batch
-        for strategy in Strategy:
-            if strategy in self.strategy:
-                names = [axis.name for axis in self.axes(strategy)]
-                for *values, batch_size in product(*(getattr(self, name) for name in names), batch_sizes):
-                    choice = dict(zip(names, values, strict=True))
-                    if n_samples and n_samples != choice["n_micro_batches"] * choice["replicas"] * batch_size:
-                        continue
-                    named = {("strategy", strategy), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
-                    knobs = self._configuration_or_none(strategy, batch_size, choice)
-                    if knobs is not None and not self._is_first(knobs, choice):
-                        continue
-                    if knobs is None:
-                        refused.update(dict.fromkeys(named, (strategy, batch_size, choice)))
-                    else:
-                        made |= named
-                        yield knobs
+        for mode in self.modes:
+            seen: set[Knobs] = set()
+            for (session, choice), batch_size in product(self._choices(mode), batch_sizes):
+                if n_samples and n_samples != choice["n_micro_batches"] * choice["replicas"] * batch_size:
+                    continue
+                named = {("strategy", mode), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
+                knobs = self._configuration_or_none(mode, session, batch_size, choice)
+                if knobs is None:
+                    refused.update(dict.fromkeys(named, (mode, session, batch_size, choice)))
+                elif knobs not in seen:
+                    seen.add(knobs)
+                    made |= named
+                    yield knobs
         for pair, arguments in refused.items():
             if pair not in made:
                 self.configuration(*arguments)
 
-    def _is_first(self, knobs: Knobs, choice: Mapping[str, Any]) -> bool:
-        """Whether knobs that the runtime of a configuration does not have are at the first of their values."""
-        idle = (knob.name for knob in self.runtime_knobs if not knobs.has_effect(knob))
-        return all(name not in choice or choice[name] == getattr(self, name)[0] for name in idle)
+    def _choices(self, mode: type[Mode]) -> list[tuple[type[Session], dict[str, Any]]]:
+        """The value on every axis of all cells, in the order of `AXES`, with the class of their session."""
+        rows = []
+        for number, session in enumerate(self.sessions):
+            names = [axis.name for axis in self.axes(mode, session)]
+            places = [_PLACES.index(name) for name in names]
+            for picks in product(*(enumerate(self[name]) for name in names)):
+                key = [0] * len(_PLACES)
+                key[_RUNTIME] = number
+                for place, (index, _) in zip(places, picks, strict=True):
+                    key[place] = index
+                rows.append(
+                    (key, number, session, {name: value for name, (_, value) in zip(names, picks, strict=True)})
+                )
+        rows.sort(key=itemgetter(0))
+        return [(session, choice) for _, _, session, choice in rows]
 
-    def _configuration_or_none(self, strategy: Strategy, batch_size: int, choice: Mapping[str, Any]) -> Knobs | None:
-        if self._is_mismatch(strategy, choice):
+    def _configuration_or_none(
+        self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
+    ) -> Knobs | None:
+        if self._is_mismatch(mode, choice):
             return None
         try:
-            return self.configuration(strategy, batch_size, choice)
+            return self.configuration(mode, session, batch_size, choice)
         except BadInput:
-            if len(self.n_micro_batches) == 1:
+            if len(self["n_micro_batches"]) == 1:
                 raise
             return None
 
-    def _is_mismatch(self, strategy: Strategy, choice: Mapping[str, Any]) -> bool:
+    def _is_mismatch(self, mode: type[Mode], choice: Mapping[str, Any]) -> bool:
         """Whether values of several knobs do not go together, each of which may go together with others."""
-        if strategy is Strategy.PHASED:
+        if mode is Phased:
             return choice.get("recompute") is Recompute.AUTO
-        order, n_stages, n_ipu = (choice[name] for name in ("schedule", "stages_per_device", "n_ipu"))
-        fewest, most = STAGES_PER_DEVICE.get(order, (1, 1))
+        if mode is not Training:
+            return False
+        spec, n_stages, n_ipu = spec_of(choice["schedule"]), choice["stages_per_device"], choice["n_ipu"]
+        fewest, most = spec.stages_per_device or (1, 1)
         is_single = n_stages > 1 and n_ipu == 1
-        uneven = order is Order.INTERLEAVED and len(self.n_ipu) > 1 and any(n % n_ipu for n in self.n_micro_batches)
+        uneven = spec.in_groups and len(self["n_ipu"]) > 1 and any(n % n_ipu for n in self["n_micro_batches"])
         return not fewest <= n_stages <= most or is_single or uneven
 
 
@@ -287,19 +359,38 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
     by_size = tuple(constraint for constraint in space.constraints if set(constraint.names) & _SIZES)
     by_cell = tuple(constraint for constraint in space.constraints if constraint not in by_size)
     if space._global_batch is not None:  # a number of micro-batches of so many replicas has one size
-        return tuple((knobs,) for knobs in space.grid(*space.batch_size) if _all_hold(space.constraints, knobs))
-    firsts = (knobs for knobs in space.grid(space.batch_size[0]) if _all_hold(by_cell, knobs))
+        return tuple((knobs,) for knobs in space.grid(*space["batch_size"]) if _all_hold(space.constraints, knobs))
+    firsts = (knobs for knobs in space.grid(space["batch_size"][0]) if _all_hold(by_cell, knobs))
     cells = (
         tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in sizes)))
         for first in firsts
-        for sizes in [[size for size in space.batch_size if size % first.streams == 0]]
+        for sizes in [[size for size in space["batch_size"] if size % first.session.n_parts == 0]]
     )
     return tuple(filter(None, cells))
 
 
+@lru_cache(maxsize=4)
+def _sizes_of(space: SearchSpace) -> Mapping[Knobs, set[int]]:
+    """The batch sizes of all configurations, by the others of their values."""
+    sizes: dict[Knobs, set[int]] = {}
+    for cell in _cells(space):
+        sizes.setdefault(replace(cell[0], batch_size=1), set()).update(knobs.batch_size for knobs in cell)
+    return sizes
+
+
+def _is_possible(kind: type[Session], precision: Precision | None) -> bool:
+    """Whether a runtime computes in a format; in its own without one."""
+    return session_of({"runtime": kind.runtime, "precision": precision}).is_possible
+
+
+def _usual(knob: Knob) -> tuple[Any, ...]:
+    """The values of a knob that is not given."""
+    return knob.searched or (knob.absent,)
+
+
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
-    """Whether a configuration meets all constraints, and its runtime computes in its format."""
-    return knobs.can_compute and all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
+    """Whether a configuration meets all constraints, and its session is possible."""
+    return knobs.session.is_possible and all(constraint.violation(numbers(knobs)) <= 0 for constraint in constraints)
 
 
 _MATCHED = ("schedule", "stages_per_device", "recompute")
@@ -307,10 +398,9 @@ _MATCHED = ("schedule", "stages_per_device", "recompute")
 _GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")
 _SIZES = {"batch_size", "n_samples"}
 """The names in constraints whose values differ within a cell."""
-_TABLE = {knob.name: knob for knob in KNOBS}
-_AXES = tuple(field.name for field in fields(SearchSpace) if field.name in _TABLE)
-_NO_AXES = ("strategy", "batch_size")
-"""A cell has one strategy and all batch sizes."""
+_KINDS: tuple[type[HasKnobs], ...] = (*MODES, *SESSION_CLASSES)
+_PLACES = [knob.name for knob in AXES]
+_RUNTIME = _PLACES.index("runtime")
 _CONSTRAINTS = Domain(
     str, "", "expressions", read=lambda given: given if isinstance(given, Constraint) else Constraint(given)
 )

@@ -10,48 +10,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from statistics import mean, stdev
 from typing import NamedTuple
 
 from autoauto.records.display import Displayed
+from autoauto.records.interval import Interval, interval
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import flat
 from autoauto.space.trial import Cell, Trial
 
-CONFIDENCE = 0.95
 NOTES = "notes"
 """The attribute of a study with what was assumed of its model and its numbers, as a list in JSON."""
 
 TRANSFERRED = "transferred"
 """The attribute of a study with the largest tensors that its winner transfers, as pairs of a name and bytes in JSON."""
-
-
-class Interval(NamedTuple):
-    """A mean of measurements.
-
-    Attributes:
-        mean: of all.
-        error: half the width of the 95 % confidence interval around it; None for a single measurement.
-    """
-
-    mean: float
-    error: float | None
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """The mean of normally distributed values and its confidence interval [student].
-
-    >>> interval([10.0, 11.0, 12.0])  # 4.303 x 1 / sqrt(3)
-    Interval(mean=11.0, error=2.484...)
-    """
-    if len(values) < 2:
-        return Interval(mean(values), None)
-    from scipy.special import stdtrit
-
-    quantile = float(stdtrit(len(values) - 1, (1.0 + CONFIDENCE) / 2.0))
-    return Interval(mean(values), quantile * stdev(values) / len(values) ** 0.5)
 
 
 class Verdict(StrEnum):
@@ -283,5 +256,5 @@ def cells_of(trials: Iterable[Trial], worth: Callable[[Trial], float]) -> list[C
 
 def _grid_order(knobs: Knobs) -> list[tuple[bool, object]]:
     """Numbers before words: whether stages recompute is one or the other."""
-    values = knobs.strategy, *(getattr(knobs, knob.name) for knob in COLUMNS)
+    values = knobs.mode.strategy, *flat(knobs).values()
     return [(isinstance(value, str), value) for value in values]

@@ -21,7 +21,7 @@ from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
 from autoauto.space.constraint import RESULT_NAMES, Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.table import numbers
 
 USABLE = Constraint("output_error <= 0.5")
 """Must hold of every trial in another format than fp32: where fp16 overflows, outputs are no numbers, or those that are
@@ -138,9 +138,7 @@ class Trial(Displayed):
     @property
     def replica_samples_per_s(self) -> float:
         """Measured throughput of one pipeline, or of one device that runs all phases."""
-        return self.samples_per_s / (
-            self.knobs.n_ipu if self.knobs.strategy is Strategy.PHASED else self.knobs.replicas
-        )
+        return self.samples_per_s / (self.knobs.n_ipu if self.knobs.is_phased else self.knobs.replicas)
 
     @property
     def plan(self) -> Plan | PhasedPlan:
@@ -234,7 +232,7 @@ def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, step_cycle
         return plan.cost_cycles / clock_hz
     if knobs.training:
         assert step_cycles is not None
-        return max(step_cycles, knobs.n_micro_batches * plan.host_bound_cycles) / clock_hz
+        return max(step_cycles, knobs.mode.n_micro_batches * plan.host_bound_cycles) / clock_hz
     return max(each.latency_cycles for each in plan.plans) / clock_hz
 
 
@@ -271,7 +269,7 @@ def _numbers(trial: Trial) -> dict[str, float]:
         "output_error": trial.output_error or 0.0,
     }
     assert tuple(results) == RESULT_NAMES
-    return {**trial.knobs.numbers, **results}
+    return {**numbers(trial.knobs), **results}
 
 
 @dataclass(frozen=True, slots=True)

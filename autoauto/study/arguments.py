@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from time import monotonic
 
@@ -42,7 +42,7 @@ def space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constrain
     space = default_space(flow) if space is None else space
     if not isinstance(space, SearchSpace):
         raise BadInput(f"a space is a SearchSpace, got {space!r:.60}; try SearchSpace(n_ipu=(1, 2))")
-    return on_cluster(replace(space, constraints=(*space.constraints, *constraints)), flow)
+    return on_cluster(space.with_values(constraints=(*space.constraints, *constraints)), flow)
 
 
 def noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
@@ -79,7 +79,7 @@ class Extent:
         given = [tries] if isinstance(tries, str | Knobs | Mapping) else tries
         if not isinstance(given, Sequence):
             raise BadInput(f"tries are configurations such as ['n_ipu=2,batch_size=8'], got {tries!r:.60}")
-        first = (configuration_given(space, each, flow.traits.memory_proportion) for each in given)
+        first = (configuration_given(space, each) for each in given)
         if time_budget_s is not None and not _is_duration(time_budget_s):
             raise BadInput(f"a time budget must be a number of seconds above 0, got {time_budget_s!r:.60}")
         return Extent(tuple(dict.fromkeys(first)), time_budget_s, monotonic())

@@ -14,13 +14,14 @@ from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import POPLAR_MEMORY_PROPORTION
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import value_of
 from autoauto.space.trial import Status, Trial
 from autoauto.study.run import run_search
 from autoauto.study.search import stored
 from autoauto.study.store.study import open_study
+from autoauto.targets.ipu.session import POPLAR_MEMORY_PROPORTION, IpuSession
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -139,7 +140,9 @@ def _cells(binary: Mapping[str, Sequence[int]], grid: Mapping[str, Any], create_
         args = next((args for args in all_args if args is not None), None)
         if args is not None:
             knobs = _knobs(args)
-            cells.append(_Cell(config, SearchSpace((knobs.n_ipu,), (knobs.memory_proportion,), tuple(sizes)), args))
+            cells.append(
+                _Cell(config, SearchSpace((knobs.n_ipu,), (value_of(knobs, "memory_proportion"),), tuple(sizes)), args)
+            )
     return cells
 
 
@@ -153,7 +156,7 @@ def _knobs(args: Mapping[str, Any]) -> Knobs:
     batch_size = _number("batchSize", _entry(args, "batchSize"))
     if not isinstance(connections, Sequence):
         raise BadInput(f"clusterInfo must have a list of connections, one an IPU, got {connections!r:.60}")
-    return Knobs(len(connections), proportion, int(batch_size))
+    return Knobs(len(connections), int(batch_size), session=IpuSession(proportion))
 
 
 def _number(name: str, value: Any) -> float:

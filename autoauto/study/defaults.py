@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -13,10 +12,12 @@ from autoauto.evaluate.flow import Flow
 from autoauto.records.installation import VERSION
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
+from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
-from autoauto.space.knobs import Knobs, min_micro_batches
+from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace, of_global_batch
 
 MAX_BASELINE_BATCH_SIZE = 8
@@ -57,7 +58,9 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
             n
             for n in default_counts(n_devices)
             if n == 1
-            or (n * n_others <= n_devices and all(max(steps) >= min_micro_batches(order, n) for order in orders))
+            or (
+                n * n_others <= n_devices and all(max(steps) >= spec_of(order).min_micro_batches(n) for order in orders)
+            )
         )
     if "replicas" not in given:
         n_each = min(values["n_ipu"]) * min(values.get("cores_per_device", (1,)))
@@ -97,15 +100,15 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
     """The configurations of a space that need no more devices than the cluster of a flow has.
 
     Raises:
-        BadInput: as `Flow.check`.
+        BadInput: as `Flow.checked`.
     """
-    flow.check(space)
+    space = flow.checked(space)
     n_devices = len(flow.cluster)
     bound = Constraint(f"n_devices <= {n_devices}")
-    most = max(space.n_ipu) * max(space.replicas) * max(space.cores_per_device)
+    most = max(space["n_ipu"]) * max(space["replicas"]) * max(space["cores_per_device"])
     if most <= n_devices or bound in space.constraints:
         return space
-    return replace(space, constraints=(*space.constraints, bound))
+    return space.with_values(constraints=(*space.constraints, bound))
 
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
@@ -145,10 +148,12 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
     if not flow.traits.runs_plans or len(objective_tuple(objectives)) > 1:
         return None
     batch_size = max(
-        (size for size in space.batch_size if size <= MAX_BASELINE_BATCH_SIZE), default=space.batch_size[0]
+        (size for size in space["batch_size"] if size <= MAX_BASELINE_BATCH_SIZE), default=space["batch_size"][0]
     )
-    n_cores = 1 if objectives is Objective.PER_IPU else max(space.cores_per_device)
-    size = (1, flow.traits.memory_proportion, batch_size)
-    sessions = product(space.precision, space.runtime)
-    every = (Knobs(*size, cores_per_device=n_cores, runtime=runtime, precision=each) for each, runtime in sessions)
-    return next(knobs for knobs in every if knobs.can_compute)
+    n_cores = 1 if objectives is Objective.PER_IPU else max(space["cores_per_device"])
+    values = product(space["precision"], space["runtime"])
+    sessions = (
+        session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores})
+        for precision, runtime in values
+    )
+    return Knobs(1, batch_size, session=next(session for session in sessions if session.is_possible))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.layers import LayerGraph, Source
@@ -89,7 +90,8 @@ class NamedTarget:
         options: those that only this target has.
         periods: what users may say that its devices do at the same time, besides `TargetTraits.period`.
         devices: the devices of a cluster that was named, checked against the options; of None the default ones.
-        knobs: names of options of all targets that are knobs of its devices.
+        sessions: how it may compute, each with knobs of its own.
+        precisions: the formats of weights and activations that it may be opened for.
         open: the target, and the cluster as the options have it; refuses options that the model does not allow.
     """
 
@@ -101,7 +103,8 @@ class NamedTarget:
     periods: tuple[Period, ...]
     devices: Callable[[Cluster | None, OptionValues], Cluster]
     open: Callable[[Request], tuple[Target, Cluster]]
-    knobs: tuple[str, ...] = ()
+    sessions: tuple[type[Session], ...] = ()
+    precisions: tuple[Precision, ...] = (Precision.FP16, Precision.FP32, Precision.FP8)
 
     def read_options(self, given: Mapping[str, object]) -> OptionValues:
         """The value of every option, by default its default.

@@ -13,9 +13,10 @@ from autoauto.records.errors import BadInput
 from autoauto.records.files.toml import TomlFile
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS, KNOBS, Strategy
+from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Method
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import COLUMNS, KNOBS
 
 
 def read(knobs: str, method: str = "") -> tuple[dict[str, tuple[Any, ...]], Method | None]:

@@ -34,7 +34,7 @@ def test_fp8_needs_devices_that_have_it(flow: Flow) -> None:
 def test_synthetic_data_frees_the_host_links_only(flow: Flow) -> None:
     host = Link(1e6, 500)
     slow = replace(flow.cluster, receive_links=(host, Link(1e9, 7)), send_links=(Link(1e9, 7), host))
-    knobs = Knobs(2, 0.6, 1)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)
     free = replace(flow, cluster=slow.with_synthetic_data()).predict(knobs)
     paid = replace(flow, cluster=slow).predict(knobs)
     assert 7 <= free.transfer_cycles < 500 < paid.transfer_cycles
@@ -52,7 +52,7 @@ def test_where_any_device_reaches_any_other_tensors_skip_the_stages_between(flow
     cluster = replace(flow.cluster, devices=(DEVICE,) * 3, receive_links=(link,) * 3, send_links=(link,) * 3)
     line = replace(flow, graph=graph, cluster=cluster)
     spread = replace(line, cluster=replace(cluster, topology=Topology.ALL_TO_ALL))
-    knobs = Knobs(3, 0.6, 1)
+    knobs = Knobs(n_ipu=3, memory_proportion=0.6, batch_size=1)
     cuts = (0, 3, 6, 8)
     passed_on, direct = (evaluate(subject.table(knobs), cuts).stages for subject in (line, spread))
     n_bytes = tensors[skipped].n_bytes(1, line.precision)
@@ -95,7 +95,7 @@ def fusing(flow: Flow, chain: Callable[..., LayerGraph]) -> Flow:
 
 def mean_error(flow: Flow, batch_size: int) -> float:
     """The mean error of predicted cycles of stages, most of which were not sampled."""
-    knobs, random = Knobs(2, 0.6, batch_size), Random(batch_size)
+    knobs, random = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=batch_size), Random(batch_size)
     table, errors = flow.table(knobs), []
     for _ in range(40):
         start = random.randrange(0, 36)
@@ -106,17 +106,24 @@ def mean_error(flow: Flow, batch_size: int) -> float:
 
 
 def test_the_correction_finds_fusion_by_a_few_ranges(fusing: Flow) -> None:
-    fusing.table(Knobs(2, 0.6, 8))
+    fusing.table(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
     assert isinstance(fusing.target, FusingTarget)
     assert fusing.target.n_compiled <= 8 + 24  # layers of two batch sizes, ranges
-    correction = fusing.correction(Knobs(2, 0.6, 8))
+    correction = fusing.correction(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
     assert correction.forward["Relu after Conv"] < 0.95 * correction.forward["Relu after Add"]
     for batch_size in (3, 8, 20):
         assert mean_error(fusing, batch_size) < 0.05
         assert mean_error(replace(fusing, estimator=Estimator.SUM), batch_size) > 0.15
 
 
-ASKED = (Knobs(2, 1.0, 1), Knobs(2, 0.3, 3), Knobs(2, 0.6, 8), Knobs(1, 1.0, 12), Knobs(2, 0.3, 20), Knobs(2, 0.6, 33))
+ASKED = (
+    Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1),
+    Knobs(n_ipu=2, memory_proportion=0.3, batch_size=3),
+    Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8),
+    Knobs(n_ipu=1, memory_proportion=1.0, batch_size=12),
+    Knobs(n_ipu=2, memory_proportion=0.3, batch_size=20),
+    Knobs(n_ipu=2, memory_proportion=0.6, batch_size=33),
+)
 
 
 @pytest.mark.parametrize("order", [ASKED, ASKED[::-1], (*ASKED[3:], *ASKED[:3]), (*ASKED[::2], *ASKED[1::2])])
@@ -132,32 +139,37 @@ def test_a_cost_model_estimates_the_same_whatever_was_compiled_before(
 
 
 def test_samples_are_compiled_once(fusing: Flow) -> None:
-    first = fusing.correction(Knobs(2, 0.6, 8))
+    first = fusing.correction(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
     fresh = replace(fusing, target=FusingTarget())
-    assert fresh.correction(Knobs(4, 0.3, 15)) == first
+    assert fresh.correction(Knobs(n_ipu=4, memory_proportion=0.3, batch_size=15)) == first
     assert isinstance(fresh.target, FusingTarget)
     assert fresh.target.n_compiled == 0
 
 
 def test_plans_fill_the_memory_up_to_the_upper_end_of_the_interval(fusing: Flow) -> None:
-    knobs = Knobs(1, 0.6, 21)  # 48 x 21 MiB by the sum, 5 % less whole
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=21)  # 48 x 21 MiB by the sum, 5 % less whole
     with pytest.raises(Infeasible):
         replace(fusing, estimator=Estimator.SUM, planning_proportion=1.0).predict(knobs)
     assert fusing.evaluate(knobs).fits
-    assert not fusing.evaluate(Knobs(1, 0.6, 22)).fits
+    assert not fusing.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=22)).fits
     interval = fusing.correction(knobs).memory_interval
     assert fusing.table(knobs).memory_limit_bytes[0] == int(1000 * MIB / interval.high)
     assert replace(fusing, planning_proportion=0.5).table(knobs).memory_limit_bytes[0] == 500 * MIB
 
 
 def test_plain_sums_have_no_correction_and_plan_with_085_of_the_memory(flow: Flow) -> None:
-    knobs = Knobs(2, 0.6, 4)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
     flow.measure(knobs, flow.predict(knobs))
     assert flow.correction(knobs) == PLAIN_SUM
     assert flow.table(knobs).memory_limit_bytes[0] == 85 * MIB
 
 
 def test_a_profile_is_made_once_for_configurations_that_share_it(flow: Flow) -> None:
-    first, second = (flow.profile(flow.options(Knobs(n, 0.6, 4))) for n in (1, 2))
+    first, second = (flow.profile(flow.options(Knobs(n_ipu=n, memory_proportion=0.6, batch_size=4))) for n in (1, 2))
     assert first is second
-    assert replace(flow, target=LinearTarget(surplus=2.0)).profile(flow.options(Knobs(1, 0.6, 4))) is not first
+    assert (
+        replace(flow, target=LinearTarget(surplus=2.0)).profile(
+            flow.options(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4))
+        )
+        is not first
+    )

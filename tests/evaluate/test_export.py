@@ -18,7 +18,7 @@ def test_a_plan_names_the_devices_of_this_machine_where_they_are_unlike(tmp_path
     onnx.save(residual(2, 64), model)
     cluster.write_text(cluster_toml(unlike_of(256 * MIB), "a test"), encoding="utf-8")
     on_ipus, on_host = load_flow(model), load_flow(model, str(cluster), "host")
-    trial = on_ipus.expect(Knobs(1, 0.6, 4))
+    trial = on_ipus.expect(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4))
     assert deployment(on_ipus, model, trial).devices == ()
     assert deployment(on_host, model, trial).devices == (DeviceSession("cpu:1", SessionOptions(1)),)
     assert deployment(load_flow(model, target="host"), model, trial).devices == ()

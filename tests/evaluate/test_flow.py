@@ -38,7 +38,7 @@ from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 
 def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
-    trial = flow.evaluate(Knobs(2, 0.6, 4))
+    trial = flow.evaluate(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))
     assert trial.fits
     assert trial.measured is not None
     assert trial.measured.partition == (0, 4, 8)
@@ -46,23 +46,23 @@ def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
     assert trial.samples_per_s == pytest.approx(4 * 1e6 / trial.measured.cost_cycles)
     assert (trial.excess_bytes, trial.reason) == (0, "")
     assert trial.origin is flow.traits.origin is Origin.MEASURED
-    assert flow.expect(Knobs(2, 0.6, 4)).origin is Origin.ESTIMATED
+    assert flow.expect(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)).origin is Origin.ESTIMATED
 
 
 def test_a_configuration_that_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:
-    trial = flow.evaluate(Knobs(1, 0.6, 11))
+    trial = flow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=11))
     assert not trial.fits
     assert trial.estimate is None
     assert trial.status is Status.INFEASIBLE
     assert trial.excess_bytes >= 3 * MIB
     assert trial.excess == trial.excess_bytes / (100 * MIB)
     with pytest.raises(Infeasible):
-        flow.predict(Knobs(1, 0.6, 11))
+        flow.predict(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=11))
 
 
 def test_a_stage_too_large_for_its_device_is_out_of_memory(flow: Flow) -> None:
     greedy = replace(flow, target=LinearTarget(surplus=2.0))
-    knobs = Knobs(2, 0.6, 16)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=16)
     plan = greedy.predict(knobs)
     with pytest.raises(OutOfMemory) as failure:
         greedy.measure(knobs, plan)
@@ -75,7 +75,7 @@ def test_a_stage_too_large_for_its_device_is_out_of_memory(flow: Flow) -> None:
 
 
 def test_a_step_of_training_is_simulated(flow: Flow) -> None:
-    knobs = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.ONE_F_ONE_B, n_micro_batches=4)
     trial = replace(flow, period=Period.OVERLAP).evaluate(knobs)
     assert isinstance(trial.measured, Plan)
     assert trial.timeline is not None
@@ -88,7 +88,7 @@ def test_a_step_of_training_is_simulated(flow: Flow) -> None:
 def test_replicas_train_side_by_side_and_sum_their_gradients(flow: Flow) -> None:
     link = Link(1e7, 100)  # 10 bytes a cycle
     four = replace(flow, cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4))
-    single = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
+    single = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.ONE_F_ONE_B, n_micro_batches=4)
     alone, pair = four.evaluate(single), four.evaluate(replace(single, replicas=2))
     assert alone.timeline is not None
     assert pair.timeline is not None
@@ -109,15 +109,15 @@ class UpdatingTarget(LinearTarget):
 
 def test_the_optimizer_has_its_memory_and_its_part_of_a_step(flow: Flow) -> None:
     flow = replace(flow, target=UpdatingTarget())
-    plain = Knobs(2, 0.6, 2, Order.GPIPE, n_micro_batches=4)
-    adam = flow.evaluate(replace(plain, optimizer=Optimizer.ADAM))
+    plain = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=4)
+    adam = flow.evaluate(plain.with_values(optimizer=Optimizer.ADAM))
     assert adam.timeline is not None
     assert isinstance(adam.estimate, Plan)
     assert isinstance(adam.measured, Plan)
     for plan in (adam.estimate, adam.measured):
         assert plan.stages[0].memory_bytes["firstMoment"] == 2 * 4 * 100_000  # fp32 for gradients of fp16
     assert adam.timeline.step_parts["update"] == 4 * 52
-    assert adam.makespan_cycles == timeline_of(plain, adam.measured).makespan_cycles + 4 * 52
+    assert adam.makespan_cycles == timeline_of(plain.step, adam.measured).makespan_cycles + 4 * 52
     assert flow.evaluate(plain).samples_per_s > adam.samples_per_s
 
 
@@ -129,9 +129,17 @@ def test_an_optimizer_that_does_not_fit_fits_in_shards(flow: Flow) -> None:
         cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4),
         planning_proportion=22 / 100,
     )
-    knobs = Knobs(2, 0.6, 5, Order.GPIPE, n_micro_batches=1, replicas=2, optimizer=Optimizer.LAMB)
-    assert not four.expect(replace(knobs, master_weights=True)).fits
-    shards = four.expect(replace(knobs, master_weights=True, shard_optimizer=True))
+    knobs = Knobs(
+        n_ipu=2,
+        memory_proportion=0.6,
+        batch_size=5,
+        schedule=Order.GPIPE,
+        n_micro_batches=1,
+        replicas=2,
+        optimizer=Optimizer.LAMB,
+    )
+    assert not four.expect(knobs.with_values(master_weights=True)).fits
+    shards = four.expect(knobs.with_values(master_weights=True, shard_optimizer=True))
     assert shards.fits
     assert shards.timeline is not None
     assert shards.timeline.step_parts["update"] == 4 * (53 // 2)
@@ -143,44 +151,54 @@ def test_replicas_whose_links_differ_train_with_the_same_cuts(flow: Flow) -> Non
     uneven = replace(
         flow, cluster=Cluster("uneven", "ipu", (DEVICE,) * 6, links, (*links[1:], fast)), period=Period.OVERLAP
     )
-    knobs = Knobs(3, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=8, replicas=2)
+    knobs = Knobs(
+        n_ipu=3, memory_proportion=0.6, batch_size=2, schedule=Order.ONE_F_ONE_B, n_micro_batches=8, replicas=2
+    )
     free = [uneven.plans.of_pipeline(replace(knobs, replicas=1), start).plan for start in (0, 3)]
     plan = uneven.predict(knobs)
     assert free[0].partition != free[1].partition
     assert len(plan.plans) == 2
     assert len({each.partition for each in plan.plans}) == 1
-    steps = [timeline_of(knobs, each).makespan_cycles for each in plan.plans]
+    steps = [timeline_of(knobs.step, each).makespan_cycles for each in plan.plans]
     assert uneven.timeline(knobs, plan).step_parts["fill"] > 0
     assert uneven.timeline(knobs, plan).makespan_cycles >= max(steps)
-    assert min(steps) >= min(timeline_of(knobs, each).makespan_cycles for each in free)
+    assert min(steps) >= min(timeline_of(knobs.step, each).makespan_cycles for each in free)
 
 
 def test_schedules_stash_what_they_have_in_flight(flow: Flow) -> None:
     def stash(order: Order, recompute: bool = False) -> list[int]:
-        knobs = Knobs(2, 0.6, 2, order, recompute, 8)
+        knobs = Knobs(
+            n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=order, recompute=recompute, n_micro_batches=8
+        )
         return [stage.memory_bytes[STASH] for stage in flow.measure(knobs, flow.predict(knobs)).plan.stages]
 
     assert stash(Order.ONE_F_ONE_B) == [4 * MIB, 0]  # one other micro-batch, 4 layers of 1 MiB
     assert stash(Order.POPART) == [2 * 4 * MIB, 0]
     assert stash(Order.GPIPE) == [7 * 4 * MIB, 7 * 4 * MIB]
-    sizes = flow.profile(flow.options(Knobs(2, 0.6, 2, Order.GPIPE, n_micro_batches=8))).layers
+    sizes = flow.profile(
+        flow.options(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=8))
+    ).layers
     assert stash(Order.GPIPE, recompute=True) == [7 * sizes[0].input_bytes, 7 * sizes[4].input_bytes]
 
 
 def test_recomputing_runs_forward_again(flow: Flow) -> None:
-    knobs = Knobs(2, 0.6, 2, Order.GPIPE, recompute=True, n_micro_batches=8)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, recompute=True, n_micro_batches=8)
     estimate = flow.predict(knobs)
     for plan in (estimate, flow.measure(knobs, estimate).plan):
         assert plan.stages[0].backward_cycles == 3 * plan.stages[0].forward_cycles
 
 
 def test_1f1b_fits_what_gpipe_cannot(flow: Flow) -> None:
-    assert not flow.evaluate(Knobs(2, 0.6, 6, Order.GPIPE, n_micro_batches=8)).fits
-    assert flow.evaluate(Knobs(2, 0.6, 6, Order.ONE_F_ONE_B, n_micro_batches=8)).fits
+    assert not flow.evaluate(
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=6, schedule=Order.GPIPE, n_micro_batches=8)
+    ).fits
+    assert flow.evaluate(
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=6, schedule=Order.ONE_F_ONE_B, n_micro_batches=8)
+    ).fits
 
 
 def test_inference_is_simulated_at_its_period(flow: Flow) -> None:
-    trial = flow.evaluate(Knobs(2, 0.6, 4))
+    trial = flow.evaluate(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))
     assert trial.timeline is not None
     assert trial.measured is not None
     assert trial.timeline.period_cycles == trial.measured.cost_cycles
@@ -193,7 +211,9 @@ def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> No
 
 def test_a_batch_size_that_the_model_cannot_run_is_an_outcome(flow: Flow) -> None:
     fixed = replace(flow, graph=replace(flow.graph, fixed_batch="Reshape r1 mixes samples"))
-    alone, together = (fixed.evaluate(Knobs(1, 0.6, batch_size)) for batch_size in (1, 2))
+    alone, together = (
+        fixed.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=batch_size)) for batch_size in (1, 2)
+    )
     assert alone.runs
     assert not together.runs
     assert "Reshape r1" in together.reason
@@ -211,15 +231,15 @@ def test_different_flows_have_different_fingerprints(flow: Flow) -> None:
 
 def test_overlapped_host_links_bound_the_period_from_below(flow: Flow) -> None:
     slow = replace(flow.cluster, overlapped_host_links=(Link(1e9, 10**9), Link(1e9, 5)))
-    plan = replace(flow, cluster=slow).predict(Knobs(2, 0.6, 4))
+    plan = replace(flow, cluster=slow).predict(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))
     assert plan.cost_cycles == plan.host_cycles >= 10**9 + 5
-    assert plan.partition == flow.predict(Knobs(2, 0.6, 4)).partition
+    assert plan.partition == flow.predict(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)).partition
 
 
 def test_a_model_too_large_for_a_device_runs_in_phases(flow: Flow) -> None:
     streaming = StreamingMemory(1e12, 0, 10**12)
     phased = replace(flow, cluster=replace(flow.cluster, streaming_memory=streaming))
-    knobs, options = Knobs(1, 0.6, 20), PhasedOptions(4, IoMode.COMPUTE)
+    knobs, options = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=20), PhasedOptions(4, IoMode.COMPUTE)
     with pytest.raises(Infeasible):
         phased.predict(knobs)
     plan = phased.plans.phased(knobs, options)
@@ -233,7 +253,7 @@ def test_a_model_too_large_for_a_device_runs_in_phases(flow: Flow) -> None:
 def test_phases_are_measured(flow: Flow) -> None:
     cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
     phased = replace(flow, cluster=cluster)
-    knobs = Knobs(2, 0.6, 20, n_micro_batches=4, strategy=Strategy.PHASED)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=20, n_micro_batches=4, strategy=Strategy.PHASED)
     trial = phased.evaluate(knobs)
     assert isinstance(trial.measured, PhasedPlan)
     assert isinstance(trial.estimate, PhasedPlan)
@@ -247,7 +267,7 @@ def test_phases_are_measured(flow: Flow) -> None:
 
 def test_phases_train_and_compute_again_when_asked(flow: Flow) -> None:
     cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
-    knobs = Knobs(1, 0.6, 20, Order.POPART, n_micro_batches=4)
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=20, schedule=Order.POPART, n_micro_batches=4)
     for recompute, backward in ((False, 2), (True, 3)):
         plan = replace(flow, cluster=cluster).plans.phased(knobs, PhasedOptions(4, IoMode.COMPUTE, recompute=recompute))
         first, last = plan.phases[0], plan.phases[-1]
@@ -273,8 +293,8 @@ class RunningTarget(LinearTarget):
                 raise OutOfMemory("too much", n_bytes - limit, stage.layers)
             cycles = 1100 * n_layers * options.batch_size
             stages.append(replace(stage, forward_cycles=cycles, memory_bytes={"state": n_bytes}))
-        knobs = Knobs(len(stages), 1.0, options.batch_size)
-        timeline = replace(timeline_of(knobs, replace(plan, stages=tuple(stages))), origin=Origin.MEASURED)
+        knobs = Knobs(n_ipu=len(stages), memory_proportion=1.0, batch_size=options.batch_size)
+        timeline = replace(timeline_of(knobs.step, replace(plan, stages=tuple(stages))), origin=Origin.MEASURED)
         return Run(replace(plan, stages=tuple(stages)), (timeline,) * replicas, self.core_fraction)
 
 
@@ -284,7 +304,7 @@ def running(flow: Flow) -> Flow:
 
 def test_throughput_of_real_devices_is_that_of_their_run(flow: Flow) -> None:
     flow = running(flow)
-    trial = flow.evaluate(Knobs(1, 1.0, 4, replicas=2))
+    trial = flow.evaluate(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, replicas=2))
     assert trial.samples_per_s == pytest.approx(2 * 4 * 1e6 / (8 * 4 * 1100), rel=0.01)
     assert trial.timeline is not None
     assert trial.timeline.origin is Origin.MEASURED
@@ -303,13 +323,15 @@ class SurprisingTarget(RunningTarget):
         cycles = (1000 * options.batch_size * self.surprise(stage.layers) for stage in plan.stages)
         stages = tuple(replace(stage, forward_cycles=n) for stage, n in zip(plan.stages, cycles, strict=True))
         ran = replace(plan, stages=stages)
-        timeline = timeline_of(Knobs(len(stages), 1.0, options.batch_size), ran)
+        timeline = timeline_of(Knobs(n_ipu=len(stages), memory_proportion=1.0, batch_size=options.batch_size).step, ran)
         return Run(ran, (replace(timeline, origin=Origin.MEASURED),) * replicas, self.core_fraction)
 
 
 def test_cuts_are_moved_by_measured_costs_of_stages(flow: Flow) -> None:
     target = SurprisingTarget()
-    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(
+        Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
+    )
     assert target.partitions == [(0, 4, 8), (0, 5, 8)]  # 4 | 12 and 7 | 9
     assert trial.measured is not None
     assert trial.estimate is not None
@@ -322,14 +344,16 @@ def test_cuts_are_moved_back_when_that_was_slower(flow: Flow) -> None:
         return {(0, 4): 4, (4, 8): 12}.get((layers.start, layers.stop), 20)
 
     target = SurprisingTarget(surprise=surprise)
-    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(
+        Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
+    )
     assert len(target.partitions) == 2
     assert trial.measured is not None
     assert trial.measured.partition == (0, 4, 8)
 
 
 def test_a_measured_configuration_has_the_same_cuts_again(flow: Flow) -> None:
-    target, knobs = SurprisingTarget(), Knobs(2, 1.0, 4)
+    target, knobs = SurprisingTarget(), Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
     flow = replace(flow, target=target, estimator=Estimator.SUM)
     first = flow.evaluate(knobs)
     target.partitions.clear()
@@ -341,13 +365,21 @@ def test_a_measured_configuration_has_the_same_cuts_again(flow: Flow) -> None:
 
 
 def test_a_plan_has_the_cuts_that_are_asked_for(flow: Flow) -> None:
-    plan = flow.plans.cut_at(Knobs(2, 0.6, 1, replicas=1), (0, 3, 8))
+    plan = flow.plans.cut_at(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, replicas=1), (0, 3, 8))
     assert plan.partition == (0, 3, 8)
     assert plan.compute_cycles == 5000
     for knobs, partition, message in (
-        (Knobs(2, 0.6, 1), (0, 8), "a partition for 2 devices needs 3 ascending boundaries from 0 to 8, got"),
-        (Knobs(2, 0.6, 1), (0, 9, 8), "needs 3 ascending boundaries"),
-        (Knobs(2, 0.6, 1, stage_replicas=True), (0, 4, 8), "stages of one device each"),
+        (
+            Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1),
+            (0, 8),
+            "a partition for 2 devices needs 3 ascending boundaries from 0 to 8, got",
+        ),
+        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1), (0, 9, 8), "needs 3 ascending boundaries"),
+        (
+            Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, stage_replicas=True),
+            (0, 4, 8),
+            "stages of one device each",
+        ),
     ):
         with pytest.raises(BadInput, match=message):
             flow.plans.cut_at(knobs, partition)
@@ -356,12 +388,12 @@ def test_a_plan_has_the_cuts_that_are_asked_for(flow: Flow) -> None:
 def test_no_stage_begins_where_a_weight_would_be_parted(flow: Flow, chain: Callable[..., LayerGraph]) -> None:
     tied = replace(flow, graph=chain(kinds=["a"] * 8, tie=(2, 5)))
     with pytest.raises(BadInput, match="no stage may begin at layer 4, where layers of one weight would be parted"):
-        tied.plans.cut_at(Knobs(2, 0.6, 1), (0, 4, 8))
+        tied.plans.cut_at(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1), (0, 4, 8))
 
 
 def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:
     target = SurprisingTarget(core_fraction=0.5)
-    replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4))
     assert target.partitions == [(0, 4, 8)]
 
 
@@ -380,7 +412,10 @@ class UnevenTarget(RunningTarget):
         cycles = (sum(1000 * (self.factor if n >= 4 else 1) for n in range(*stage.layers)) for stage in plan.stages)
         stages = zip(plan.stages, cycles, strict=True)
         ran = replace(plan, stages=tuple(replace(stage, forward_cycles=n * options.batch_size) for stage, n in stages))
-        timeline = timeline_of(Knobs(plan.n_devices, 1.0, options.batch_size, stage_replicas=True), ran)
+        timeline = timeline_of(
+            Knobs(n_ipu=plan.n_devices, memory_proportion=1.0, batch_size=options.batch_size, stage_replicas=True).step,
+            ran,
+        )
         return Run(ran, (replace(timeline, origin=Origin.MEASURED),) * replicas)
 
 
@@ -403,7 +438,10 @@ def compositions(total: int) -> Iterator[tuple[int, ...]]:
 @pytest.mark.parametrize(("n_devices", "memory_mib"), [(1, 8), (2, 8), (3, 6), (4, 5), (5, 3), (3, 2)])
 def test_the_plan_with_stage_replicas_is_the_cheapest_of_all(flow: Flow, n_devices: int, memory_mib: int) -> None:
     """Eight layers of 1 MiB and 1,000 cycles, on at most so many devices: all cuts and all counts of replicas."""
-    flow, knobs = shared_flow(flow, n_devices, memory_mib), Knobs(n_devices, 1.0, 1, stage_replicas=True)
+    flow, knobs = (
+        shared_flow(flow, n_devices, memory_mib),
+        Knobs(n_ipu=n_devices, memory_proportion=1.0, batch_size=1, stage_replicas=True),
+    )
     costs = [
         max(-(-1000 * n_layers // m) - 2 * (-100 // m) for n_layers, m in zip(layers, n_replicas, strict=True))
         for n_used in range(1, n_devices + 1)
@@ -427,7 +465,7 @@ def test_the_plan_with_stage_replicas_is_the_cheapest_of_all(flow: Flow, n_devic
 def test_cuts_and_replicas_are_moved_by_measured_costs_of_stages(flow: Flow) -> None:
     """A device holds five of eight layers; the last four take three times as long as estimated: 4 | 12 / 2."""
     flow = shared_flow(flow, 3, 5, factor=3)
-    knobs = Knobs(3, 1.0, 1, stage_replicas=True)
+    knobs = Knobs(n_ipu=3, memory_proportion=1.0, batch_size=1, stage_replicas=True)
     trial = flow.evaluate(knobs)
     assert isinstance(flow.target, UnevenTarget)
     assert flow.target.plans[0].partition != (0, 4, 8)
@@ -448,19 +486,19 @@ def test_stage_replicas_are_refused_where_they_cannot_run(flow: Flow) -> None:
     slow = replace(shared.cluster.devices[0], clock_hz=5e5)
     unlike = replace(shared, cluster=replace(shared.cluster, devices=(shared.cluster.devices[0], slow)))
     with pytest.raises(BadInput, match=r"stage replicas .* need like devices"):
-        unlike.predict(Knobs(2, 1.0, 1, stage_replicas=True))
+        unlike.predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1, stage_replicas=True))
 
 
 def test_more_pipelines_than_devices_is_a_trial(flow: Flow) -> None:
-    trial = running(flow).evaluate(Knobs(2, 1.0, 1, replicas=2))
+    trial = running(flow).evaluate(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1, replicas=2))
     assert not trial.fits
     assert "2 replicas of 2 devices need 4, pair has 2" in trial.reason
 
 
 def test_memory_proportion_is_the_usable_share_of_a_real_devices_memory(flow: Flow) -> None:
     flow = running(flow)
-    assert flow.evaluate(Knobs(1, 1.0, 10)).fits
-    assert not flow.evaluate(Knobs(1, 0.5, 10)).fits
+    assert flow.evaluate(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=10)).fits
+    assert not flow.evaluate(Knobs(n_ipu=1, memory_proportion=0.5, batch_size=10)).fits
 
 
 def test_weights_that_no_real_device_holds_are_refused_before_anything_is_profiled(flow: Flow) -> None:
@@ -471,11 +509,17 @@ def test_weights_that_no_real_device_holds_are_refused_before_anything_is_profil
     weights = flow.graph.n_weight_bytes(Precision.FP16)
     small = replace(flow.cluster.devices[0], memory_bytes=weights // 3)
     tight = replace(flow, target=Unused(), cluster=replace(flow.cluster, devices=(small, small)))
-    for knobs, excess in ((Knobs(1, 1.0, 1), weights - weights // 3), (Knobs(2, 0.5, 1), weights - 2 * (weights // 6))):
+    for knobs, excess in (
+        (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1), weights - weights // 3),
+        (Knobs(n_ipu=2, memory_proportion=0.5, batch_size=1), weights - 2 * (weights // 6)),
+    ):
         for trial in (tight.expect(knobs), tight.evaluate(knobs)):
             assert trial.reason.startswith("the weights of chain alone need ")
             assert trial.excess_bytes == excess
-    assert replace(tight, target=LinearTarget()).expect(Knobs(1, 0.6, 1)).reason[:11] != "the weights"
+    assert (
+        replace(tight, target=LinearTarget()).expect(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1)).reason[:11]
+        != "the weights"
+    )
 
 
 def test_a_disturbed_run_adds_no_examples(flow: Flow, tmp_path: Path) -> None:
@@ -483,7 +527,7 @@ def test_a_disturbed_run_adds_no_examples(flow: Flow, tmp_path: Path) -> None:
         cache = ProfileCache(tmp_path / f"{core_fraction}.db")
         target = RunningTarget(core_fraction=core_fraction)
         own = replace(flow, target=target, cache=cache, estimator=Estimator.REGRESSION)
-        knobs = Knobs(2, 1.0, 4)
+        knobs = Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
         own.correction(knobs)
         before = own.correction(knobs).n_examples
         for batch_size in range(4, 12):
@@ -500,14 +544,17 @@ def test_training_is_not_for_real_devices(flow: Flow) -> None:
 
 
 def test_expected_trials_equal_measured_ones_when_the_estimate_is_right(flow: Flow) -> None:
-    fitting, failing = Knobs(2, 0.6, 4), Knobs(1, 0.6, 40)
+    fitting, failing = (
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4),
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=40),
+    )
     expected, measured = flow.expect(fitting), flow.evaluate(fitting)
     assert expected.samples_per_s == expected.estimated_samples_per_s == measured.estimated_samples_per_s
     assert expected.measured == expected.estimate == flow.predict(fitting)
-    for impossible in (failing, Knobs(len(flow.cluster), 0.6, 1, replicas=2)):
+    for impossible in (failing, Knobs(n_ipu=len(flow.cluster), memory_proportion=0.6, batch_size=1, replicas=2)):
         trial = flow.expect(impossible)
         assert (trial.fits, trial.reason) == (False, flow.evaluate(impossible).reason)
-    training = Knobs(2, 0.6, 1, Order.GPIPE, n_micro_batches=4)
+    training = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.GPIPE, n_micro_batches=4)
     expected, measured = flow.expect(training), flow.evaluate(training)
     assert expected.samples_per_s == measured.estimated_samples_per_s
     assert expected.timeline is not None
@@ -521,19 +568,21 @@ def test_one_plan_serves_all_numbers_of_replicas(flow: Flow, monkeypatch: pytest
         return table(self, knobs, progress, start)
 
     monkeypatch.setattr(Flow, "table", counted)
-    single, pair = (flow.expect(Knobs(1, 0.6, 4, replicas=replicas)) for replicas in (1, 2))
-    assert made == [Knobs(1, 0.6, 4)]
+    single, pair = (
+        flow.expect(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=replicas)) for replicas in (1, 2)
+    )
+    assert made == [Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4)]
     assert pair.samples_per_s == 2 * single.samples_per_s
     assert [plan and plan.parts for plan in (pair.estimate, pair.measured)] == [single.plan.parts] * 2
     for replicas in (1, 2):
         with pytest.raises(Infeasible):
-            flow.predict(Knobs(1, 0.6, 11, replicas=replicas))
+            flow.predict(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=11, replicas=replicas))
     assert len(made) == 2
 
 
 def test_a_plan_is_made_again_when_its_correction_changes(flow: Flow) -> None:
     corrected = replace(flow, estimator=Estimator.REGRESSION)
-    knobs = Knobs(2, 0.6, 4)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
     before, correction = corrected.predict(knobs), corrected.correction(knobs)
     assert corrected.predict(knobs).stages[0] is before.stages[0]
     other = replace(correction, forward=dict.fromkeys(correction.forward, 2.0))
@@ -543,19 +592,25 @@ def test_a_plan_is_made_again_when_its_correction_changes(flow: Flow) -> None:
 
 
 def test_replicas_of_a_machine_share_its_connection_to_the_host(flow: Flow) -> None:
-    first = flow.profile(flow.options(Knobs(1, 0.6, 4))).layers[0].input_bytes
+    first = flow.profile(flow.options(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4))).layers[0].input_bytes
     slow = replace(flow, cluster=replace(flow.cluster, machine=Machine(2, first)))  # an input a second
-    single, pair = (slow.evaluate(Knobs(1, 0.6, 4, replicas=replicas)) for replicas in (1, 2))
+    single, pair = (
+        slow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=replicas)) for replicas in (1, 2)
+    )
     assert (single.plan.cost_cycles, pair.plan.cost_cycles) == (10**6, 2 * 10**6)
     assert single.samples_per_s == pair.samples_per_s == pytest.approx(4.0)
     assert pair.estimated_samples_per_s == pytest.approx(4.0)
     assert pair.latency_s == pytest.approx(2.0)
     alone = replace(flow, cluster=replace(flow.cluster, machine=Machine(1, first)))
-    assert alone.evaluate(Knobs(1, 0.6, 4, replicas=2)).samples_per_s == pytest.approx(8.0)
-    assert flow.evaluate(Knobs(1, 0.6, 4, replicas=2)).plan.cost_cycles < 10**6
+    assert alone.evaluate(
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2)
+    ).samples_per_s == pytest.approx(8.0)
+    assert flow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2)).plan.cost_cycles < 10**6
     assert isinstance(single.plan, Plan)
-    timeline = slow.timeline(Knobs(1, 0.6, 4), single.plan)
-    assert slow.simulated_samples_per_s(Knobs(1, 0.6, 4), timeline, single.plan) == pytest.approx(4.0)
+    timeline = slow.timeline(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), single.plan)
+    assert slow.simulated_samples_per_s(
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), timeline, single.plan
+    ) == pytest.approx(4.0)
 
 
 def machines(flow: Flow, n_devices: int, size: int) -> Flow:
@@ -580,23 +635,29 @@ def devices_of(plan: Plan | PhasedPlan | None) -> list[list[MachineDevice]]:
 
 def test_pipelines_stay_inside_machines_where_that_is_faster(flow: Flow) -> None:
     flow = machines(flow, 8, 4)
-    trial = flow.evaluate(Knobs(3, 0.6, 4, replicas=2))
+    trial = flow.evaluate(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=4, replicas=2))
     assert (
         devices_of(trial.estimate) == devices_of(trial.measured) == [[(0, 0), (0, 1), (0, 2)], [(1, 0), (1, 1), (1, 2)]]
     )
-    assert trial.samples_per_s == 2 * flow.evaluate(Knobs(3, 0.6, 4)).samples_per_s
+    assert trial.samples_per_s == 2 * flow.evaluate(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=4)).samples_per_s
 
 
 def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> None:
     flow = machines(flow, 6, 3)
-    knobs = Knobs(2, 0.6, 4, replicas=3)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4, replicas=3)
     trial = flow.evaluate(knobs)
     assert isinstance(trial.measured, Plan)
     assert devices_of(trial.measured) == [[(0, 2), (1, 0)], [(0, 0), (0, 1)], [(1, 1), (1, 2)]]
     crossing, inside = trial.measured.plans
     assert isinstance(trial.estimate, Plan)
-    assert trial.estimate.stages == optimal(flow.table(Knobs(2, 0.6, 4), start=2)).stages
-    assert trial.estimate.other_plans[0].stages == optimal(flow.table(Knobs(2, 0.6, 4))).stages
+    assert (
+        trial.estimate.stages
+        == optimal(flow.table(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4), start=2)).stages
+    )
+    assert (
+        trial.estimate.other_plans[0].stages
+        == optimal(flow.table(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))).stages
+    )
     assert crossing.cost_cycles > inside.cost_cycles
     each = [4 * flow.cluster.clock_hz / plan.cost_cycles for plan in (crossing, inside, inside)]
     assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(sum(each))
@@ -638,7 +699,9 @@ def test_a_replica_that_turns_out_slower_is_the_first_of_the_measured_plan(flow:
 
     other = replace(DEVICE, name="other", clock_hz=2 * DEVICE.clock_hz)
     cluster = replace(flow.cluster, devices=(DEVICE, other))
-    trial = replace(flow, target=Slower(), cluster=cluster).evaluate(Knobs(1, 0.6, 4, replicas=2))
+    trial = replace(flow, target=Slower(), cluster=cluster).evaluate(
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2)
+    )
     assert devices_of(trial.estimate) == [[(0, 0)], [(0, 1)]]
     assert devices_of(trial.measured) == [[(0, 1)], [(0, 0)]]
 
@@ -647,6 +710,6 @@ def test_replicas_of_unlike_devices_each_have_the_plan_of_their_devices(flow: Fl
     slow = replace(DEVICE, clock_hz=DEVICE.clock_hz / 2)
     link = flow.cluster.receive_links[0]
     cluster = replace(flow.cluster, devices=(DEVICE, slow), receive_links=(link, link), send_links=(link, link))
-    trial = replace(flow, cluster=cluster).evaluate(Knobs(1, 0.6, 4, replicas=2))
-    single = flow.evaluate(Knobs(1, 0.6, 4)).samples_per_s
+    trial = replace(flow, cluster=cluster).evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2))
+    single = flow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4)).samples_per_s
     assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(1.5 * single, rel=1e-3)

@@ -8,7 +8,8 @@ from itertools import product
 from autoauto.evaluate.flow import Flow
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import STAGES_PER_DEVICE, Recompute
+from autoauto.space.modes import Recompute
+from tests.orders import STAGES_PER_DEVICE
 
 
 def configurations() -> list[Knobs]:
@@ -16,9 +17,18 @@ def configurations() -> list[Knobs]:
     recomputes: tuple[bool | Recompute, ...] = (False, True, Recompute.AUTO)
     choices = product((1, 2), several, recomputes, (4, 12), (1, 2))
     return [
-        Knobs(n_ipu, 0.6, 2, order, recompute, m, optimizer=optimizer, stages_per_device=STAGES_PER_DEVICE[order][0])
+        Knobs(
+            n_ipu=n_ipu,
+            memory_proportion=0.6,
+            batch_size=2,
+            schedule=order,
+            recompute=recompute,
+            n_micro_batches=m,
+            optimizer=optimizer,
+            stages_per_device=STAGES_PER_DEVICE[order][0],
+        )
         for n_ipu, order, recompute, m, n in choices
-        for optimizer in (list(type(Knobs(1, 0.6, 1).optimizer))[n],)
+        for optimizer in (list(type(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1).optimizer))[n],)
         if n_ipu > 1 or STAGES_PER_DEVICE[order][0] == 1
     ]
 
@@ -47,7 +57,10 @@ def test_what_gives_no_more_is_so_and_known_of_what_is_much_worse(flow: Flow) ->
 
 
 def test_proportions_at_which_layers_cost_the_same_share_their_plans(flow: Flow) -> None:
-    high, low = (Knobs(2, share, 1, Order.ONE_F_ONE_B, n_micro_batches=4) for share in (1.0, 0.6))
+    high, low = (
+        Knobs(n_ipu=2, memory_proportion=share, batch_size=1, schedule=Order.ONE_F_ONE_B, n_micro_batches=4)
+        for share in (1.0, 0.6)
+    )
     assert flow.profile(flow.options(high)).layers == flow.profile(flow.options(low)).layers
     assert flow.forecasts.forecast(high).estimate is not None
     assert flow.with_equal_costs(low) == flow.with_equal_costs(high)
@@ -64,4 +77,4 @@ def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None
 
 
 def test_inference_has_none(flow: Flow) -> None:
-    assert flow.forecasts.best_case(Knobs(2, 0.6, 1)) is None
+    assert flow.forecasts.best_case(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)) is None

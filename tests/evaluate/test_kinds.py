@@ -64,7 +64,7 @@ def test_a_plan_costs_what_the_cheapest_of_all_lines_costs(flow: Flow, period: P
     kinds = replace(flow, cluster=replace(MIXED, topology=topology), period=period)
     n_unfit = 0
     for n_ipu, batch_size in product((1, 2, 3), (2, 6, 8, 14)):
-        knobs, cheapest_s = Knobs(n_ipu, 0.6, batch_size), inf
+        knobs, cheapest_s = Knobs(n_ipu=n_ipu, memory_proportion=0.6, batch_size=batch_size), inf
         for cluster in lines(kinds.cluster, n_ipu):
             line = replace(kinds, cluster=cluster)
             try:
@@ -89,7 +89,7 @@ def test_kinds_that_are_equal_plan_like_a_line_of_equal_devices(flow: Flow, peri
     twins = [DeviceKind(replace(DEVICE, name=name), 2, link, host) for name in ("a", "b")]
     line = Cluster("line", "ipu", (DEVICE,) * 4, (host, link, link, link), (link, link, link, host))
     for n_ipu, batch_size in product((1, 2, 3, 4), (1, 8, 30)):
-        knobs = Knobs(n_ipu, 0.6, batch_size)
+        knobs = Knobs(n_ipu=n_ipu, memory_proportion=0.6, batch_size=batch_size)
         plain = replace(flow, cluster=line, period=period).expect(knobs)
         mixed = replace(flow, cluster=Cluster.of_kinds("twins", "ipu", twins), period=period).expect(knobs)
         assert (mixed.status, mixed.samples_per_s) == (plain.status, plain.samples_per_s)
@@ -122,7 +122,7 @@ def test_kinds_with_other_tiles_are_compiled_each_for_itself(flow: Flow) -> None
     """Of 8 layers the kind with half the tiles gets 2 or 3; compiled for itself, each takes twice the cycles."""
     target = TiledTarget()
     both = replace(flow, target=target, cluster=Cluster.of_kinds("both", "ipu", (HALF, WHOLE)))
-    plan = both.predict(Knobs(2, 0.6, 6))
+    plan = both.predict(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=6))
     by_kind = {stage.device_kind: stage for stage in plan.stages}
     sizes = {name: stage.layers.stop - stage.layers.start for name, stage in by_kind.items()}
     assert sizes in ({"half": 3, "whole": 5}, {"half": 2, "whole": 6})
@@ -130,7 +130,7 @@ def test_kinds_with_other_tiles_are_compiled_each_for_itself(flow: Flow) -> None
     assert by_kind["half"].compute_cycles == sizes["half"] * 12_000
     assert by_kind["half"].memory_bytes["state"] == sizes["half"] * 12 * MIB
     target.compiled.clear()
-    run = both.measure(Knobs(2, 0.6, 6), plan)
+    run = both.measure(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=6), plan)
     assert set(target.compiled) == {(name, stage.layers) for name, stage in by_kind.items()}
     assert [stage.compute_cycles for stage in run.plan.stages] == [stage.compute_cycles for stage in plan.stages]
     assert [stage.memory_bytes for stage in run.plan.stages] == [stage.memory_bytes for stage in plan.stages]
@@ -147,7 +147,7 @@ def test_kinds_have_memory_limits_and_corrections_of_their_own(flow: Flow, tmp_p
         cache=ProfileCache(tmp_path / "kinds.db"),
         estimator=Estimator.REGRESSION,
     )
-    knobs = Knobs(2, 0.6, 3)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=3)
     corrections = both.corrections(knobs)
     stores = [kind._store(kind.options(knobs)) for kind in both.kinds]
     assert [len(store.examples()) for store in stores] == [correction.n_examples for correction in corrections]
@@ -168,14 +168,17 @@ def test_replicas_have_equal_parts_of_every_kind_or_one_after_the_other_what_is_
     links = (Link(1e9, 0), Link(1e9, 0))
     kinds = [DeviceKind(DEVICE, 3, *links), DeviceKind(FAST, 4, *links)]
     both = replace(flow, cluster=Cluster.of_kinds("seven", "ipu", kinds))
-    single, double = both.predict(Knobs(3, 0.6, 2)), both.predict(Knobs(3, 0.6, 2, replicas=2))
+    single, double = (
+        both.predict(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2)),
+        both.predict(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2, replicas=2)),
+    )
     assert devices_by_kind(single) == [["fast"] * 3]
     rate = 2 * flow.cluster.clock_hz
     one_by_one = [["fast"] * 3, ["fast", "small", "small"]]
     equal = [["fast", "fast", "small"]] * 2
     assert devices_by_kind(double) in (one_by_one, equal)
-    like = best_on_kinds(both, Knobs(3, 0.6, 2), (1, 2)).plan
-    left = best_on_kinds(both, Knobs(3, 0.6, 2), (3, 1)).plan
+    like = best_on_kinds(both, Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2), (1, 2)).plan
+    left = best_on_kinds(both, Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2), (3, 1)).plan
     rates = [2 * rate / like.cost_cycles, rate / single.cost_cycles + rate / left.cost_cycles]
     assert double.samples_per_s(2 * 2, flow.cluster.clock_hz) == pytest.approx(max(rates))
 
@@ -185,13 +188,15 @@ def test_single_devices_of_all_kinds_are_replicas(flow: Flow) -> None:
     kinds = [replace(SLOW, n_devices=2), replace(MIXED.kinds[1], n_devices=3)]
     both = replace(flow, cluster=Cluster.of_kinds("five", "ipu", kinds))
     alone = {
-        kind.cluster.devices[0].name: replace(flow, cluster=kind.cluster.first(1)).evaluate(Knobs(1, 0.6, 2))
+        kind.cluster.devices[0].name: replace(flow, cluster=kind.cluster.first(1)).evaluate(
+            Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2)
+        )
         for kind in both.kinds
     }
     assert alone["fast"].samples_per_s > alone["small"].samples_per_s
     for replicas in range(1, 6):
         n_fast = min(replicas, 3)
-        trial = both.evaluate(Knobs(1, 0.6, 2, replicas=replicas))
+        trial = both.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2, replicas=replicas))
         assert isinstance(trial.measured, Plan)
         assert devices_by_kind(trial.measured) == [["fast"]] * n_fast + [["small"]] * (replicas - n_fast)
         rates = [alone["fast"].samples_per_s] * n_fast + [alone["small"].samples_per_s] * (replicas - n_fast)
@@ -200,8 +205,8 @@ def test_single_devices_of_all_kinds_are_replicas(flow: Flow) -> None:
 
 def test_too_few_devices_for_like_replicas_and_too_many_replicas_do_not_fit(flow: Flow) -> None:
     both = replace(flow, cluster=MIXED)
-    assert both.evaluate(Knobs(3, 0.6, 2, replicas=2)).status is Status.INFEASIBLE
-    big = both.evaluate(Knobs(1, 0.6, 12, replicas=3))
+    assert both.evaluate(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2, replicas=2)).status is Status.INFEASIBLE
+    big = both.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=12, replicas=3))
     assert big.status is Status.INFEASIBLE
     assert big.excess_bytes > 0
 
@@ -211,9 +216,9 @@ def test_more_ways_to_use_the_kinds_than_are_tried_have_a_lower_bound(
 ) -> None:
     kinds = [replace(SLOW, n_devices=4), replace(MIXED.kinds[1], n_devices=4)]
     both = replace(flow, cluster=Cluster.of_kinds("eight", "ipu", kinds))
-    exact = both.plans.of_pipeline(Knobs(6, 0.6, 2))
+    exact = both.plans.of_pipeline(Knobs(n_ipu=6, memory_proportion=0.6, batch_size=2))
     monkeypatch.setattr(range_problem, "MAX_STATES", 10)
-    bounded = both.plans.of_pipeline(Knobs(6, 0.6, 2))
+    bounded = both.plans.of_pipeline(Knobs(n_ipu=6, memory_proportion=0.6, batch_size=2))
     assert exact.gap == 0
     assert bounded.bound_cycles <= exact.plan.cost_cycles <= bounded.plan.cost_cycles
     assert Counter(stage.device_kind for stage in bounded.plan.stages) <= Counter({"small": 4, "fast": 4})
@@ -222,9 +227,9 @@ def test_more_ways_to_use_the_kinds_than_are_tried_have_a_lower_bound(
 def test_what_needs_a_given_order_is_refused_in_a_line(flow: Flow) -> None:
     mixed = replace(flow, cluster=MIXED)
     why = r"needs devices in a given order, mixed has small, fast in any order; try a --cluster of one kind$"
-    training = Knobs(2, 0.6, 1, Order.GPIPE, n_micro_batches=4)
+    training = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.GPIPE, n_micro_batches=4)
     with pytest.raises(BadInput, match=f"^this query {why}"):
-        mixed.table(Knobs(2, 0.6, 1))
+        mixed.table(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1))
     for attempt in (mixed.predict, mixed.evaluate, mixed.expect):
         with pytest.raises(BadInput, match=f"^training {why}"):
             attempt(training)
@@ -233,7 +238,7 @@ def test_what_needs_a_given_order_is_refused_in_a_line(flow: Flow) -> None:
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
         mixed.check(SearchSpace(n_ipu=(1,), strategy=tuple(Strategy)))
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
-        mixed.plans.phased(Knobs(1, 0.6, 1), PhasedOptions(4))
+        mixed.plans.phased(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), PhasedOptions(4))
 
 
 def test_the_kinds_are_part_of_the_fingerprint(flow: Flow) -> None:

@@ -102,7 +102,7 @@ def test_a_cluster_may_be_an_ipu_cluster_info(tmp_path: Path) -> None:
 
 def test_a_target_of_ones_own_measures(chain: Callable[..., LayerGraph]) -> None:
     flow = load_flow(chain("abcd"), "c600", Clock())
-    trial = flow.evaluate(Knobs(1, 1.0, 8))
+    trial = flow.evaluate(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8))
     assert isinstance(trial.measured, Plan)
     assert trial.measured.stages[0].forward_cycles == 4 * 8
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +52,9 @@ class Scripted(HostTarget):
 def winner(graph: LayerGraph) -> Trial:
     ranges = LayerRange(0, 1), LayerRange(1, len(graph))
     plan = Plan(tuple(Stage(layers, index, 9, 0, 0, 0, {}, 1) for index, layers in enumerate(ranges)))
-    knobs = Knobs(2, 1.0, 8, replicas=2, runtime=HostRuntime.ONNXRUNTIME, precision=FP32)
+    knobs = Knobs(
+        n_ipu=2, memory_proportion=1.0, batch_size=8, replicas=2, runtime=HostRuntime.ONNXRUNTIME, precision=FP32
+    )
     return Trial(knobs, Status.OK, measured=plan, samples_per_s=1.0)
 
 
@@ -95,7 +96,7 @@ def test_a_format_is_measured_by_a_runtime_of_the_devices(
 
 def test_nothing_is_measured_where_nothing_can_be_said(said: Callable[..., list[LowerPrecision]]) -> None:
     without, asked = Scripted((FP32,)), Scripted((FP32, BF16))
-    assert said(without) == said(asked, replace(SPACE, runtime=tuple(HostRuntime), precision=(FP32, BF16))) == []
+    assert said(without) == said(asked, SPACE.with_values(runtime=tuple(HostRuntime), precision=(FP32, BF16))) == []
     assert without.asked == asked.asked == []
 
 

@@ -58,7 +58,14 @@ def deploy(tmp_path: Path) -> Deploy:
         path.parent.mkdir(exist_ok=True)
         onnx.save_model(make(program, inputs, outputs, constants), path)
         runtime, precision = session
-        knobs = Knobs(len(plan.stages), 0.6, batch_size, replicas=replicas, runtime=runtime, precision=precision)
+        knobs = Knobs(
+            n_ipu=len(plan.stages),
+            memory_proportion=0.6,
+            batch_size=batch_size,
+            replicas=replicas,
+            runtime=runtime,
+            precision=precision,
+        )
         flow = load_flow(str(path))
         return Deployment(
             graph=flow.graph,
@@ -67,7 +74,7 @@ def deploy(tmp_path: Path) -> Deploy:
             precision=flow.precision,
             knobs=knobs,
             plan=plan,
-            schedule=timeline_of(knobs, plan).schedule,
+            schedule=timeline_of(knobs.step, plan).schedule,
             samples_per_s=1234.5,
             origin=Origin.ESTIMATED,
             profile=partial(flow.profile, flow.options(knobs)),

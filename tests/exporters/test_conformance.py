@@ -50,7 +50,11 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     @cache
     def best(n: int, replicas: int, batch_size: int) -> Deployment:
         flow = load_flow(str(path), "bow-pod16", cut_at="blocks")
-        return deployment(flow, str(path), flow.expect(Knobs(n, 0.6, batch_size, replicas=replicas)))
+        return deployment(
+            flow,
+            str(path),
+            flow.expect(Knobs(n_ipu=n, memory_proportion=0.6, batch_size=batch_size, replicas=replicas)),
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_CACHE_DIR", str(folder / "cache"))
@@ -101,7 +105,7 @@ def test_different_replicas_are_refused_in_one_line_that_leaves_nothing(to: str,
 def test_training_is_refused_where_a_format_has_none(to: str, deployed: Any, tmp_path: Path) -> None:
     plan = deployed(2, 1, 1)
     with pytest.raises(BadInput, match="is for inference, got a plan for training; try --mode inference"):
-        write_artifact(replace(plan, knobs=replace(plan.knobs, schedule=Order.GPIPE)), to, tmp_path / "a")
+        write_artifact(replace(plan, knobs=plan.knobs.with_values(schedule=Order.GPIPE)), to, tmp_path / "a")
 
 
 def test_a_folder_that_cannot_be_made_is_refused(deployed: Any) -> None:

@@ -17,9 +17,10 @@ from autoauto.exporters.megatron import check, megatron_counts, megatron_layout
 from autoauto.exporters.registry import Check, write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
-from autoauto.space.modes import STAGES_PER_DEVICE, TRAINING_ORDERS
+from autoauto.schedule.orders.registry import TRAINING_ORDERS
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, written
 from tests.exporters.test_layer_lists import PARTITION, sourced
+from tests.orders import STAGES_PER_DEVICE
 
 GRAPHS, DEVICES = range(8, 24, 2), (1, 2, 3, 4)
 """Numbers of blocks of eight models, and of devices."""

@@ -235,7 +235,7 @@ def test_the_program_runs_every_stage_with_its_options(
 ) -> None:
     pytest.importorskip(runtime)
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=(runtime, None))
-    deployment = replace(deployment, knobs=replace(deployment.knobs, cores_per_device=2, **options))
+    deployment = replace(deployment, knobs=deployment.knobs.with_values(cores_per_device=2, **options))
     [result, *_] = written(deployment, tmp_path / "artifact")
     assert result.passed
     stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
@@ -310,7 +310,9 @@ def test_a_check_fails_when_a_file_is_damaged(
 @pytest.mark.parametrize("to", ["onnx", "onnx-annotated", "triton"])
 def test_a_plan_for_training_is_refused(to: str, deploy: Deploy, tmp_path: Path) -> None:
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 2, 4)))
-    training = replace(deployment, knobs=Knobs(2, 0.6, 2, schedule=Order.GPIPE, n_micro_batches=4))
+    training = replace(
+        deployment, knobs=Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=4)
+    )
     with pytest.raises(BadInput, match="is for inference, got a plan for training; try --mode inference"):
         written(training, tmp_path / "artifact", to)
 

@@ -64,7 +64,7 @@ def two_towers(path: Path, lists: Lists, *, crossed: bool = False, named: bool =
 def export(model: Path, to: str, folder: Path) -> list[str]:
     """Write the best plan of two stages of blocks; the details of what was checked."""
     flow = load_flow(str(model), cut_at="blocks")
-    made = deployment(flow, str(model), flow.expect(Knobs(2, 0.6, 4)))
+    made = deployment(flow, str(model), flow.expect(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)))
     return [check.detail for check in write_artifact(made, to, folder, check=True) if check.passed]
 
 

@@ -75,7 +75,7 @@ def test_threads_of_a_host(deployment: Deployment, tmp_path: Path) -> None:
     on_host = replace(
         deployment,
         cluster=replace(deployment.cluster, target="host"),
-        knobs=replace(deployment.knobs, cores_per_device=3),
+        knobs=deployment.knobs.with_values(cores_per_device=3),
     )
     write_artifact(on_host, "triton", tmp_path / "artifact")
     parameters = config(tmp_path / "artifact", "small_stage0").parameters

@@ -85,16 +85,49 @@ INFERENCE = {"model": "net", "cluster": "pair", "mode": "inference", "precision"
 @pytest.fixture
 def summary(measured: Plan, estimated: Plan) -> StudySummary:
     """Three cells: one device is half as fast, two win with batch 8, and none fits with memory proportion 1.0."""
-    slow = made(0, Knobs(1, 0.6, 4), 100.0, estimated_samples_per_s=104.0, compute_cycles=4000, transfer_cycles=100)
+    slow = made(
+        0,
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4),
+        100.0,
+        estimated_samples_per_s=104.0,
+        compute_cycles=4000,
+        transfer_cycles=100,
+    )
     slow = replace(slow, latency_s=0.008)
-    large = made(1, Knobs(1, 0.6, 5), excess_bytes=2048, reason="stage 0 lacks 2 KiB; try less")
-    second = made(2, Knobs(2, 0.6, 4), 150.0, estimated_samples_per_s=150.0, compute_cycles=1500, transfer_cycles=300)
+    large = made(
+        1,
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=5),
+        excess_bytes=2048,
+        reason="stage 0 lacks 2 KiB; try less",
+    )
+    second = made(
+        2,
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4),
+        150.0,
+        estimated_samples_per_s=150.0,
+        compute_cycles=1500,
+        transfer_cycles=300,
+    )
     second = replace(second, latency_s=0.01)
-    winner = made(3, Knobs(2, 0.6, 8), 200.0, estimated_samples_per_s=190.0, compute_cycles=2000, transfer_cycles=300)
+    winner = made(
+        3,
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8),
+        200.0,
+        estimated_samples_per_s=190.0,
+        compute_cycles=2000,
+        transfer_cycles=300,
+    )
     winner = replace(winner, latency_s=0.014)
-    unfit = made(4, Knobs(2, 1.0, 1), excess_bytes=1024, reason="no stage <fits>: layers [0, 5) need more; try less")
+    unfit = made(
+        4,
+        Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1),
+        excess_bytes=1024,
+        reason="no stage <fits>: layers [0, 5) need more; try less",
+    )
     trials = (slow, large, second, winner, unfit)
-    failures = (made(5, Knobs(2, 0.6, 9), status=Status.BUG, reason="RuntimeError: a <bug>"),)
+    failures = (
+        made(5, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=9), status=Status.BUG, reason="RuntimeError: a <bug>"),
+    )
     finalists = tuple(replace(trial, measured=measured, estimate=estimated) for trial in (winner, second))
     return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, INFERENCE, trials, failures, finalists)
 

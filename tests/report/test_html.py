@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
+from autoauto.records.interval import Interval
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
 from autoauto.report.html import study_page, write_page
 from autoauto.space.knobs import Knobs
-from autoauto.space.study_summary import Comparison, Interval, StudySummary
+from autoauto.space.study_summary import Comparison, StudySummary
 from tests.report.made import made
 
 Simulated = Callable[..., Timeline]
@@ -100,7 +101,10 @@ def test_where_nothing_fits_the_page_says_why(nothing_fits: StudySummary) -> Non
 
 def test_ten_thousand_trials_make_a_small_page(summary: StudySummary) -> None:
     grid = [
-        Knobs(n, proportion, batch) for n in (1, 2, 4, 8, 16) for proportion in (0.3, 1.0) for batch in range(1, 1001)
+        Knobs(n_ipu=n, memory_proportion=proportion, batch_size=batch)
+        for n in (1, 2, 4, 8, 16)
+        for proportion in (0.3, 1.0)
+        for batch in range(1, 1001)
     ]
     trials = [
         made(i, knobs, i % 9.0 * knobs.batch_size, estimated_samples_per_s=5.0 * knobs.batch_size)

@@ -35,7 +35,7 @@ def texts(record: Any) -> list[str]:
 @pytest.fixture
 def trial(measured: Plan, estimated: Plan) -> Trial:
     return measured_trial(
-        Knobs(2, 0.6, 8),
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8),
         estimated,
         measured,
         samples_per_s=200.0,
@@ -68,7 +68,7 @@ def test_a_trial_without_plans_is_shown_in_two_lines(trial: Trial) -> None:
 
 
 def test_a_trial_that_does_not_fit_is_shown_with_its_reason() -> None:
-    trial = Trial(Knobs(2, 0.6, 8), Status.INFEASIBLE, "no stage fits")
+    trial = Trial(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), Status.INFEASIBLE, "no stage fits")
     assert texts(trial) == ["infeasible", "no stage fits", "n_ipu 2, memory_proportion 0.6, batch_size 8"]
 
 
@@ -96,7 +96,7 @@ def test_every_text_is_escaped(measured: Plan, trial: Trial, summary: StudySumma
     for record in (
         Plan(stages),
         replace(trial, measured=Plan(stages)),
-        Trial(Knobs(2, 0.6, 8), Status.BUG, HOSTILE),
+        Trial(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), Status.BUG, HOSTILE),
         replace(summary, trials=unfit),
     ):
         assert "alert(1)" in record_html(record)

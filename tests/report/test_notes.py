@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from autoauto.records.interval import Interval
 from autoauto.records.target import Origin
 from autoauto.report.notes import finalist_note, study_note, trial_note
-from autoauto.space.study_summary import Comparison, Interval, StudySummary
+from autoauto.space.study_summary import Comparison, StudySummary
 from autoauto.space.trial import Status
 
 COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]

@@ -52,7 +52,7 @@ def test_cycles_of_plans_that_devices_ran_are_not_a_share_of_the_period(summary:
 
 def test_cycles_are_divided_by_the_samples_of_all_replicas(summary: StudySummary) -> None:
     """Two replicas of 4000 cycles for 4 samples take 500 a sample."""
-    other = replace(summary.trials[0], knobs=Knobs(1, 0.6, 4, replicas=2))
+    other = replace(summary.trials[0], knobs=Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2))
     alone = replace(summary, trials=(other, *summary.trials[3:]))
     assert why_not(alone.cells[0], alone) == "compute takes 500 cycles a sample, the winner's 250"
 
@@ -119,10 +119,15 @@ def test_a_longer_bubble_is_a_reason(summary: StudySummary, measured: Plan) -> N
 
 
 def test_a_reason_is_short() -> None:
-    missing = made(0, Knobs(1, 0.6, 1), status=Status.OUT_OF_MEMORY, excess_bytes=1024)
+    missing = made(
+        0, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), status=Status.OUT_OF_MEMORY, excess_bytes=1024
+    )
     assert short_reason(missing) == "lacks 1.0 KiB compiled whole"
-    assert short_reason(made(0, Knobs(2, 0.6, 1), reason="tied; try 1 device")) == "tied"
-    assert short_reason(made(0, Knobs(2, 0.6, 1), 5.0)) == ""
+    assert (
+        short_reason(made(0, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1), reason="tied; try 1 device"))
+        == "tied"
+    )
+    assert short_reason(made(0, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1), 5.0)) == ""
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,27 @@ from tests.report.made import made
 def test_only_what_varies_is_shown(summary: StudySummary) -> None:
     assert varying_knobs(summary) == ["n_ipu", "memory_proportion"]
     orders = (Order.GPIPE, Order.ONE_F_ONE_B)
-    trials = tuple(made(i, Knobs(2, 0.6, 1, order, False, 8)) for i, order in enumerate(orders))
+    trials = tuple(
+        made(i, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=order, recompute=False, n_micro_batches=8))
+        for i, order in enumerate(orders)
+    )
     training = replace(summary, trials=trials)
     assert varying_knobs(training) == ["schedule"]
     assert shown_knobs(training) == ["n_ipu", "memory_proportion", "schedule"]
 
 
 def test_a_configuration_has_the_knobs_that_matter() -> None:
-    training = Knobs(2, 0.6, 4, Order.GPIPE, True, 8)
+    training = Knobs(
+        n_ipu=2, memory_proportion=0.6, batch_size=4, schedule=Order.GPIPE, recompute=True, n_micro_batches=8
+    )
     trains = "n_ipu 2, memory_proportion 0.6, schedule gpipe, recompute on, n_micro_batches 8, batch_size 4"
     assert configuration(training) == trains
-    phased = Knobs(1, 0.6, 4, n_micro_batches=16, strategy=Strategy.PHASED)
+    phased = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, n_micro_batches=16, strategy=Strategy.PHASED)
     assert configuration(phased) == "n_ipu 1, memory_proportion 0.6, n_micro_batches 16, strategy phased, batch_size 4"
-    assert configuration(Knobs(2, 0.6, 4, replicas=2)) == "n_ipu 2, replicas 2, memory_proportion 0.6, batch_size 4"
+    assert (
+        configuration(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4, replicas=2))
+        == "n_ipu 2, replicas 2, memory_proportion 0.6, batch_size 4"
+    )
     assert label(training, ["memory_proportion", "schedule"]) == "gpipe, memory 0.6"
 
 
@@ -56,18 +64,18 @@ def test_a_headline_has_the_throughput_of_the_cluster_a_replica_and_a_device() -
     def shown(knobs: Knobs) -> str:
         return headline(made(0, knobs, 1200.0), Origin.MEASURED)
 
-    assert shown(Knobs(1, 0.6, 8)) == "1,200.0 samples/s on 1 device, measured"
-    assert shown(Knobs(4, 0.6, 8)) == (
+    assert shown(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8)) == "1,200.0 samples/s on 1 device, measured"
+    assert shown(Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8)) == (
         "1,200.0 samples/s on 4 devices (one pipeline of 4 devices; 300.0 a device), measured"
     )
-    assert shown(Knobs(1, 0.6, 8, replicas=4)) == (
+    assert shown(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8, replicas=4)) == (
         "1,200.0 samples/s on 4 devices (4 replicas of 1 device; 300.0 a device), measured"
     )
-    assert shown(Knobs(2, 0.6, 8, replicas=3)) == (
+    assert shown(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, replicas=3)) == (
         "1,200.0 samples/s on 6 devices (3 replicas of 2 devices; 400.0 a replica, 200.0 a device), measured"
     )
-    assert shown(Knobs(1, 1.0, 8, cores_per_device=3)) == (
+    assert shown(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8, cores_per_device=3)) == (
         "1,200.0 samples/s on 3 cores (one session of 3 cores; 400.0 a core), measured"
     )
-    phased = Knobs(4, 0.6, 8, n_micro_batches=16, strategy=Strategy.PHASED)
+    phased = Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8, n_micro_batches=16, strategy=Strategy.PHASED)
     assert shown(phased) == "1,200.0 samples/s on 4 devices (the same phases on each; 300.0 a device), measured"

@@ -150,12 +150,12 @@ PLAN = Plan(tuple(Stage(LayerRange(s, s + 1), s, 10, 0, 1, 1, {}, 1) for s in ra
 
 
 def test_a_timeline_of_inference_reaches_the_steady_state() -> None:
-    timeline = timeline_of(Knobs(2, 1.0, 1), PLAN)
+    timeline = timeline_of(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1).step, PLAN)
     assert timeline.schedule.n_micro_batches == 6
     assert timeline.period_cycles == PLAN.cost_cycles == 12
 
 
 def test_a_timeline_of_training_is_one_step() -> None:
-    knobs = Knobs(2, 1.0, 1, Order.GPIPE, n_micro_batches=5)
-    timeline = timeline_of(knobs, PLAN)
+    knobs = Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1, schedule=Order.GPIPE, n_micro_batches=5)
+    timeline = timeline_of(knobs.step, PLAN)
     assert (timeline.schedule.order, timeline.schedule.n_micro_batches) == (Order.GPIPE, 5)

@@ -87,7 +87,7 @@ def write_folder(
             precision=Precision.FP32,
             knobs=knobs,
             plan=plan,
-            schedule=timeline_of(knobs, plan).schedule,
+            schedule=timeline_of(knobs.step, plan).schedule,
             samples_per_s=1000.0,
             origin=Origin.MEASURED,
             profile=lambda: pytest.fail("nothing is profiled"),

@@ -13,14 +13,17 @@ from autoauto.space.space import SearchSpace
 SPACE = SearchSpace(n_ipu=(1, 2), replicas=(1, 2), strategy=tuple(Strategy), batch_size=(1, 2, 8))
 
 
-@pytest.mark.parametrize("given", ["n_ipu=2,batch_size=8", {"n_ipu": 2, "batch_size": 8}, Knobs(2, 0.6, 8)])
+@pytest.mark.parametrize(
+    "given",
+    ["n_ipu=2,batch_size=8", {"n_ipu": 2, "batch_size": 8}, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8)],
+)
 def test_other_knobs_have_their_defaults(given: object) -> None:
-    assert configuration_given(SPACE, given, 0.6) == Knobs(2, 0.6, 8)
+    assert configuration_given(SPACE, given, 0.6) == Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8)
 
 
 def test_without_a_default_it_is_the_first_value_of_the_space() -> None:
     space = SearchSpace(n_ipu=(2,), memory_proportion=(0.2, 0.4), batch_size=(3, 4))
-    assert configuration_given(space, "n_ipu=2", 0.6) == Knobs(2, 0.2, 3)
+    assert configuration_given(space, "n_ipu=2", 0.6) == Knobs(n_ipu=2, memory_proportion=0.2, batch_size=3)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ def test_without_a_default_it_is_the_first_value_of_the_space() -> None:
         ("strategy=phased,replicas=2", "none of strategy phased, replicas 2 together"),
         (3, "values of knobs, as in 'n_ipu=2,batch_size=8', got 3"),
         ({}, "values of knobs"),
-        (Knobs(2, 0.6, 9), "whose batch_size is 1, 2, 8, got 9"),
+        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=9), "whose batch_size is 1, 2, 8, got 9"),
     ],
 )
 def test_what_is_no_configuration_of_the_space_is_refused(given: object, message: str) -> None:

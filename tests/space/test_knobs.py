@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +11,10 @@ from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import KNOB_NAMES, Strategy
+from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Objective, objectives_text, parse_objectives
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import KNOB_NAMES
 
 
 def test_the_default_space_has_1152_configurations() -> None:
@@ -76,9 +76,11 @@ def test_values_of_a_wrong_type_are_refused(space: Callable[[], SearchSpace], pr
 def test_stage_replicas_are_for_inference_by_pipelines() -> None:
     refused = "^stage_replicas are for inference by pipelines; try --mode inference --strategy pipeline$"
     with pytest.raises(BadInput, match=refused):
-        Knobs(2, 0.6, 1, Order.GPIPE, n_micro_batches=4, stage_replicas=True)
+        Knobs(
+            n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.GPIPE, n_micro_batches=4, stage_replicas=True
+        )
     with pytest.raises(BadInput, match=refused):
-        Knobs(2, 0.6, 1, strategy=Strategy.PHASED, stage_replicas=True)
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, strategy=Strategy.PHASED, stage_replicas=True)
     with pytest.raises(BadInput, match=refused):
         SearchSpace((2,), (0.6,), (1,), (Order.GPIPE,), n_micro_batches=(4,), stage_replicas=(False, True))
 
@@ -86,11 +88,14 @@ def test_stage_replicas_are_for_inference_by_pipelines() -> None:
 def test_cells_differ_in_stage_replicas_and_constraints_see_them() -> None:
     space = SearchSpace((1, 2), (0.6,), (1, 2), stage_replicas=(False, True))
     assert space.n_configurations == 8
-    assert Knobs(2, 0.6, 2, stage_replicas=True) in space
-    some = replace(space, constraints=(Constraint("n_ipu > 1 or stage_replicas == 0"),))
+    assert Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, stage_replicas=True) in space
+    some = space.with_values(constraints=(Constraint("n_ipu > 1 or stage_replicas == 0"),))
     assert [(cell[0].n_ipu, cell[0].stage_replicas) for cell in some.cells] == [(1, False), (2, False), (2, True)]
-    assert Knobs(1, 0.6, 1, stage_replicas=True) not in some
-    plain, shared = Knobs(2, 0.6, 4), Knobs(2, 0.6, 1, stage_replicas=True)
+    assert Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1, stage_replicas=True) not in some
+    plain, shared = (
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4),
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, stage_replicas=True),
+    )
     assert plain.simplicity < shared.simplicity
     phased = SearchSpace((2,), (0.6,), (1,), strategy=tuple(Strategy), stage_replicas=(True,))
     assert [cell[0].stage_replicas for cell in phased.cells] == [True, False]
@@ -110,37 +115,60 @@ def test_cells_hold_all_configurations_by_batch_size() -> None:
     assert len(space.cells) == 2 * 2 * 2 * 2
     assert sum(map(len, space.cells)) == space.n_configurations == 32
     first, last = space.cells[0][1], space.cells[-1][0]
-    assert first == Knobs(1, 0.6, 3, Order.GPIPE, False, 4)
-    assert last == Knobs(2, 0.6, 1, Order.POPART, True, 8)
+    assert first == Knobs(
+        n_ipu=1, memory_proportion=0.6, batch_size=3, schedule=Order.GPIPE, recompute=False, n_micro_batches=4
+    )
+    assert last == Knobs(
+        n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.POPART, recompute=True, n_micro_batches=8
+    )
     assert first in space
-    assert Knobs(1, 0.6, 3) not in space
+    assert Knobs(n_ipu=1, memory_proportion=0.6, batch_size=3) not in space
 
 
 def test_phases_join_the_grid() -> None:
     both = SearchSpace((1, 2), (0.6,), (1, 3), strategy=tuple(Strategy), steps=(4, 8))
     assert both.n_configurations == 2 * (2 + 2 * 2)
-    phased = Knobs(2, 0.6, 3, n_micro_batches=8, strategy=Strategy.PHASED)
+    phased = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=3, n_micro_batches=8, strategy=Strategy.PHASED)
     assert phased in both
     assert phased.n_samples == 2 * 3 * 8
-    training = replace(both, schedule=(Order.GPIPE,), n_micro_batches=(8,), recompute=(False, True))
-    assert Knobs(2, 0.6, 3, Order.SEQUENTIAL, True, 4, Strategy.PHASED) in training
+    training = both.with_values(schedule=(Order.GPIPE,), n_micro_batches=(8,), recompute=(False, True))
+    assert (
+        Knobs(
+            n_ipu=2,
+            memory_proportion=0.6,
+            batch_size=3,
+            schedule=Order.SEQUENTIAL,
+            recompute=True,
+            n_micro_batches=4,
+            strategy=Strategy.PHASED,
+        )
+        in training
+    )
 
 
 def test_a_step_of_training_has_the_samples_of_all_micro_batches() -> None:
-    assert Knobs(2, 0.6, 3, Order.ONE_F_ONE_B, n_micro_batches=8).n_samples == 24
-    assert Knobs(2, 0.6, 3).n_samples == 3
+    assert (
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=3, schedule=Order.ONE_F_ONE_B, n_micro_batches=8).n_samples
+        == 24
+    )
+    assert Knobs(n_ipu=2, memory_proportion=0.6, batch_size=3).n_samples == 3
 
 
 def test_replicas_multiply_devices_and_samples_and_are_for_pipelines() -> None:
-    knobs = Knobs(2, 1.0, 4, replicas=3)
+    knobs = Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4, replicas=3)
     assert (knobs.n_devices, knobs.n_samples) == (6, 12)
     space = SearchSpace((1,), (1.0,), (1,), replicas=(1, 2))
     assert [cell[0].replicas for cell in space.cells] == [1, 2]
-    assert Knobs(2, 1.0, 4, Order.GPIPE, n_micro_batches=5, replicas=3).n_samples == 60
+    assert (
+        Knobs(
+            n_ipu=2, memory_proportion=1.0, batch_size=4, schedule=Order.GPIPE, n_micro_batches=5, replicas=3
+        ).n_samples
+        == 60
+    )
     with pytest.raises(BadInput, match="try --strategy pipeline"):
-        Knobs(1, 1.0, 1, replicas=2, strategy=Strategy.PHASED)
+        Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, replicas=2, strategy=Strategy.PHASED)
     with pytest.raises(BadInput, match="at least 1, got 0"):
-        Knobs(1, 1.0, 1, replicas=0)
+        Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, replicas=0)
 
 
 def test_micro_batches_that_are_too_few_for_some_pipelines_leave_the_others() -> None:
@@ -158,30 +186,47 @@ def test_micro_batches_that_are_too_few_for_some_pipelines_leave_the_others() ->
 
 
 def test_an_optimizer_is_for_training_by_pipelines() -> None:
-    training = Knobs(2, 1.0, 4, Order.GPIPE, replicas=3, optimizer=Optimizer.ADAM, shard_optimizer=True)
+    training = Knobs(
+        n_ipu=2,
+        memory_proportion=1.0,
+        batch_size=4,
+        schedule=Order.GPIPE,
+        replicas=3,
+        optimizer=Optimizer.ADAM,
+        shard_optimizer=True,
+    )
     assert training.weight_update == (Optimizer.ADAM, False, 3)
-    assert replace(training, shard_optimizer=False).weight_update.n_shards == 1
+    assert training.with_values(shard_optimizer=False).weight_update.n_shards == 1
     for other in ({"optimizer": Optimizer.LAMB}, {"master_weights": True}, {"shard_optimizer": True}):
         with pytest.raises(BadInput, match="for training by pipelines"):
-            Knobs(1, 1.0, 1, **other)
+            Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, **other)
         with pytest.raises(BadInput, match="for training by pipelines"):
-            Knobs(1, 1.0, 1, Order.SEQUENTIAL, strategy=Strategy.PHASED, **other)
+            Knobs(
+                n_ipu=1,
+                memory_proportion=1.0,
+                batch_size=1,
+                schedule=Order.SEQUENTIAL,
+                strategy=Strategy.PHASED,
+                **other,
+            )
 
 
 def test_a_constraint_over_knobs_shrinks_the_space() -> None:
     space = SearchSpace((1, 2, 4), (0.6,), (1, 2, 8), replicas=(1, 2), constraints=(Constraint("n_devices <= 4"),))
-    small = replace(space, constraints=(*space.constraints, Constraint("n_ipu * batch_size <= 8")))
+    small = space.with_values(constraints=(*space.constraints, Constraint("n_ipu * batch_size <= 8")))
     assert [(cell[0].n_ipu, cell[0].replicas) for cell in space.cells] == [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)]
     assert [len(cell) for cell in small.cells] == [3, 3, 2, 2, 2]
     assert small.n_configurations == sum(knobs in small for cell in space.cells for knobs in cell) == 12
-    assert Knobs(4, 0.6, 8) in space
-    assert Knobs(4, 0.6, 8) not in small
+    assert Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8) in space
+    assert Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8) not in small
     with pytest.raises(BadInput, match="no configuration of the space meets n_ipu > 4"):
-        replace(space, constraints=(Constraint("n_ipu > 4"),))
+        space.with_values(constraints=(Constraint("n_ipu > 4"),))
 
 
 def test_every_knob_that_a_constraint_may_name_is_a_number() -> None:
-    numbers = Knobs(2, 0.6, 3, Order.GPIPE, True, 4).numbers
+    numbers = Knobs(
+        n_ipu=2, memory_proportion=0.6, batch_size=3, schedule=Order.GPIPE, recompute=True, n_micro_batches=4
+    ).numbers
     assert tuple(numbers) == KNOB_NAMES
     assert (numbers["recompute"], numbers["n_samples"]) == (1.0, 12.0)
 

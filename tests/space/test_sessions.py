@@ -19,7 +19,7 @@ FP32, BF16, TF32, FP16 = HostPrecision
 def test_the_default_runtime_computes_in_the_format_and_a_given_one_stays(
     runtime: HostRuntime | None, precision: HostPrecision | None
 ) -> None:
-    chosen, computed = Knobs(1, 1.0, 1, runtime=runtime, precision=precision).session
+    chosen, computed = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, runtime=runtime, precision=precision).session
     assert chosen is runtime_for(runtime, precision)
     assert chosen is runtime or (runtime is None and computed in chosen.precisions)
     assert computed is (precision or FP32)
@@ -28,8 +28,8 @@ def test_the_default_runtime_computes_in_the_format_and_a_given_one_stays(
 def test_a_space_has_only_what_a_runtime_computes() -> None:
     space = SearchSpace((1,), (1.0,), (1, 2), runtime=(ORT, OPENVINO), precision=(FP32, BF16))
     assert [cell[0].session for cell in space.cells] == [(ORT, FP32), (OPENVINO, FP32), (OPENVINO, BF16)]
-    assert Knobs(1, 1.0, 1, runtime=OPENVINO, precision=BF16) in space
-    assert Knobs(1, 1.0, 1, runtime=ORT, precision=BF16) not in space
+    assert Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, runtime=OPENVINO, precision=BF16) in space
+    assert Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, runtime=ORT, precision=BF16) not in space
     assert space.n_configurations == 6
     on_gpus = SearchSpace((1,), (1.0,), (1,), runtime=(CUDA,), precision=(FP32, BF16, TF32, FP16))
     assert [cell[0].session for cell in on_gpus.cells] == [(CUDA, FP32), (CUDA, TF32), (CUDA, FP16)]
@@ -70,11 +70,16 @@ def test_a_knob_that_a_runtime_does_not_have_does_not_multiply_its_configuration
     ]
     assert [knobs.batch_size for knobs in space.cells[-1]] == [2, 4]  # every stream has an equal part
     assert all(knobs in space for cell in space.cells for knobs in cell)
-    whole = Knobs(1, 1.0, 3, cores_per_device=2, runtime=OPENVINO)
+    whole = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=3, cores_per_device=2, runtime=OPENVINO)
     assert whole in space
-    assert Knobs(1, 1.0, 3, cores_per_device=2, runtime=OPENVINO, streams=2) not in space
-    assert Knobs(1, 1.0, 2, runtime=OPENVINO, graph_optimization=basic) not in space
-    assert Knobs(1, 1.0, 2, runtime=ORT) not in space  # graphs are optimized otherwise there
+    assert (
+        Knobs(n_ipu=1, memory_proportion=1.0, batch_size=3, cores_per_device=2, runtime=OPENVINO, streams=2)
+        not in space
+    )
+    assert Knobs(n_ipu=1, memory_proportion=1.0, batch_size=2, runtime=OPENVINO, graph_optimization=basic) not in space
+    assert (
+        Knobs(n_ipu=1, memory_proportion=1.0, batch_size=2, runtime=ORT) not in space
+    )  # graphs are optimized otherwise there
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
+from autoauto.records.interval import interval
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Recompute
 from autoauto.space.objectives import Objective
-from autoauto.space.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
+from autoauto.space.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of
 from autoauto.space.trial import Status, Trial
 
-KNOBS = Knobs(1, 0.6, 8)
+KNOBS = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8)
 
 
 @pytest.mark.parametrize("values", [[10.0, 11.0], [5.0, 5.5, 4.0, 7.25], [1.0, 2.0, 3.0, 4.0, 5.0, 9.0]])
@@ -36,7 +37,7 @@ def test_turns_that_failed_do_not_count() -> None:
 
 
 def test_the_winner_is_given_by_its_index() -> None:
-    rows = Repeated("winner", KNOBS), Repeated("runner-up", Knobs(1, 0.6, 4))
+    rows = Repeated("winner", KNOBS), Repeated("runner-up", Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4))
     assert Verification(rows, 3, 1, Verdict.TIE, None).winner is rows[1]
 
 
@@ -52,12 +53,18 @@ def trial(number: int, knobs: Knobs, samples_per_s: float = 0.0, latency_s: floa
 
 def test_the_best_come_first_and_of_equals_the_oldest() -> None:
     speeds = (50.0, 70.0, 0.0, 70.0)
-    trials = [trial(number, Knobs(1, 0.6, number + 1), speed) for number, speed in enumerate(speeds)]
+    trials = [
+        trial(number, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=number + 1), speed)
+        for number, speed in enumerate(speeds)
+    ]
     assert [row.number for row in summary(*trials).ranked] == [1, 3, 0]
 
 
 def test_per_ipu_compares_what_one_device_does() -> None:
-    single, four = trial(0, Knobs(1, 0.6, 1), 50.0), trial(1, Knobs(4, 0.6, 1), 100.0)
+    single, four = (
+        trial(0, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), 50.0),
+        trial(1, Knobs(n_ipu=4, memory_proportion=0.6, batch_size=1), 100.0),
+    )
     study = summary(single, four, objective=Objective.PER_IPU)
     assert (study.worth(single), study.worth(four)) == (50.0, 25.0)
     winner = replace(study, finalists=study.ranked[:1])
@@ -66,7 +73,10 @@ def test_per_ipu_compares_what_one_device_does() -> None:
 
 def test_a_cell_has_its_best_its_largest_and_the_first_size_that_is_too_large() -> None:
     sizes = {8: 0.0, 4: 90.0, 2: 100.0, 6: 0.0}
-    trials = [trial(number, Knobs(2, 0.6, size), speed) for number, (size, speed) in enumerate(sizes.items())]
+    trials = [
+        trial(number, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=size), speed)
+        for number, (size, speed) in enumerate(sizes.items())
+    ]
     (cell,) = summary(*trials).cells
     assert [row.knobs.batch_size for row in cell.trials] == [2, 4, 6, 8]
     best, largest, unfit = cell.best, cell.largest, cell.first_unfit
@@ -75,7 +85,10 @@ def test_a_cell_has_its_best_its_largest_and_the_first_size_that_is_too_large() 
 
 def test_cells_are_in_the_order_of_the_grid() -> None:
     grid = [(4, 0.3), (1, 1.0), (4, 0.1), (1, 0.6)]
-    trials = [trial(number, Knobs(n, proportion, 1)) for number, (n, proportion) in enumerate(grid)]
+    trials = [
+        trial(number, Knobs(n_ipu=n, memory_proportion=proportion, batch_size=1))
+        for number, (n, proportion) in enumerate(grid)
+    ]
     cells = summary(*trials).cells
     assert [(cell.knobs.n_ipu, cell.knobs.memory_proportion) for cell in cells] == sorted(grid)
     assert all(cell.best is cell.largest is None and cell.first_unfit is cell.trials[0] for cell in cells)
@@ -84,7 +97,12 @@ def test_cells_are_in_the_order_of_the_grid() -> None:
 def test_cells_that_recompute_or_not_or_choose_have_an_order_too() -> None:
     ways: tuple[bool | Recompute, ...] = (Recompute.AUTO, True, False)
     trials = [
-        trial(number, Knobs(2, 0.6, 1, Order.POPART, recompute=way, n_micro_batches=4))
+        trial(
+            number,
+            Knobs(
+                n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.POPART, recompute=way, n_micro_batches=4
+            ),
+        )
         for number, way in enumerate(ways)
     ]
     assert [cell.knobs.recompute for cell in summary(*trials).cells] == [False, True, Recompute.AUTO]
@@ -92,7 +110,10 @@ def test_cells_that_recompute_or_not_or_choose_have_an_order_too() -> None:
 
 def test_cells_are_in_the_order_of_their_first_trials_and_the_best_is_chosen_by_worth() -> None:
     speeds = {(2, 4): 90.0, (1, 4): 0.0, (2, 2): 100.0, (1, 2): 50.0}
-    trials = [trial(number, Knobs(n, 0.6, size), speed) for number, ((n, size), speed) in enumerate(speeds.items())]
+    trials = [
+        trial(number, Knobs(n_ipu=n, memory_proportion=0.6, batch_size=size), speed)
+        for number, ((n, size), speed) in enumerate(speeds.items())
+    ]
     two_devices, one_device = cells_of(trials, lambda row: row.samples_per_s)
     assert [row.number for row in two_devices.trials] == [2, 0]
     assert (two_devices.best, one_device.best) == (trials[2], trials[3])
@@ -101,16 +122,19 @@ def test_cells_are_in_the_order_of_their_first_trials_and_the_best_is_chosen_by_
 
 def test_the_winner_is_ranked_before_trials_that_are_as_good() -> None:
     """Of throughputs that differ by noise the simpler configuration wins, though another was a little quicker."""
-    simple, quick = trial(0, Knobs(1, 0.6, 8), 99.5), trial(1, Knobs(2, 0.6, 8), 100.0)
+    simple, quick = (
+        trial(0, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8), 99.5),
+        trial(1, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), 100.0),
+    )
     study = summary(simple, quick)
     assert study.ranked == (quick, simple)
     assert replace(study, finalists=(simple,)).ranked == (simple, quick)
 
 
 def test_a_trial_that_violates_a_constraint_was_measured_and_does_not_fit() -> None:
-    runs = trial(0, Knobs(1, 0.6, 1), 10.0, 0.1)
+    runs = trial(0, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), 10.0, 0.1)
     breaks = replace(
-        trial(1, Knobs(1, 0.6, 2), 20.0, 0.2),
+        trial(1, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2), 20.0, 0.2),
         status=Status.CONSTRAINED,
         reason="latency_s <= 0.1 does not hold: latency_s is 0.2",
     )
@@ -121,7 +145,7 @@ def test_a_trial_that_violates_a_constraint_was_measured_and_does_not_fit() -> N
 
 
 def test_by_latency_the_quickest_comes_first() -> None:
-    slow, quick = (trial(n, Knobs(1, 0.6, n), 10.0 * n, 0.1 * n) for n in (2, 1))
+    slow, quick = (trial(n, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n), 10.0 * n, 0.1 * n) for n in (2, 1))
     study = summary(slow, quick, objective=Objective.LATENCY)
     assert study.ranked == (quick, slow)
     assert study.worth(quick) == pytest.approx(2 * study.worth(slow))

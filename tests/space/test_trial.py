@@ -33,7 +33,7 @@ from autoauto.space.trial import (
 )
 
 PLAN = Plan((Stage(LayerRange(0, 2), 0, 100, 0, 4, 6, {"parameter": 70}, 100),))
-KNOBS = Knobs(1, 0.6, 2)
+KNOBS = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2)
 FITS = measured_trial(
     KNOBS, PLAN, PLAN, samples_per_s=20.0, estimated_samples_per_s=19.0, latency_s=0.11, device_bytes=100
 )
@@ -119,9 +119,11 @@ def test_the_value_is_that_of_the_first_objective() -> None:
 
 
 def test_only_a_step_of_training_has_a_makespan_and_bubbles() -> None:
-    knobs = Knobs(1, 0.6, 2, Order.GPIPE, n_micro_batches=3)
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=3)
     step, inference = (
-        measured_trial(k, None, PLAN, samples_per_s=1.0, latency_s=1.0, device_bytes=100, timeline=timeline_of(k, PLAN))
+        measured_trial(
+            k, None, PLAN, samples_per_s=1.0, latency_s=1.0, device_bytes=100, timeline=timeline_of(k.step, PLAN)
+        )
         for k in (knobs, KNOBS)
     )
     assert step.timeline is not None
@@ -138,15 +140,15 @@ def test_latency_of_inference_is_that_of_the_plan() -> None:
 
 
 def test_latency_of_a_training_step_is_its_makespan() -> None:
-    knobs = Knobs(1, 0.6, 2, Order.GPIPE, n_micro_batches=3)
-    timeline = timeline_of(knobs, PLAN)
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=3)
+    timeline = timeline_of(knobs.step, PLAN)
     assert latency_s(knobs, PLAN, 1000.0, timeline.makespan_cycles) == timeline.makespan_cycles / 1000.0 > 0.3
     slow = replace(PLAN, host_cycles=500)
     assert latency_s(knobs, slow, 1000.0, timeline.makespan_cycles) == 1.5
 
 
 def test_measured_latency_is_that_of_the_timeline() -> None:
-    simulated = timeline_of(KNOBS, PLAN)
+    simulated = timeline_of(KNOBS.step, PLAN)
     assert run_latency_s(KNOBS, Run(PLAN, (simulated,)), 1000.0) == 0.11
     measured = replace(simulated, origin=Origin.MEASURED, stops=tuple(stops + 900 for stops in simulated.stops))
     assert run_latency_s(KNOBS, Run(PLAN, (measured,)), 1000.0) == 1.0

@@ -53,7 +53,7 @@ def steady(period_ms: float, n_pipelines: int = 1) -> Run:
 
 def entrant(cycles: int, replicas: int = 1, name: str = "entrant") -> Entrant:
     flow: Any = None
-    return Entrant(name, flow, Knobs(1, 1.0, 4, replicas=replicas), plan(cycles))
+    return Entrant(name, flow, Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, replicas=replicas), plan(cycles))
 
 
 def test_a_row_has_throughput_its_interval_latency_and_the_error_of_the_prediction() -> None:

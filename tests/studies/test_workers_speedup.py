@@ -11,7 +11,10 @@ from studies import workers_speedup
 
 
 def test_a_configuration_beyond_the_limit_has_excess_bytes_and_no_throughput() -> None:
-    small, large = (workers_speedup.Model(0.0)(Knobs(1, 1.0, batch_size)) for batch_size in (36, 37))
+    small, large = (
+        workers_speedup.Model(0.0)(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=batch_size))
+        for batch_size in (36, 37)
+    )
     assert (small.excess_bytes, large.excess_bytes) == (0, 25)
     assert small.samples_per_s > 0
     assert large.samples_per_s == 0

@@ -24,7 +24,10 @@ def test_a_configuration_of_ones_own_is_tried_first_and_once(method: str) -> Non
     own: list[Any] = ["n_ipu=2,batch_size=2", {"n_ipu": 1, "batch_size": 4}]
     best = search("resnet50", "bow-2000", SPACE, method=method, tries=own, callback=trials.append)
     tried = [trial.knobs for trial in trials]
-    assert tried[:2] == [Knobs(2, 0.6, 2), Knobs(1, 0.6, 4)]
+    assert tried[:2] == [
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2),
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4),
+    ]
     assert len(set(tried)) == len(tried)
     without = search("resnet50", "bow-2000", SPACE, method=method)
     assert best.samples_per_s == pytest.approx(without.samples_per_s, rel=0.003)

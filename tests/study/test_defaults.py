@@ -140,9 +140,9 @@ def test_real_devices_have_one_session_that_may_use_all_memory(flow: Flow, monke
     def session(objectives: Objectives, *batch_sizes: int) -> Knobs | None:
         return baseline_of(flow, objectives, SearchSpace((1, 2), (0.5,), batch_sizes))
 
-    assert session(Objective.THROUGHPUT, 4, 8, 16) == Knobs(1, 1.0, 8)
-    assert session(Objective.THROUGHPUT, 1, 2, 4) == Knobs(1, 1.0, 4)
-    assert session(Objective.THROUGHPUT, 16, 32) == Knobs(1, 1.0, 16)
+    assert session(Objective.THROUGHPUT, 4, 8, 16) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8)
+    assert session(Objective.THROUGHPUT, 1, 2, 4) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4)
+    assert session(Objective.THROUGHPUT, 16, 32) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=16)
     assert session((Objective.THROUGHPUT, Objective.LATENCY), 8) is None
 
 
@@ -150,8 +150,10 @@ def test_on_cores_the_session_has_all_of_them(flow: Flow, monkeypatch: pytest.Mo
     monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, groups_cores=True))
     space = default_space(flow)
     assert space.cores_per_device == (1, 2, 4)
-    assert baseline_of(flow, Objective.THROUGHPUT, space) == Knobs(1, 1.0, 8, cores_per_device=4)
-    assert baseline_of(flow, Objective.PER_IPU, space) == Knobs(1, 1.0, 8)
+    assert baseline_of(flow, Objective.THROUGHPUT, space) == Knobs(
+        n_ipu=1, memory_proportion=1.0, batch_size=8, cores_per_device=4
+    )
+    assert baseline_of(flow, Objective.PER_IPU, space) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8)
 
 
 def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes(

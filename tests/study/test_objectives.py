@@ -18,7 +18,7 @@ from autoauto.study.objectives import direction, metric_name, objective_value, s
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
 
-KNOBS = Knobs(4, 0.6, 16)
+KNOBS = Knobs(n_ipu=4, memory_proportion=0.6, batch_size=16)
 
 
 def test_throughput_is_maximised(fake: Fake) -> None:
@@ -39,7 +39,7 @@ def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
     schedule = gpipe(1, 1)
     ticks = (np.array([0, 10]), np.array([10, 30]))
     timeline = Timeline(schedule, ticks[:1], ticks[1:], (np.zeros((0, 2), dtype=np.int64),), stop_tick=30)
-    knobs = Knobs(1, 0.6, 5, Order.GPIPE, n_micro_batches=2)
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=5, schedule=Order.GPIPE, n_micro_batches=2)
     plan, numbers = fake(knobs).plan, {"samples_per_s": 1.0, "latency_s": 1.0, "device_bytes": 1000}
     trial = measured_trial(knobs, None, plan, timeline=timeline, **numbers)  # type: ignore[arg-type]
     assert trial.makespan_cycles == 30

@@ -90,7 +90,9 @@ def test_the_best_is_the_best_measured_not_the_largest_that_fits(storage: str, f
     result = search(storage, fake, SearchSpace((1,), (1.0,), (6, 30, 31)))
     assert brief(result.cells) == ((1, 1.0, 31, ""),)
     assert result.best is not None
-    assert result.best.knobs == Knobs(1, 1.0, 30)  # 31 needs a sixth step of 6 samples
+    assert result.best.knobs == Knobs(
+        n_ipu=1, memory_proportion=1.0, batch_size=30
+    )  # 31 needs a sixth step of 6 samples
 
 
 def test_per_ipu_has_its_own_best(storage: str, fake: Fake) -> None:
@@ -157,7 +159,7 @@ def test_trials_outside_the_space_are_apart(storage: str, fake: Fake) -> None:
     assert first.others == ()
     second = search(storage, fake, other)
     assert set(second.others) == set(first.trials.values())
-    assert set(second.trials) == {Knobs(2, 1.0, 30)}
+    assert set(second.trials) == {Knobs(n_ipu=2, memory_proportion=1.0, batch_size=30)}
     wide = search(storage, fake, SearchSpace((1, 2), (1.0,), (30,)))
     assert wide.others == ()
     assert set(wide.trials) == {*first.trials, *second.trials}

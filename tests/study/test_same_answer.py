@@ -45,7 +45,12 @@ def worth(trial: Trial | None) -> float:
 def test_the_same_search_gives_the_same_answer_whatever_was_compiled_before(tmp_path: Path) -> None:
     flow = load_flow("resnet50", "bow-2000")
     fresh, used = (replace(flow, cache=ProfileCache(tmp_path / f"{name}.db")) for name in ("fresh", "used"))
-    for knobs in (Knobs(2, 1.0, 70), Knobs(4, 0.3, 9), Knobs(1, 0.6, 100), Knobs(4, 0.6, 33)):
+    for knobs in (
+        Knobs(n_ipu=2, memory_proportion=1.0, batch_size=70),
+        Knobs(n_ipu=4, memory_proportion=0.3, batch_size=9),
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=100),
+        Knobs(n_ipu=4, memory_proportion=0.6, batch_size=33),
+    ):
         used.evaluate(knobs)
     answer(used, n_ipu=(2, 4), memory_proportion=(0.3,), batch_size=SIZES)
     again = replace(used)  # opens what is stored, and remembers nothing

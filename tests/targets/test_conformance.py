@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,7 @@ def test_a_search_on_it_has_defaults_that_it_allows(entry: NamedTarget, model: P
     assert flow.traits.n_repeats > 0
     if not flow.traits.trains:
         with pytest.raises(BadInput, match=f"the {entry.name} target runs inference"):
-            flow.check(replace(space, schedule=(Order.POPART,), n_micro_batches=(8,), replicas=(1,)))
+            flow.check(space.with_values(schedule=(Order.POPART,), n_micro_batches=(8,), replicas=(1,)))
 
 
 @ENTRIES

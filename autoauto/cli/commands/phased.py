@@ -11,10 +11,12 @@ from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
-from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Phased
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import value_of
+from autoauto.targets.ipu.session import IpuSession
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -66,11 +68,10 @@ def run(args: argparse.Namespace) -> int:
     flow = open_flow(args)
     if not flow.traits.phases:
         raise BadInput(f"phases are planned for --target ipu, got {args.target}, which has no streaming memory")
-    order = (
-        Order.POPART if args.mode == "training" else Order.INFERENCE
-    )  # any order of training will do: phases have their own
-    knobs = Knobs(1, one_value(args, "memory_proportion"), one_value(args, "batch_size"), order)
-    flow.check(SearchSpace((1,), (knobs.memory_proportion,), (knobs.batch_size,)))
+    session = IpuSession(one_value(args, "memory_proportion"))
+    mode = Phased(options.steps, options.recompute, training=args.mode == "training")
+    knobs = Knobs(1, one_value(args, "batch_size"), mode=mode, session=session)
+    flow.checked(SearchSpace((1,), (session.memory_proportion,), (knobs.batch_size,)))
     try:
         plan = flow.plans.phased(knobs, options)
     except DoesNotFit as failure:
@@ -92,7 +93,7 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
         "cluster": flow.cluster.name,
         "precision": str(flow.precision),
         "batch_size": knobs.batch_size,
-        "memory_proportion": knobs.memory_proportion,
+        "memory_proportion": value_of(knobs, "memory_proportion"),
         "training": knobs.training,
         **asdict(options),
         "warning": plan.warning,

@@ -26,7 +26,8 @@ from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.target import Origin
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.space.modes import KNOBS, Recompute, Strategy
+from autoauto.space.modes import Recompute
+from autoauto.space.table import PIPELINE_KNOBS
 from autoauto.targets.registry import default_options
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning
 
 MODEL_ARGUMENTS = (
     *("model", "target", "cluster", "headroom", "precision", *default_options(), "mode", "estimator", "cut_at"),
-    *(knob.name for knob in KNOBS if knob.varies(Strategy.PIPELINE) and knob.name != "replicas"),
+    *(knob.name for knob in PIPELINE_KNOBS if knob.name != "replicas"),
 )
 """Arguments of a model; a profile excludes those that it does not use."""
 PROFILE_ARGUMENTS = (
@@ -133,9 +134,10 @@ def _plan_model(args: argparse.Namespace) -> int:
     """Plan a model that is profiled here."""
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
-    if knobs.stage_replicas and requested_query(args) is not best_plan:
+    if knobs.mode.stage_replicas and requested_query(args) is not best_plan:
         raise BadInput("stage replicas have the best plan only; leave the other query out")
-    if (knobs.stages_per_device > 1 or knobs.recompute is Recompute.AUTO) and requested_query(args) is not best_plan:
+    chooses = knobs.mode.stages_per_device > 1 or knobs.mode.recompute is Recompute.AUTO
+    if chooses and requested_query(args) is not best_plan:
         raise BadInput("several stages a device and recompute auto have the best plan only; leave the other query out")
     if requested_query(args) is best_plan:
         try:

@@ -12,6 +12,7 @@ from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
+from autoauto.targets.ipu.session import IpuSession, memory_proportion
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -141,7 +142,7 @@ class SweepRow(NamedTuple):
 
 def sweep(flow: Flow, knobs: Knobs, index: int) -> list[SweepRow]:
     """The whole model, and layer `index` without the cost of its neighbours' layouts, at every proportion."""
-    return [_row(flow, replace(knobs, memory_proportion=proportion), index) for proportion in PROPORTIONS]
+    return [_row(flow, replace(knobs, session=IpuSession(proportion)), index) for proportion in PROPORTIONS]
 
 
 def _row(flow: Flow, knobs: Knobs, index: int) -> SweepRow:
@@ -157,7 +158,7 @@ def _row(flow: Flow, knobs: Knobs, index: int) -> SweepRow:
         whole = None
     costs = operator_costs(flow.graph, layers, device, options, flow.target.settings)
     return SweepRow(
-        memory_proportion=knobs.memory_proportion,
+        memory_proportion=memory_proportion(options),
         cycles=whole.forward_cycles if whole else None,
         temporary_bytes=whole.temporary_bytes if whole else None,
         n_unbounded=sum(not cost.within_bound for cost in costs),

@@ -23,17 +23,22 @@ from autoauto.cli.options.values import (
 )
 from autoauto.cli.output.lines import add_json, warn
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.options import HostPrecision, HostRuntime, runtime_for
 from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MAX_DEVICES, Period
 from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.records.knob import Knob
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import MAX_MIB, Precision
-from autoauto.space.knobs import Knobs
-from autoauto.space.modes import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
+from autoauto.schedule.orders.registry import spec_of
+from autoauto.space.knobs import MAX_SAMPLES, Knobs
+from autoauto.space.modes import MAX_VALUES
 from autoauto.space.space import SearchSpace, of_global_batch
-from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
+from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE, TRAINING_KNOBS
+from autoauto.targets.host.runtimes.registry import runtime_for
+from autoauto.targets.host.runtimes.session import PRECISION
+from autoauto.targets.ipu.session import IpuSession
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, precisions_of
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -63,10 +68,11 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        type=choices_of((*Precision, HostPrecision.BF16, HostPrecision.TF32)),
-        metavar="|".join(Precision),
+        type=choices_of(tuple(Precision)),
+        metavar="|".join(default.precisions),
         help=f"format of weights and activations; default {default.default_precision}{precisions}, where it is the "
-        f"format in which the runtime computes: {' or '.join(HostPrecision)}, in a search several with commas",
+        f"format in which the runtime computes: {' or '.join(PRECISION.domain.words)}, in a search several "
+        "with commas",
     )
     parser.add_argument(
         "--headroom",
@@ -204,8 +210,8 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
 def add_knobs(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
     """Add one configuration of a pipeline, without some of its knobs, which have their defaults."""
     _add_mode(parser)
-    for knob in KNOBS:
-        if knob.varies(Strategy.PIPELINE) and knob.name not in (*_OF_TARGETS, *without):
+    for knob in PIPELINE_KNOBS:
+        if knob.name not in (*_OF_TARGETS, *without):
             _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{knob.help}; default {knob.default_help[0]}")
 
 
@@ -219,7 +225,7 @@ def add_space(parser: argparse.ArgumentParser) -> None:
 
 def add_knob(parser: argparse.ArgumentParser, name: str, what: str = "") -> None:
     """Add one value of one knob, which `one_value` reads; `what` it is where that is not what the knob usually is."""
-    [knob] = (knob for knob in KNOBS if knob.name == name)
+    knob = TABLE[name]
     _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{what or knob.help}; default {knob.default_help[0]}")
 
 
@@ -253,8 +259,7 @@ def one_value(args: argparse.Namespace, name: str) -> Any:
     Raises:
         BadInput: several values.
     """
-    [knob] = (knob for knob in KNOBS if knob.name == name)
-    value, *others = getattr(args, name) or (knob.default,)
+    value, *others = getattr(args, name) or (TABLE[name].default,)
     if others:
         raise BadInput(f"one configuration has one {name}, got several; try search")
     return value
@@ -279,22 +284,20 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         BadInput: several configurations, or one that the model or the cluster does not allow.
     """
     batch_size = flow.traits.space.get("batch_size", (1,))[:1]
-    defaults = {"n_ipu": (1,), "memory_proportion": (flow.traits.memory_proportion,), "batch_size": batch_size}
     given = given_values(args)
-    if flow.traits.runtimes:
-        precision = given.get("precision", (HostPrecision.FP32,))
-        wanted = HostPrecision(precision[0])
-        runtimes = (*flow.traits.space["runtime"], *HostRuntime)  # those that are installed first
-        defaults |= {"precision": precision, "runtime": (runtime_for(None, wanted, runtimes),)}
+    defaults: dict[str, tuple[Any, ...]] = {"n_ipu": (1,), "batch_size": batch_size}
+    if runtimes := flow.traits.space.get("runtime"):
+        precision = given.get("precision", (Precision.FP32,))
+        defaults |= {"precision": precision, "runtime": (runtime_for(Precision(precision[0]), runtimes),)}
+    elif IpuSession in flow.traits.sessions:
+        defaults["memory_proportion"] = (TABLE["memory_proportion"].default,)
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
     values = defaults | given
     if args.global_batch is not None:
         replicas, sizes = given.get("replicas", (1,)), values["batch_size"]
         values["n_micro_batches"], *_ = of_global_batch(args.global_batch, replicas, sizes)
-    space = SearchSpace(**values)
-    flow.check(space)
-    return space.cells[0][0]
+    return flow.checked(SearchSpace(**values)).cells[0][0]
 
 
 def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
@@ -308,17 +311,16 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
             "--global-batch says how many micro-batches a step of --mode training has, got "
             + (f"--mode {args.mode}" if args.mode != "training" else "--n-micro-batches too; leave one of them out")
         )
-    others = {*_OF_TARGETS} - {*TARGETS[args.target].knobs}
+    others = () if precisions_of(args.target) else _OF_TARGETS
     named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS if knob.name not in others)
     given = {name: values for name, values in named if values is not None}
-    of_training = [knob for knob in KNOBS if knob.only_training]
     if args.mode == "training":
-        values = {knob.name: (knob.training_default or knob.default,) for knob in of_training} | given
+        values = {knob.name: (knob.default,) for knob in TRAINING_KNOBS} | given
         if "stages_per_device" not in given:
-            fewest = {STAGES_PER_DEVICE[order][0] for order in values["schedule"] if order in STAGES_PER_DEVICE}
-            values["stages_per_device"] = tuple(sorted(fewest)) or (1,)
+            ranges = [spec_of(order).stages_per_device for order in values["schedule"]]
+            values["stages_per_device"] = tuple(sorted({each[0] for each in ranges if each})) or (1,)
         return values
-    if wrong := [knob.name for knob in of_training if knob.name in given]:
+    if wrong := [knob.name for knob in TRAINING_KNOBS if knob.name in given]:
         raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
     return given
 

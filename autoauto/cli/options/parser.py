@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from typing import Any, NoReturn
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.space.modes import KNOBS
+from autoauto.space.table import KNOBS
 
 _GROUPS = {
     "model and cluster": (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from math import isfinite
 from typing import TypeVar
 
@@ -13,7 +12,7 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.modes import MAX_VALUES
 from autoauto.space.objectives import Objectives, parse_objectives
 
-Choice = TypeVar("Choice", bound=StrEnum)
+Choice = TypeVar("Choice", bound=str)
 
 
 def at_most(maximum: int, minimum: int = 1) -> Callable[[str], int]:

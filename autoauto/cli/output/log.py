@@ -7,11 +7,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autoauto.space.objectives import Method
+from autoauto.space.table import flat
 from autoauto.space.trial import SearchActivity
 
 if TYPE_CHECKING:
@@ -77,15 +77,15 @@ class _Bars:
 
 
 def waits_for(now: SearchProgress) -> str:
-    """What real devices measure now; of others, which take a moment only, nothing."""
+    """What real devices measure at the moment, in words; empty for modelled devices, which take no time."""
     knobs = now.knobs or now.estimated
-    if knobs is None or knobs.runtime is None:
+    if knobs is None or knobs.session.runtime is None:
         return ""
-    session = " ".join(map(str, knobs.session))
+    session, n_cores = f"{knobs.session.runtime} {knobs.session.computes_in}", knobs.session.cores_per_device
     if now.knobs is None:
-        return f"the whole model by {session} on {knobs.cores_per_device} core" + "s" * (knobs.cores_per_device > 1)
+        return f"the whole model by {session} on {n_cores} core" + "s" * (n_cores > 1)
     stages = f"{knobs.n_ipu} stages, " if knobs.n_ipu > 1 else ""
-    return f"{session}, {stages}{knobs.replicas} x {knobs.cores_per_device} cores at batch {knobs.batch_size}"
+    return f"{session}, {stages}{knobs.replicas} x {n_cores} cores at batch {knobs.batch_size}"
 
 
 class JsonLog:
@@ -133,7 +133,7 @@ def trial_event(trial: Trial) -> dict[str, Any]:
     first, *others = trial.values or (None,)
     return {
         "number": trial.number,
-        "knobs": asdict(trial.knobs),
+        "knobs": flat(trial.knobs),
         "state": trial.state,
         "value": first,
         "samples_per_s": trial.samples_per_s if trial.runs else None,
@@ -149,7 +149,7 @@ def best_event(best: Trial) -> dict[str, Any]:
     """The best so far as plain values, without its stages."""
     return {
         "number": best.number,
-        "knobs": asdict(best.knobs),
+        "knobs": flat(best.knobs),
         "value": best.values[0],
         "samples_per_s": best.samples_per_s,
     }

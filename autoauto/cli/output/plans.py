@@ -12,6 +12,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
+from autoauto.space.table import flat, value_of
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -50,9 +51,9 @@ def show_plan(
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
 
-    show(*parts_tables(plan, flow.names, origin, knobs.runtime is not None))
+    show(*parts_tables(plan, flow.names, origin, knobs.session.runtime is not None))
     if timeline is not None:
-        step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
+        step = f"a step of {knobs.mode.n_micro_batches} micro-batches, {knobs.mode.order}"
         show(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated", step_parts_text(timeline).rstrip())
     if device_run is not None:
         show("", run_table(device_run, origin))
@@ -116,8 +117,8 @@ def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         warn(
-            f"no plan of {names[0]}{more} meets memory proportion {knobs.memory_proportion:g}, so the bound "
-            "was dropped there; try a larger --memory-proportion or a smaller --batch-size"
+            f"no plan of {names[0]}{more} meets memory proportion {value_of(knobs, 'memory_proportion'):g}, so the "
+            "bound was dropped there; try a larger --memory-proportion or a smaller --batch-size"
         )
 
 
@@ -149,7 +150,7 @@ def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeli
 def describe_configuration(flow: Flow, knobs: Knobs) -> dict[str, Any]:
     """One configuration of a model on a cluster as plain values."""
     names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.precision)}
-    values = {name: value for name, value in asdict(knobs).items() if value is not None}
+    values = {name: value for name, value in flat(knobs).items() if value is not None}
     return {**names, **values, "assumed": list(flow.notes)}
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
+from autoauto.space.table import flat
 
 if TYPE_CHECKING:
     from autoauto.records.plans.timeline import Timeline
@@ -36,7 +36,7 @@ def show_best(
     from autoauto.report.tables.trials import best_table, what_fits_table
 
     show(best_table(best, counts, origin))
-    for table in parts_tables(best.plan, names, origin, best.knobs.runtime is not None):
+    for table in parts_tables(best.plan, names, origin, best.knobs.session.runtime is not None):
         show("", table)
     if best.knobs.training:
         show("", what_fits_table(cells, origin))
@@ -71,7 +71,7 @@ def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, 
 
 
 def show_uses_of(summary: StudySummary) -> None:
-    """Print the same of the winner of a study."""
+    """Print what `show_uses` prints, of the winner of a stored study."""
     from autoauto.report.wording import error_of, origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
@@ -114,7 +114,7 @@ def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
 def describe_cell(cell: Cell) -> dict[str, Any]:
     """A cell as plain values, its knobs among them."""
     return {
-        **asdict(cell.knobs),
+        **flat(cell.knobs),
         "batch_size": cell.largest and cell.largest.knobs.batch_size,
         "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,
         "reason": "" if cell.best else cell.trials[0].reason,
@@ -128,7 +128,7 @@ def describe_expected(expected: ExpectedCell) -> dict[str, Any]:
     speed = best.samples_per_s if best else 0.0
     device_speed = best.device_samples_per_s if best else 0.0
     speeds = {"samples_per_s": speed, "device_samples_per_s": device_speed, "n_devices": shown.knobs.n_devices}
-    return {**asdict(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
+    return {**flat(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
 
 
 def describe_speed(trial: Trial) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def describe_speed(trial: Trial) -> dict[str, Any]:
 def describe_best(best: Trial) -> dict[str, Any]:
     """The best trial as plain values."""
     return {
-        **asdict(best.knobs),
+        **flat(best.knobs),
         **describe_speed(best),
         "latency_s": best.latency_s,
         **({} if best.output_error is None else {"output_error": best.output_error}),
@@ -169,7 +169,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
         "compared": [
             comparison._asdict()
             | {
-                "knobs": comparison.knobs and asdict(comparison.knobs),
+                "knobs": comparison.knobs and flat(comparison.knobs),
                 "speed": comparison.speed and comparison.speed._asdict(),
                 "source": comparison.speed and (Origin.ESTIMATED if comparison.estimated else origin_of(summary)),
             }
@@ -179,7 +179,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
         "n_repeats": verification.n_turns if verification else 0,
         "verdict": verification and str(verification.verdict),
         "repeated": [
-            row._asdict() | {"knobs": asdict(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
+            row._asdict() | {"knobs": flat(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
         ],
     }
 
@@ -188,4 +188,4 @@ def simulated_timeline(trial: Trial) -> Timeline | None:
     """The measured stages in the order of the schedule; None for phases."""
     from autoauto.schedule.times import timeline_of
 
-    return timeline_of(trial.knobs, trial.measured) if isinstance(trial.measured, Plan) else None
+    return timeline_of(trial.knobs.step, trial.measured) if isinstance(trial.measured, Plan) else None

@@ -32,8 +32,8 @@ def ipu_plan(deployment: Deployment, runtime: str) -> Plan:
         raise BadInput(f"{runtime} runs on IPUs of one kind, {deployment.cluster.name} has several; try one kind")
     if [stage.device for stage in plan.stages] != list(range(plan.n_devices)):
         raise BadInput(f"{runtime} has one stage an IPU, the plan has others; try it without --stage-replicas")
-    if knobs.training and knobs.schedule is not Order.POPART:
-        raise BadInput(f"{runtime} trains in the order of PopART, got {knobs.schedule}; try --schedule popart")
+    if knobs.training and knobs.mode.order is not Order.POPART:
+        raise BadInput(f"{runtime} trains in the order of PopART, got {knobs.mode.order}; try --schedule popart")
     return plan
 
 
@@ -44,7 +44,7 @@ def n_ipus(deployment: Deployment) -> int:
 
 def recomputes(deployment: Deployment) -> bool:
     """Whether stages compute forward again; the runtimes have one switch for all, which is on if any stage does."""
-    return deployment.knobs.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
+    return deployment.knobs.mode.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
 
 
 def batches_per_step(deployment: Deployment) -> int:
@@ -88,6 +88,6 @@ def constant(path: Path, name: str) -> Any:
 
 
 def not_run(runtime: str, besides: str = "") -> Iterator[Check]:
-    """That nothing was run: the runtime is part of Graphcore's SDK, which is in no package registry."""
+    """The check that says that nothing was run: Graphcore's SDK is in no package registry."""
     detail = f"{runtime} comes with Graphcore's Poplar SDK{besides}"
     yield Check(f"{runtime} runs the plan", None, detail)

@@ -29,6 +29,7 @@ from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
+from autoauto.space.table import value_of
 
 MODEL, OPTIONS = "model.onnx", "options.py"
 IPU, STAGE, MEMORY = "__ipu_number", "__pipeline_stage", "__available_memory"
@@ -49,7 +50,7 @@ def write(deployment: Deployment, folder: Path) -> None:
         node.attribute.append(helper.make_attribute(IPU, plan.stages[stage].device))
         node.attribute.append(helper.make_attribute(STAGE, stage))
         if node.op_type in TAKES_MEMORY and not node.domain:
-            node.attribute.append(helper.make_attribute(MEMORY, float(deployment.knobs.memory_proportion)))
+            node.attribute.append(helper.make_attribute(MEMORY, float(value_of(deployment.knobs, "memory_proportion"))))
     path.write_bytes(model.SerializeToString(deterministic=True))
     outputs = tuple(entry.name for entry in model.graph.output)
     (folder / OPTIONS).write_text(_program(deployment, outputs), encoding="utf-8")
@@ -193,11 +194,12 @@ def _options(deployment: Deployment) -> Iterator[str]:
     yield f"options.enablePipelining = {pipelined}"
     yield f"options.enableReplicatedGraphs = {knobs.replicas > 1}"
     yield f"options.replicatedGraphCount = {knobs.replicas}"
+    proportion = value_of(knobs, "memory_proportion")
     for kind in ("convolution", "matmul"):
-        yield f'options.{kind}Options = {{"availableMemoryProportion": "{knobs.memory_proportion}"}}'
+        yield f'options.{kind}Options = {{"availableMemoryProportion": "{proportion}"}}'
     if knobs.training:
-        yield f"options.enableGradientAccumulation = {knobs.n_micro_batches > 1}"
-        yield f"options.accumulationFactor = {knobs.n_micro_batches}"
+        yield f"options.enableGradientAccumulation = {knobs.mode.n_micro_batches > 1}"
+        yield f"options.accumulationFactor = {knobs.mode.n_micro_batches}"
     if recomputes(deployment):
         yield f"options.autoRecomputation = popart.RecomputationType.{'Pipeline' if pipelined else 'RecomputeAll'}"
     yield "return options"

@@ -26,6 +26,7 @@ from autoauto.records.costs.checkpoints import checkpoints
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
+from autoauto.space.table import value_of
 
 PROGRAM = "blocks.py"
 RECOMPUTE_NOTHING, RECOMPUTE_STAGES, RECOMPUTE_ALL = 0, 3, 4
@@ -142,7 +143,7 @@ def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
         f"BLOCKS = {{\n{entries}}}\n"
         '"""The IPU of a module and of all that runs after it; what comes before is on IPU 0."""\n'
     )
-    if knobs.recompute:
+    if knobs.mode.recompute:
         constants += (
             f"CHECKPOINTS = {_checkpoints(deployment)}\n"
             '"""Modules whose outputs are stashed; the backward pass computes again from each to the next."""\n'
@@ -157,11 +158,12 @@ def _options(deployment: Deployment) -> Iterator[str]:
     knobs, stages = deployment.knobs, range(len(deployment.plan.stages))
     yield "options = poptorch.Options()"
     yield f"options.replicationFactor({knobs.replicas})"
-    yield f"options.setAvailableMemoryProportion({ {f'IPU{ipu}': knobs.memory_proportion for ipu in stages} })"
+    proportion = value_of(knobs, "memory_proportion")
+    yield f"options.setAvailableMemoryProportion({ {f'IPU{ipu}': proportion for ipu in stages} })"
     if len(stages) > 1:
         yield "options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))"
     if knobs.training:
-        yield f"options.Training.gradientAccumulation({knobs.n_micro_batches})"
+        yield f"options.Training.gradientAccumulation({knobs.mode.n_micro_batches})"
         everything = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
         yield f'options._Popart.set("autoRecomputation", {everything if recomputes(deployment) else RECOMPUTE_NOTHING})'
     else:
@@ -184,7 +186,7 @@ _STASH_OUTPUTS = (
 
 def _functions(deployment: Deployment) -> str:
     begin = [
-        *(_STASH_OUTPUTS if deployment.knobs.recompute else ()),
+        *(_STASH_OUTPUTS if deployment.knobs.mode.recompute else ()),
         "for name, ipu in BLOCKS.items():",
         '    owner, _, child = name.rpartition(".")',
         "    owner = model.get_submodule(owner)",

@@ -20,7 +20,7 @@ def flat(assignments: Sequence[Any], path: Path = ()) -> list[tuple[Path, Any]]:
 
 
 def stages_of_layers(paths: Sequence[Path], operators: Sequence[tuple[str, int]]) -> list[int]:
-    """The stage of every layer invocation: that of its operators; without any, as dropout, that of the layer before.
+    """The stage of every layer invocation: its operators' stage, or without operators, as dropout, the layer before's.
 
     Args:
         paths: for every invocation, in order, the names of the models around the layer and its own.

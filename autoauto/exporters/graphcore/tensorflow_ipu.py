@@ -21,6 +21,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
 )
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
+from autoauto.space.table import value_of
 
 PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
 
@@ -33,10 +34,10 @@ def write(deployment: Deployment, folder: Path) -> None:
     """
     plan, knobs = ipu_plan(deployment, "TensorFlow for IPUs"), deployment.knobs
     overlap = 2 * len(plan.stages)
-    if knobs.training and len(plan.stages) > 1 and knobs.n_micro_batches % overlap:
+    if knobs.training and len(plan.stages) > 1 and knobs.mode.n_micro_batches % overlap:
         raise BadInput(
             f"a grouped pipeline of {len(plan.stages)} stages trains on a multiple of {overlap} micro-batches, got "
-            f"{knobs.n_micro_batches}; try --n-micro-batches {-(-knobs.n_micro_batches // overlap) * overlap}"
+            f"{knobs.mode.n_micro_batches}; try --n-micro-batches {-(-knobs.mode.n_micro_batches // overlap) * overlap}"
         )
     (folder / PROGRAM).write_text(_program(deployment), encoding="utf-8")
     text = Path(__file__).with_name(ASSIGNMENT).read_text(encoding="utf-8")
@@ -72,7 +73,7 @@ def _program(deployment: Deployment) -> str:
 
 def _config(deployment: Deployment) -> Iterator[str]:
     """Lines that make an IPUConfig."""
-    proportion = f'{{"availableMemoryProportion": "{deployment.knobs.memory_proportion}"}}'
+    proportion = f'{{"availableMemoryProportion": "{value_of(deployment.knobs, "memory_proportion")}"}}'
     yield "config = ipu.config.IPUConfig()"
     yield f"config.auto_select_ipus = {n_ipus(deployment)}"
     yield f"config.convolutions.poplar_options = {proportion}"
@@ -85,7 +86,7 @@ def _config(deployment: Deployment) -> Iterator[str]:
 def _pipeline(deployment: Deployment) -> Iterator[str]:
     """Lines that assign stages and set the options of a pipeline; one stage is no pipeline."""
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
-    accumulated = f"gradient_accumulation_steps_per_replica={knobs.n_micro_batches}"
+    accumulated = f"gradient_accumulation_steps_per_replica={knobs.mode.n_micro_batches}"
     if n_stages == 1:
         yield (
             f"model.set_gradient_accumulation_options({accumulated})"

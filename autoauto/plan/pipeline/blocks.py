@@ -23,7 +23,7 @@ class BlockBytes(NamedTuple):
     maxima_bytes: tuple[list[int], ...]
 
     def plus(self, times: int, other: BlockBytes) -> BlockBytes:
-        """These bytes and so many times the others."""
+        """The sum of these bytes and `times` times those of `other`, block by block."""
         if not times:
             return self
         return BlockBytes(
@@ -89,7 +89,7 @@ class Blocks:
         return len(self.cuts) - 1
 
     def part(self, first: int, stop: int) -> Blocks:
-        """The same blocks on the devices `[first, stop)` alone, as `CostTable.part`."""
+        """These blocks with the rows of the devices `[first, stop)` only, as `CostTable.part`."""
         receivers, senders = [0, *range(first + 1, stop)], [*range(first, stop - 1), -1]
         return replace(
             self,
@@ -142,7 +142,7 @@ def _block_memory(memory: RangeMemory, cuts: IntArray) -> BlockMemory:
 
 
 def _block_bytes(n_bytes: RangeBytes, cuts: IntArray) -> BlockBytes:
-    """The same for blocks; of every column the largest entry of each block."""
+    """`RangeBytes` of layers reduced to blocks: sums at the cuts, and of every column each block's largest entry."""
     maxima = tuple(np.maximum.reduceat(column, cuts[:-1]).tolist() for column in n_bytes.maxima_bytes)
     return BlockBytes(n_bytes.stop_bytes[cuts].tolist(), n_bytes.start_bytes[cuts].tolist(), maxima)
 

@@ -110,7 +110,7 @@ def _even(problem: Problem) -> list[int]:
 
 
 class _Ends(NamedTuple):
-    """The cuts at one end of some edges, which are in order of them.
+    """The different cuts at one end of edges that are sorted by that end.
 
     Attributes:
         cuts: the cuts that an edge has, ascending.
@@ -155,13 +155,13 @@ class _Edges(NamedTuple):
 
     @classmethod
     def of(cls, starts: IntArray, stops: IntArray, costs: FloatArray, bounds: FloatArray) -> _Edges:
-        """Edges in order of starts."""
+        """Make edges from columns that are sorted by starts."""
         short = stops.astype(np.min_scalar_type(stops.max(initial=0)))  # NumPy sorts 16 bits in linear time
         by_stop = np.argsort(short, kind="stable")
         return cls(starts, stops, costs, bounds, by_stop, _Ends.of(starts), _Ends.of(stops[by_stop]))
 
     def below(self, limit: float) -> _Edges:
-        """Those whose bound is no larger."""
+        """The edges whose lower bound is at most `limit`."""
         remaining = self.bounds <= limit
         if remaining.all():
             return self
@@ -371,7 +371,10 @@ class _StepSearch:
         return [np.array(position) for position in positions]
 
     def _thinned(self, cuts: list[IntArray]) -> list[IntArray]:
-        """Of too many positions those nearest to the best plan's; then only the sum of all compute bounds the step."""
+        """The positions of every cut, if there are too many only those nearest to the best plan's cut.
+
+        Plans with a cut that is left out are then bounded by the sum of all compute alone.
+        """
         if sum(len(starts) * len(stops) for starts, stops in pairwise(cuts)) <= MAX_EDGES:
             return cuts
         n_stages = len(cuts) - 1
@@ -382,7 +385,7 @@ class _StepSearch:
         return [near[abs(near - middle) <= n_near // 2] for near, middle in zip(cuts, middles, strict=True)]
 
     def _stressed(self, costs: FloatArray, factor: float = 2.0) -> FloatArray:
-        """(S + 1, S, 5) of each of S + 1 plans one stage after the other so many times as slow; the last as it is."""
+        """(S + 1, S, 5) costs of S + 1 plans: in plan s stage s is `factor` times as slow; the last is unchanged."""
         stages, stressed = np.arange(costs.shape[1]), costs.copy()
         stressed[stages, stages] *= factor
         return stressed

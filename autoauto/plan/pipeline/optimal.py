@@ -53,7 +53,7 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
 
 
 def best_or_reason(table: CostTable) -> BoundedPlan | Callable[[], Infeasible]:
-    """As `anytime`, but without a plan what says why there is none, which takes longer than to know it."""
+    """The plan of `anytime`, or where none fits a function that finds out why: the reason takes longer to find."""
     if table.exchange is None:
         problem = prepare(table)
         return _solve(table, problem) or partial(why_infeasible, table, problem)

@@ -61,7 +61,7 @@ class Problem:
         return len(self.earliest)
 
     def part(self, first: int, stop: int) -> Problem:
-        """The same blocks on the devices `[first, stop)` alone, as `CostTable.part`."""
+        """This problem on the devices `[first, stop)` only, as `CostTable.part`."""
         blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
         cut_limits = _all_positions(len(blocks), stop - first)
         earliest, sums = self.earliest[first:stop], (self.prefix, self.offsets)

@@ -251,7 +251,7 @@ MovedBytes = tuple[IntArray, IntArray] | None
 
 
 def moved_bytes(table: CostTable, blocks: Blocks) -> MovedBytes:
-    """What all ranges exchange, which is the same on every device."""
+    """Bytes that every range receives and sends, equal on all devices."""
     return None if table.exchange is None else table.exchange.range_bytes(blocks.cuts)
 
 
@@ -274,7 +274,7 @@ def range_costs(
 
 
 def _device_key(table: CostTable, device: int) -> tuple[object, ...]:
-    """What the costs of a device depend on."""
+    """A key that is equal for devices on which every range costs the same."""
     links = table.exchange and (table.exchange.receive_links[device], table.exchange.send_links[device])
     cycles = table.receive_cycles[device].tobytes(), table.send_cycles[device].tobytes()
     return table.speeds[device], int(table.memory_limit_bytes[device]), table.stash_entries[device], cycles, links

@@ -115,7 +115,7 @@ class RangeProblem:
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.choices[0].costs.fits) - 1
 
     def probe(self, compute_cycles: int, transfer_cycles: int) -> Route | None:
@@ -188,7 +188,7 @@ class RangeProblem:
         return route[::-1]
 
     def cycles(self, route: Route) -> tuple[list[int], list[int], list[int]]:
-        """What every stage computes, receives and sends."""
+        """Cycles in which every stage of a route computes, receives and sends."""
         costs = [(self.choices[choice].costs, start, stop) for choice, start, stop in route]
         return (
             [int(cost.compute[start, stop]) for cost, start, stop in costs],

@@ -126,7 +126,7 @@ class StageCosts:
         return np.stack([kinds[flag][s] for s, flag in enumerate(recomputes)])[None]
 
     def must_recompute(self, cuts: IntArray) -> list[bool]:
-        """For every stage of a plan whether it fits no device without."""
+        """For every stage of a plan, whether it fits its device only if it recomputes activations."""
         if self.stages.recomputing is None:
             return [self.stages.recompute] * (len(cuts) - 1)
         return [bool(start < self.plain_earliest[s][stop]) for s, (start, stop) in enumerate(pairwise(cuts.tolist()))]
@@ -276,7 +276,7 @@ def _with_room(rows: CostTable) -> Iterator[tuple[int, ...]]:
 
 
 def _repaired(costs: StageCosts, cuts: IntArray) -> IntArray:
-    """Cuts moved one by one, as long as that makes the sum of what the devices lack smaller."""
+    """Cuts after moves of one cut at a time, which go on while the sum of the devices' missing bytes falls."""
     n_devices = len(costs.stages.in_flight)
 
     def lacks(cuts: IntArray) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a plan of training is made of, `StageTable`: a row of costs for every stage, several of them on a device.
+"""The costs from which training is planned, `StageTable`: a row for every stage, with several stages on a device.
 
     stage     0     1     2     3     4     5         interleaved, 2 stages on each of 3 devices
     device    0 --> 1 --> 2 --> 0 --> 1 --> 2

@@ -250,7 +250,10 @@ def has_product(op: str) -> bool:
 
 
 def _tied(graph: LayerGraph, with_node: set[int]) -> list[str | None]:
-    """What shares a stage: layers that share a weight, and those without a node with the next that has one."""
+    """For every layer the key of the group that must share a stage, None for a layer alone.
+
+    Layers that share a weight are a group, and so are layers without a node and the one whose node computes them.
+    """
     root = list(range(len(graph)))
 
     def find(index: int) -> int:

@@ -313,7 +313,7 @@ class ProfileTarget:
         return tuple(sorted({size for each in sizes for size in each if low <= size <= high}))
 
     def on_devices(self, cluster: Cluster) -> ProfileTarget:
-        """The same target with a profile of every kind of devices in a cluster.
+        """This target with a profile for every kind of device in a cluster.
 
         Where all devices are alike there is one profile. Unlike devices are `Cluster.kinds` and have a profile each, or
         a speed by which the times of the one profile are divided: 1 where another kind has one.
@@ -361,9 +361,7 @@ class ProfileTarget:
     def traits(self) -> TargetTraits:
         """Estimates only; a search tries the batch sizes that the profile has, and those between them."""
         space = {"batch_size": _sizes(self._batch_sizes)}
-        return TargetTraits(
-            Origin.ESTIMATED, phases=False, space=space, period=Period.SERIAL, sessions=(PlainSession,)
-        )
+        return TargetTraits(Origin.ESTIMATED, phases=False, space=space, period=Period.SERIAL, sessions=(PlainSession,))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -395,7 +393,7 @@ class ProfileTarget:
         return f"profile {hashlib.sha256(repr(contents).encode()).hexdigest()[:16]}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
-        """Itself: the profile is interpolated when it is read."""
+        """`batch_size` alone: the profile is interpolated when it is read."""
         return (batch_size,)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:

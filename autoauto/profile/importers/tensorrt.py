@@ -106,7 +106,7 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
 def _of_layers(
     seconds: Mapping[str, Sequence[float]], layers: Sequence[_TrtLayer], path: Path, details: Path
 ) -> list[float | None]:
-    """The time of every layer; those of one name have theirs in the order of both files, or equal parts of one time.
+    """The time of every layer by its name; several layers of one name take its times in order, or share its only time.
 
     None for a layer without weights and without a time, as one that only names a tensor anew.
     """

@@ -64,7 +64,7 @@ class _TorchEvent(Struct):
 
     @property
     def stop(self) -> float:
-        """When it ends."""
+        """The end of the event, in microseconds of the trace."""
         return self.ts + self.dur
 
 
@@ -234,7 +234,7 @@ class _Trace:
         )
 
     def notes(self, n_runs: int) -> tuple[str, ...]:
-        """What was read."""
+        """Sentences on what the numbers were read from, and what the trace lacks."""
         name = self.path.name
         what = f"the median of {n_runs - 1} runs, without the first, which warms up" if n_runs > 1 else "one run"
         notes = [f"{name}: times are {what}"]
@@ -267,7 +267,7 @@ class _Trace:
         )
 
     def _seconds(self, event: _TorchEvent) -> float:
-        """The time of an event, or where there are kernels, of those that were launched in it."""
+        """Seconds of an event; where the trace has kernels, of the kernels that were launched during the event."""
         if not self.kernels:
             return event.dur / 1e6
         launched = self.kernels.get(str(event.tid), ())

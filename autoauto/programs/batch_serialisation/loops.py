@@ -180,7 +180,7 @@ def batch_serialise_fwd_and_grad(
     io_mode: str = "io",
     io_tiles: int = DEFAULT_IO_TILES,
 ) -> tuple[BatchSerialResult, BatchSerialResult]:
-    """Both loops; the gradient loop gets every tensor of the forward graph that it needs.
+    """The loops of a forward and a gradient graph, which gets every tensor of the forward graph that it needs.
 
     A tensor in `named_inputs_for_grad_graph`, a variable as a rule, stays an input of the gradient loop. A tensor in
     `store_buffers` is loaded from there, and a tensor that the forward loads from a buffer is loaded from there again.

@@ -97,24 +97,24 @@ def add_copies(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipelin
     the first stage that reads a tensor takes a copy; later stages there restore it from a stash. The host streams to
     the first stage that reads. Variables, constants and optimizer tensors lie on each device that reads them.
     """
-    homes = _homes(ops)
+    origins = _origins(ops)
     arrivals: dict[str, dict[int, int]] = {}
     for op in ops:
         for name in op.inputs:
-            if graph.changes(name) and op.device != homes[name].device:
+            if graph.changes(name) and op.device != origins[name].device:
                 stages = arrivals.setdefault(name, {})
                 stages[op.device] = min(op.stage, stages.get(op.device, op.stage))
     devices = stage_devices(ops)
     copies = (
         copy
         for name, stages in arrivals.items()
-        for copy in _chain(name, homes[name].stage, max(stages.values()), devices)
+        for copy in _chain(name, origins[name].stage, max(stages.values()), devices)
     )
     return (*(_with_arrived(op, arrivals) for op in ops), *copies)
 
 
-def _homes(ops: Sequence[PipelineOp]) -> dict[str, PipelineOp]:
-    """For every tensor the op that makes it, or the first that reads it."""
+def _origins(ops: Sequence[PipelineOp]) -> dict[str, PipelineOp]:
+    """For every tensor the op that makes it; for one that no op makes, the first op that reads it."""
     readers = {name: op for op in sorted(ops, key=lambda op: -op.stage) for name in op.inputs}
     return readers | {name: op for op in ops for name in op.outputs}
 

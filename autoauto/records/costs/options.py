@@ -1,111 +1,92 @@
-"""How targets compile and run layers: `CompileOptions`, with the session of a runtime of the host, `SessionOptions`."""
+"""How targets compile and run layers: `CompileOptions`, with the `Session` of a target.
+
+A session on a device of this machine: `SessionOptions`, `DeviceSession`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import NamedTuple
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
+from autoauto.records.knob import HasKnobs
 from autoauto.records.units import Precision
 
 
-class HostPrecision(StrEnum):
-    """The format in which a runtime of the host computes products; tensors between stages keep that of the file."""
+class Session(HasKnobs, ABC):
+    """How a target computes on one device. Each target has frozen classes of its own, whose fields are its knobs.
 
-    FP32 = "fp32"
-    """The formats of the model's file: nothing is rounded that the file does not round."""
-    BF16 = "bf16"
-    TF32 = "tf32"
-    """On GPUs: products of fp32 round their factors to 10 bits, and add in fp32."""
-    FP16 = "fp16"
-    """Weights and activations, but those between stages, are rounded to fp16."""
+    Attributes:
+        runtime: the name of what runs a model's file; None where a target has no runtimes.
+    """
 
-
-class HostRuntime(StrEnum):
-    """A runtime that runs a model's file on this machine."""
-
-    ONNXRUNTIME = "onnxruntime"
-    OPENVINO = "openvino"
-    CUDA = "cuda"
-    """ONNX Runtime on a GPU of NVIDIA."""
+    __slots__ = ()
+    runtime: ClassVar[str | None] = None
 
     @property
-    def precisions(self) -> tuple[HostPrecision, ...]:
-        """The formats that it may compute in, where the processor or the GPU has instructions for them."""
-        return _PRECISIONS[self]
+    def cores_per_device(self) -> int:
+        """Devices of the cluster, cores of the host, that are one device."""
+        return 1
 
+    @property
+    def computes_in(self) -> Precision | None:
+        """The format of products; None where it is that of weights and activations."""
+        return None
 
-_PRECISIONS = {
-    HostRuntime.ONNXRUNTIME: (HostPrecision.FP32,),
-    HostRuntime.OPENVINO: (HostPrecision.FP32, HostPrecision.BF16, HostPrecision.FP16),
-    HostRuntime.CUDA: (HostPrecision.FP32, HostPrecision.TF32, HostPrecision.FP16),
-}
+    @property
+    def n_parts(self) -> int:
+        """Equal parts of a micro-batch that a device computes at the same time."""
+        return 1
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether the values go together."""
+        return True
 
-def runtime_for(
-    runtime: HostRuntime | None, precision: HostPrecision | None, among: Iterable[HostRuntime] = HostRuntime
-) -> HostRuntime:
-    """The runtime, by default the first one of some that computes in a format.
+    @property
+    def normal(self) -> Self:
+        """The session that computes alike and has the default wherever a value makes no difference."""
+        return self
 
-    >>> runtime_for(None, None), runtime_for(None, HostPrecision.BF16)
-    (<HostRuntime.ONNXRUNTIME: 'onnxruntime'>, <HostRuntime.OPENVINO: 'openvino'>)
-    """
-    wanted = precision or HostPrecision.FP32
-    return runtime or next(runtime for runtime in among if wanted in runtime.precisions)
+    @property
+    def on_one_core(self) -> Self:
+        """The session on a device of one core."""
+        return self
 
-
-class GraphOptimization(StrEnum):
-    """How far ONNX Runtime rewrites a graph before it runs it [onnxruntime-graph]."""
-
-    ALL = "all"
-    """Also with layouts of tensors that suit the processor."""
-    EXTENDED = "extended"
-    """Fused operators of one provider, too."""
-    BASIC = "basic"
-    """What holds for every provider: constants folded, nodes without effect dropped."""
-    OFF = "off"
+    @property
+    def common(self) -> Self:
+        """The session for which ranges are sampled, so that like sessions share what the samples teach."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class RuntimeOptions:
-    """Options that only some runtimes have; each has those of others at their defaults.
-
-    Attributes:
-        streams: of OpenVINO: equal parts of a micro-batch that run at the same time, on a share of the threads each.
-        spinning: of ONNX Runtime: whether idle threads of a session wait in a loop, ready at once, or sleep.
-        graph_optimization: of ONNX Runtime, on processors and GPUs.
-        cuda_graph: of ONNX Runtime on a GPU: whether all kernels of a run are started at once, as they were recorded.
-        channels_last: of ONNX Runtime on a GPU: whether convolutions compute with the channels as the last axis.
-    """
-
-    streams: int = 1
-    spinning: bool = True
-    graph_optimization: GraphOptimization = GraphOptimization.ALL
-    cuda_graph: bool = True
-    channels_last: bool = False
-
-    @property
-    def on_one_thread(self) -> RuntimeOptions:
-        """Those that a session of one thread can have: one stream, and no other thread that could spin."""
-        return replace(self, streams=1, spinning=True)
+class PlainSession(Session):
+    """How a target computes that has no knobs."""
 
 
 class SessionOptions(NamedTuple):
-    """How a session computes.
+    """How a session computes on a device of this machine.
 
     Attributes:
-        n_threads: that compute at the same time.
-        runtime, precision: see their types.
+        n_threads: that compute at the same time; 0 lets the runtime choose.
+        session: the runtime and its options.
         gpu: the UUID of the GPU that computes; empty where the processor does.
-        options: of the runtime.
     """
 
-    n_threads: int = 1
-    runtime: HostRuntime = HostRuntime.ONNXRUNTIME
-    precision: HostPrecision = HostPrecision.FP32
+    n_threads: int
+    session: Session
     gpu: str = ""
-    options: RuntimeOptions = RuntimeOptions()
+
+    @property
+    def runtime(self) -> str:
+        """The name of the runtime."""
+        assert self.session.runtime is not None
+        return self.session.runtime
+
+    @property
+    def precision(self) -> Precision:
+        """The format of products; fp32 stands for the formats of the file."""
+        return self.session.computes_in or Precision.FP32
 
 
 class DeviceSession(NamedTuple):
@@ -126,23 +107,22 @@ class CompileOptions:
 
     Attributes:
         batch_size: samples in one micro-batch.
-        memory_proportion: share of a tile's memory that temporaries of a matmul or convolution may take (0 to 1).
         precision: format of weights and activations.
         training: whether there is a backward pass.
-        cores_per_device: cores of the host that a device has; 1 elsewhere.
-        runtime, computes_in, runtime_options: how a session of the host computes; without a meaning elsewhere.
+        session: how the target computes.
     """
 
     batch_size: int
-    memory_proportion: float
     precision: Precision
     training: bool = False
-    cores_per_device: int = 1
-    runtime: HostRuntime = HostRuntime.ONNXRUNTIME
-    computes_in: HostPrecision = HostPrecision.FP32
-    runtime_options: RuntimeOptions = RuntimeOptions()
+    session: Session = PlainSession()
+
+    @property
+    def cores_per_device(self) -> int:
+        """Devices of the cluster, cores of the host, that are one device."""
+        return self.session.cores_per_device
 
     @property
     def weight_precision(self) -> Precision:
         """The format in which a device holds weights, at the shortest."""
-        return Precision.FP16 if self.computes_in is HostPrecision.FP16 else self.precision
+        return Precision.FP16 if self.session.computes_in is Precision.FP16 else self.precision

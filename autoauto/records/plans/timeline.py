@@ -10,14 +10,14 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autoauto.records.costs.options import CompileOptions, DeviceSession, HostPrecision
+from autoauto.records.costs.options import CompileOptions, DeviceSession
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Port
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
-from autoauto.records.units import Array, FloatArray, IntArray
+from autoauto.records.units import Array, FloatArray, IntArray, Precision
 
 STEP_PARTS = ("fill", "main", "flush", "all-reduce", "update")
 UNDISTURBED_FRACTION = 0.95
@@ -265,7 +265,7 @@ class FileRunner(Runner, Protocol):
     def given_inputs(self) -> Callable[[Sequence[Port]], Mapping[str, Array]] | None:
         """The user's inputs of a micro-batch, with the shapes of such ports; None where they are made up."""
 
-    def precisions(self) -> tuple[HostPrecision, ...]:
+    def precisions(self) -> tuple[Precision, ...]:
         """The formats in which its devices compute."""
 
     def device_sessions(self, options: CompileOptions) -> tuple[DeviceSession, ...]:

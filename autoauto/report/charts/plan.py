@@ -111,7 +111,7 @@ def _panel(timeline: Timeline, rows: IntArray, clock_hz: float | None, name: str
 
 
 def _series(timeline: Timeline, rows: IntArray, per_tick: float) -> Iterator[Series]:
-    """One per activity."""
+    """Series of bars, one for every activity."""
     with_stage, per_cycle = shows_stage(timeline.schedule), timeline.ticks_per_cycle
     for number in np.unique(rows[:, _ACTIVITY]).tolist():
         activity, marks = ACTIVITIES[number], []

@@ -24,6 +24,7 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective, objective_tuple
 from autoauto.space.study_summary import StudySummary
+from autoauto.space.table import value_of
 from autoauto.space.trial import Cell, Trial
 
 N_ROWS = 16
@@ -60,7 +61,7 @@ def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
     cells = sorted(summary.cells, key=lambda cell: cell.knobs.n_ipu)
     best: dict[tuple[str, float], Trial | None] = {}
     for cell in cells:
-        key = (_row_name(cell.knobs, names), cell.knobs.memory_proportion)
+        key = (_row_name(cell.knobs, names), value_of(cell.knobs, "memory_proportion"))
         best[key] = _better(summary, best.get(key), cell)
     notes = {key: _note(summary, names, key) for key, trial in best.items() if trial is None}
     return HeatMap(tuple(dict.fromkeys(row for row, _ in best)), tuple(sorted({p for _, p in best})), best, notes)
@@ -70,7 +71,7 @@ def _note(summary: StudySummary, names: list[str], key: tuple[str, float]) -> st
     """What is known of a row and a column of which no tried configuration fits."""
 
     def is_here(knobs: Knobs) -> bool:
-        return (_row_name(knobs, names), knobs.memory_proportion) == key
+        return (_row_name(knobs, names), value_of(knobs, "memory_proportion")) == key
 
     estimates = [each for each in summary.alternatives if each.samples_per_s and is_here(each.knobs)]
     if estimates:
@@ -78,7 +79,7 @@ def _note(summary: StudySummary, names: list[str], key: tuple[str, float]) -> st
         bound = "at most" if best.at_most else "estimated"
         return f"{best.samples_per_s:,.0f}\n{bound}"
     tried = min(trial.knobs.batch_size for trial in summary.trials if is_here(trial.knobs))
-    smallest = tried if summary.space is None else min(summary.space.batch_size)
+    smallest = tried if summary.space is None else min(summary.space["batch_size"])
     return "none fits" if tried <= smallest else f"batch {tried}\ndoes not fit"
 
 
@@ -121,7 +122,7 @@ def heat_map_chart(summary: StudySummary) -> Chart:
 
 def _cell(trial: Trial, corner: tuple[int, int], opacity: float) -> Mark:
     (x, y), knobs, speed = corner, trial.knobs, trial.samples_per_s
-    where = f"n_ipu {knobs.n_ipu}, memory proportion {knobs.memory_proportion}"
+    where = f"n_ipu {knobs.n_ipu}, memory proportion {value_of(knobs, 'memory_proportion')}"
     hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {speed:,.1f} samples/s"
     shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
     return Mark(x, y, hover, f"{shown}\nbatch {knobs.batch_size}", x + 1, opacity)
@@ -139,7 +140,7 @@ _FARTHEST = 2.0
 
 
 def latency_chart(summary: StudySummary) -> Chart | None:
-    """The chart; None where no configuration runs."""
+    """Throughput against latency of all configurations that run; None where none does."""
     running = [trial for trial in summary.trials if trial.latency_s]
     if not running:
         return None
@@ -261,7 +262,10 @@ def _dot(trial: Trial, origin: Origin) -> Mark:
 
 
 def batches_chart(summary: StudySummary) -> Chart:
-    """Dots are measured, crosses below do not fit; a colour stands for the knobs of a cell beside n_ipu."""
+    """Throughput over batch size, a panel for every n_ipu and a colour for every cell's other knobs.
+
+    Dots are measured; crosses below the axis do not fit.
+    """
     names = [name for name in varying_knobs(summary) if name != "n_ipu"]
     labels = {cell.knobs: label(cell.knobs, names) for cell in summary.cells}
     styles = _styles(summary, [labels[cell.knobs] for cell in summary.cells])
@@ -307,7 +311,7 @@ def _styles(summary: StudySummary, labels: list[str]) -> dict[str, str]:
 
 
 def _grey_first(lines: list[Series]) -> list[Series]:
-    """Others are drawn over grey lines."""
+    """Lines in the order in which they are drawn: grey ones first, so that no colour is hidden."""
     return sorted(lines, key=lambda series: (series.style != OTHER, series.style))
 
 

@@ -195,7 +195,7 @@ def _titled(name: str, origin: str | None) -> str:
 
 
 def _period(plan: Plan) -> str:
-    """What the period consists of."""
+    """The parts of which the period of a plan consists, in words."""
     if plan.host_binds:
         shared = plan.shared_cycles > plan.host_cycles
         return "what all pipelines of a machine move" if shared else "the host's transfers behind the devices"

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from autoauto.records.interval import Interval
 from autoauto.records.target import Origin
 from autoauto.report.reasons import short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.wording import (
-    CELL_KNOBS,
     compared_name,
     configuration,
     counted,
     difference,
-    has_effect,
     head,
     knob_value,
     label,
@@ -24,7 +23,8 @@ from autoauto.report.wording import (
     speed_text,
 )
 from autoauto.space.knobs import Knobs
-from autoauto.space.study_summary import Comparison, Interval, StudySummary
+from autoauto.space.study_summary import Comparison, StudySummary
+from autoauto.space.table import shown
 from autoauto.space.trial import Cell, Trial
 
 N_ROWS = 500
@@ -123,14 +123,14 @@ def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:
 
 
 def reasons_table(summary: StudySummary) -> Table:
-    """The same for a terminal: a combination in words, and what never fits for one and the same reason in one row."""
+    """One row per cell, for a terminal: knobs in words, and why; cells that do not fit for one reason share a row."""
     knobs = shown_knobs(summary)
     reasons = {cell.knobs: why_not(cell, summary) for cell in summary.cells}
     unfit = Counter(reasons[cell.knobs] for cell in summary.cells if cell.best is None)
     rows: list[tuple[Value, ...]] = []
     for cell in summary.cells:
-        why, shown = reasons[cell.knobs], [knob.name for knob in CELL_KNOBS if has_effect(knob, cell.knobs)]
-        name = label(cell.knobs, [name for name in knobs if name in shown])
+        why, own = reasons[cell.knobs], {knob.name for knob in shown(cell.knobs)}
+        name = label(cell.knobs, [name for name in knobs if name in own])
         if cell.best is None:
             n_alike = unfit.pop(why, 0)
             name = f"{counted(n_alike, 'combination')}, the first {name}" if n_alike > 1 else name

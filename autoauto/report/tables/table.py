@@ -99,7 +99,7 @@ class Table:
             yield [_cell(column, value) for column, value in zip(self.columns, row, strict=True)]
 
     def without(self, *heads: str) -> Table:
-        """The same table without the columns with these heads, where there is no room for them."""
+        """This table without the columns with these heads, where there is no room for them."""
         indices = [index for index, column in enumerate(self.columns) if column.words not in heads]
         columns = tuple(self.columns[index] for index in indices)
         return replace(self, columns=columns, rows=tuple(tuple(row[index] for index in indices) for row in self.rows))

@@ -13,10 +13,10 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import has_effect, head, knob_value, label, stage_devices
+from autoauto.report.wording import head, knob_value, label, stage_devices
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS, Use
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.table import COLUMNS, OF_EVERY, shown, value_of
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
 
 
@@ -45,7 +45,7 @@ def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
         origin: of the measured numbers.
     """
     knobs, plan = trial.knobs, trial.plan
-    rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in COLUMNS if has_effect(knob, knobs)]
+    rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in shown(knobs)]
     rows.append(("partition", " ".join(map(str, plan.partition)), ""))
     if isinstance(plan, Plan) and any(stage.n_replicas > 1 for stage in plan.stages):
         rows.append(("devices of stages", ", ".join(map(stage_devices, plan.stages)), ""))
@@ -114,8 +114,8 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
 
 def _shown_knobs(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
     """The knobs with a column, those that every study has and one that varies, and more that vary, for words."""
-    values = {knob.name: {getattr(trial.knobs, knob.name) for trial in trials} for knob in COLUMNS}
-    always = [knob.name for knob in COLUMNS if knob.use is Use.ALWAYS]
+    values = {knob.name: {value_of(trial.knobs, knob.name) for trial in trials} for knob in COLUMNS}
+    always = [name for name in OF_EVERY if not trials or any(name in trial.knobs.values for trial in trials)]
     others = [name for name, of_knob in values.items() if name not in always and len(of_knob) > 1]
     if len(others) > 1:
         return always, others
@@ -128,7 +128,7 @@ def _knob_columns(names: Sequence[str], others: Sequence[str]) -> list[Column]:
 
 def _knob_values(knobs: Knobs, names: Sequence[str], others: Sequence[str]) -> list[str]:
     """The values of `names`, and those of `others` that matter in words."""
-    matter = [knob.name for knob in COLUMNS if knob.name in others and knob.matters(knobs)]
+    matter = [knob.name for knob in shown(knobs) if knob.name in others]
     words = [label(knobs, matter) if matter else ""] if others else []
     return [*(knob_value(knobs, name) for name in names), *words]
 
@@ -172,7 +172,7 @@ def _what_fits_most(cells: Sequence[Cell]) -> str:
     largest: dict[str, int] = {}
     too_large: dict[str, float] = {}
     for cell in cells:
-        name = str(cell.knobs.schedule)
+        name = str(cell.knobs.mode.order)
         fits, unfit = cell.largest, cell.first_unfit
         largest[name] = max(largest.get(name, 0), fits.knobs.batch_size if fits else 0)
         too_large[name] = max(too_large.get(name, 0), unfit.knobs.batch_size if unfit else inf)
@@ -229,14 +229,14 @@ def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
     )
     rows: Iterator[tuple[Value, ...]] = (
         (
-            str(shown.knobs.n_ipu),
-            str(shown.knobs.memory_proportion),
-            _other_knobs(shown.knobs),
-            str(shown.knobs.batch_size) if shown.fits else "none",
-            shown.samples_per_s if shown.fits else None,
+            str(best.knobs.n_ipu),
+            knob_value(best.knobs, "memory_proportion"),
+            _other_knobs(best.knobs),
+            str(best.knobs.batch_size) if best.fits else "none",
+            best.samples_per_s if best.fits else None,
             n_tries,
         )
-        for shown, n_tries in sorted(map(_shown, cells), key=lambda row: -row[0].samples_per_s * row[0].fits)
+        for best, n_tries in sorted(map(_shown, cells), key=lambda row: -row[0].samples_per_s * row[0].fits)
     )
     return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows))
 
@@ -248,6 +248,5 @@ def _shown(expected: ExpectedCell) -> tuple[Trial, int]:
 
 def _other_knobs(knobs: Knobs) -> str:
     """The knobs without a column that matter."""
-    shown = ("n_ipu", "memory_proportion", "batch_size")
-    names = [knob.name for knob in COLUMNS if knob.name not in shown and knob.matters(knobs)]
+    names = [knob.name for knob in shown(knobs) if knob.name not in OF_EVERY]
     return label(knobs, names) if names else ""

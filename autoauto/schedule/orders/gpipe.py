@@ -30,4 +30,6 @@ def gpipe(n_devices: int, n_micro_batches: int) -> Schedule:
     return Schedule(Order.GPIPE, tuple(range(n_devices)), n_micro_batches, programs)
 
 
-SPECS = (OrderSpec(Order.GPIPE, lambda request: gpipe(request.n_devices, request.n_micro_batches)),)
+SPECS = (
+    OrderSpec(Order.GPIPE, lambda request: gpipe(request.n_devices, request.n_micro_batches), stages_per_device=(1, 1)),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
+from autoauto.records.schedule import BACKWARD, FORWARD, MAX_STAGES, Codes, Order, Schedule
 from autoauto.records.units import IntArray
 from autoauto.schedule.orders.one_f_one_b import in_turn
 from autoauto.schedule.orders.spec import OrderSpec
@@ -83,5 +83,7 @@ SPECS = (
         Order.INTERLEAVED,
         lambda request: interleaved(request.n_devices, request.n_micro_batches, request.n_chunks),
         takes_chunks=True,
+        stages_per_device=(2, MAX_STAGES),
+        in_groups=True,
     ),
 )

@@ -54,7 +54,13 @@ def in_turn(forwards: IntArray, backwards: IntArray, n_warm_up: int) -> IntArray
     return np.concatenate((forwards[:n_warm_up], pairs.ravel(), backwards[n_pairs:]))
 
 
-SPECS = (OrderSpec(Order.ONE_F_ONE_B, lambda request: one_f_one_b(request.n_devices, request.n_micro_batches)),)
+SPECS = (
+    OrderSpec(
+        Order.ONE_F_ONE_B,
+        lambda request: one_f_one_b(request.n_devices, request.n_micro_batches),
+        stages_per_device=(1, 1),
+    ),
+)
 
 
 # Stage s of p, w = p - s - 1, with p = 4, tf = 1, tb = 2 and m = 4:

@@ -107,5 +107,7 @@ SPECS = (
         Order.POPART,
         lambda request: popart(request.n_devices, request.n_micro_batches, training=request.training),
         runs_inference=True,
+        stages_per_device=(1, 1),
+        min_micro_batches=lambda n_devices: 2 * n_devices - 1,  # some lie between fill and flush [popart-pipelining]
     ),
 )

@@ -11,9 +11,8 @@ from pkgutil import iter_modules
 
 import autoauto.schedule.orders as orders_package
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import Order, Schedule, StageTimes
+from autoauto.records.schedule import Order, Schedule, StageTimes, StepShape
 from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
-from autoauto.space.knobs import Knobs
 
 
 def make_schedule(
@@ -70,9 +69,14 @@ def stage_devices_of(order: Order, n_devices: int, n_chunks: int = 1) -> tuple[i
     return spec_of(order).stage_devices(n_devices, n_chunks)
 
 
-def chunks_of(knobs: Knobs) -> int:
-    """The chunks a device of a configuration's order: its stages a device, where the order does not fix them."""
-    return knobs.stages_per_device if spec_of(knobs.schedule).takes_chunks else 1
+def chunks_of(step: StepShape) -> int:
+    """The chunks a device of a step's order: its stages a device, where the order does not fix them."""
+    return step.stages_per_device if spec_of(step.order).takes_chunks else 1
+
+
+def devices_of(step: StepShape) -> tuple[int, ...]:
+    """The device of every stage of a step."""
+    return stage_devices_of(step.order, step.n_devices, chunks_of(step))
 
 
 def spec_of(order: Order) -> OrderSpec:
@@ -93,6 +97,13 @@ def _collect() -> dict[Order, OrderSpec]:
 
 
 _SPECS = _collect()
+TRAINING_ORDERS = tuple(
+    sorted(
+        (order for order, spec in _SPECS.items() if spec.stages_per_device is not None),
+        key=lambda order: (_SPECS[order].stages_per_device or (0,))[0],
+    )
+)
+"""The orders in which a plan can train, first those with one stage a device."""
 
 
 def _names(accepts: Callable[[OrderSpec], bool]) -> str:

@@ -34,7 +34,7 @@ class ScheduleRequest:
 
     @property
     def action_times(self) -> StageTimes:
-        """The times, for an order that is made for them."""
+        """The times of actions, which the registry requires for orders that are searched by times."""
         assert self.times is not None  # the registry has checked
         return self.times
 
@@ -76,6 +76,10 @@ class OrderSpec:
             another device than its forward stage.
         default_max_in_flight: the activations that a device may hold by default, from the number of devices; None for
             an order that takes no limit.
+        stages_per_device: the fewest and the most stages of a device where a plan trains in this order; None where none
+            does.
+        min_micro_batches: the fewest micro-batches of a step, from the number of devices.
+        in_groups: whether the micro-batches of several stages a device come in groups, one for each device.
         fifo_depth: entries of an activation FIFO for every stage from its own to the last; None where a device stashes
             every activation in flight.
     """
@@ -88,4 +92,7 @@ class OrderSpec:
     takes_chunks: bool = False
     takes_stage_devices: bool = False
     default_max_in_flight: Callable[[int], int] | None = None
+    stages_per_device: tuple[int, int] | None = None
+    min_micro_batches: Callable[[int], int] = lambda n_devices: 1
+    in_groups: bool = False
     fifo_depth: int | None = None

@@ -63,6 +63,7 @@ def _spec(order: Order, default_max_in_flight: Callable[[int], int]) -> OrderSpe
         stage_devices=there_and_back,
         splits_backward=True,
         default_max_in_flight=default_max_in_flight,
+        stages_per_device=(2, 2),
     )
 
 

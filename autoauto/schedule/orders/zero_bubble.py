@@ -55,7 +55,13 @@ def _spec(order: Order, multiple: int) -> OrderSpec:
         schedule = zero_bubble(request.action_times, request.n_micro_batches, request.max_in_flight, request.effort)
         return replace(schedule, order=order)
 
-    return OrderSpec(order, make, splits_backward=True, default_max_in_flight=lambda n_devices: multiple * n_devices)
+    return OrderSpec(
+        order,
+        make,
+        splits_backward=True,
+        default_max_in_flight=lambda n_devices: multiple * n_devices,
+        stages_per_device=(1, 1),
+    )
 
 
 SPECS = (_spec(Order.ZB1P, 1), _spec(Order.ZB2P, 2))

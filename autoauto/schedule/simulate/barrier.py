@@ -91,7 +91,7 @@ def _by_slot(row: IntArray, ticks: IntArray) -> BySlot:
 
 
 def _longest(devices: Iterable[BySlot], n_slots: int) -> IntArray:
-    """What the device that spends most spends in each slot, (n_slots,)."""
+    """The most ticks that any device spends in each slot, (n_slots,)."""
     longest = np.zeros(n_slots, dtype=np.int64)
     for where, ticks in devices:
         longest[where] = np.maximum(longest[where], ticks)

@@ -130,7 +130,7 @@ def order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int
 
 
 def _step_in_slots(order: Order, n_devices: int, n_micro_batches: int) -> StepFunction:
-    """That of `zero_bubble_in_slots`."""
+    """The step function of a zero bubble order whose devices run in slots, `zero_bubble_in_slots`."""
     # Imported when needed: zero bubble orders take time to load, and most programs never use them.
     from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 

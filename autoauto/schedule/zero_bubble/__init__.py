@@ -1,1 +1,1 @@
-"""The search for a zero bubble order: bounds, list scheduling, itineraries, moves on the critical path."""
+"""The search for a zero bubble order: bounds, list scheduling, itineraries, cyclic orders."""

@@ -21,15 +21,15 @@ def in_order(pipeline: ZeroBubbleProblem, priorities: Priorities) -> DraftSchedu
     programs = [_program(pipeline, priorities, device) for device in range(pipeline.n_devices)]
     if max(_peak(pipeline.n_stages, program) for program in programs) > pipeline.limit:
         return None
-    starts, arrivals = _run(pipeline, [program.tolist() for program in programs])
+    starts = _run(pipeline, [program.tolist() for program in programs])
     if sum(map(len, starts)) < len(starts) * pipeline.n_micro_batches:
         return None
     makespan = max(row[-1] + ticks for row, ticks in zip(starts, pipeline.ticks, strict=True))
-    return DraftSchedule(makespan, starts, arrivals, [program.tolist() for program in programs])
+    return DraftSchedule(makespan, starts, [program.tolist() for program in programs])
 
 
-def _run(pipeline: ZeroBubbleProblem, programs: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """For every job the starts of its actions and the arrivals of their inputs, until devices wait in a circle."""
+def _run(pipeline: ZeroBubbleProblem, programs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For every job the starts of its actions, until devices wait in a circle."""
     device, ticks = pipeline.devices * 3, pipeline.ticks
     inputs = {to for _, to, _ in pipeline.edges()}
     outputs: list[list[tuple[int, int]]] = [[] for _ in ticks]
@@ -63,7 +63,7 @@ def _run(pipeline: ZeroBubbleProblem, programs: Sequence[Sequence[int]]) -> tupl
                         ready.append(there)
                 arrivals[to].append(arrival)
         free[here] = now
-    return starts, arrivals
+    return starts
 
 
 def numbered_schedule(

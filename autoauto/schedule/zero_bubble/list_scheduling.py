@@ -56,13 +56,11 @@ class DraftSchedule(NamedTuple):
     Attributes:
         makespan: ticks until everything stops.
         starts: for every job the starts of its actions.
-        arrivals: for every job when the input of each action has arrived; empty where there is none.
         programs: for every device the jobs of its actions, in order.
     """
 
     makespan: int
     starts: list[list[int]]
-    arrivals: list[list[int]]
     programs: list[list[int]]
 
 
@@ -78,7 +76,6 @@ class Direction:
         sibling: for every job the job of the same kind on the device's other stage, or itself.
         n_inputs: how many inputs the actions of every job have.
         outputs: for every job what its actions send: (receiving job, which of its inputs, ticks, wire).
-        sources: for every job the job whose result it needs, -1 if there is none; the last of several.
         n_wires: how many wires there are; a wire leads from one device to another.
         n_scheduled: how many actions have been scheduled so far.
     """
@@ -92,7 +89,6 @@ class Direction:
         self.takes = [j // n == (WEIGHT if backwards else FORWARD) for j in range(3 * n)]
         self.gives = [j // n == (FORWARD if backwards else WEIGHT) for j in range(3 * n)]
         self.sibling = [self._sibling(j) for j in range(3 * n)]
-        self.sources = [-1] * (3 * n)
         self.n_inputs = [0] * (3 * n)
         self.outputs: list[list[tuple[int, int, int, int]]] = [[] for _ in range(3 * n)]
         self.n_wires = self._connect()
@@ -119,7 +115,6 @@ class Direction:
             wire = wires.setdefault(ends, len(wires)) if ends[0] != ends[1] else -1
             self.outputs[job].append((to, self.n_inputs[to], edge[2], wire))
             self.n_inputs[to] += 1
-            self.sources[to] = job
         return len(wires)
 
 
@@ -157,8 +152,7 @@ class _Run:
             stop, device = self.next_device()
             if not self.start_action(device, *self.choose(device, stop)):
                 return None
-        arrivals = [inputs[0] if inputs else [] for inputs in self.arrivals]
-        return DraftSchedule(max(self.free), self.starts, arrivals, self.programs)
+        return DraftSchedule(max(self.free), self.starts, self.programs)
 
     def next_device(self) -> tuple[int, int]:
         """The first stop of any device, and the device."""

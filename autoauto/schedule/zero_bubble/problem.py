@@ -229,7 +229,10 @@ def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> _Loss:
 
 
 def _ticks_at_turn(pipeline: ZeroBubbleProblem, device: int) -> tuple[int, int, list[int]]:
-    """Of a micro-batch: the second forward and first input gradient, their opposites, and both weight gradients."""
+    """Ticks of a micro-batch on a device where a V turns.
+
+    The second forward and first input gradient, the first forward and second input gradient, and both weight gradients.
+    """
     n, ticks, outer = pipeline.n_stages, pipeline.ticks, pipeline.devices.index(device)
     inner, others = (ticks[s] + ticks[BACKWARD * n + s] for s in (outer + 1, outer))
     return inner, others, [ticks[WEIGHT * n + s] for s in (outer, outer + 1)]

@@ -27,10 +27,10 @@ from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Dir
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 from autoauto.schedule.zero_bubble.steady_state import FEW, FULL, SOME, Effort, steady_state
 
-EFFORT = 16_000
+EFFORT = 28_000
 """Actions to schedule for each device, counted as 8 to 24, before the best order so far is the answer."""
 
-TIMES = 400
+TIMES = 700
 """How often every action is scheduled at most: less effort where actions are few."""
 
 LONG = 48_000

@@ -8,7 +8,7 @@
        half of it   F . F . F . F . . . . .
 
 2. To shorten the period an action must leave its run on the critical cycle, by going before or after all its other
-   actions, as on a critical path (critical_path.py):
+   actions: a move within the run changes nothing (known from job shop scheduling).
 
        device 0   .. F1 [B0 W0] F2 [B1 W1] ..        a cycle with runs in brackets, and messages
        device 1   .. [F1 B1] W1 [F2 B2] W2 ..

@@ -9,7 +9,7 @@ What simple uses of a cluster give by the estimate: `expected_alternatives`, sto
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain, pairwise
 from math import inf
 
@@ -17,10 +17,10 @@ import numpy as np
 from optuna import Study
 
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Objectives, objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import Alternative, StudySummary
+from autoauto.space.table import simplicity
 from autoauto.space.trial import Counts, Trial
 from autoauto.study.analysis.verification import VERIFIED, verifications, verified_winners, with_means
 from autoauto.study.methods.forecast_curve import ForecastCurve
@@ -83,7 +83,7 @@ def best_of(
         return None
     lowest = max(scores.values())[0] * (1.0 - noise)
     ties = [knobs for knobs, (score,) in scores.items() if score >= lowest]
-    best = min(ties, key=lambda knobs: knobs.simplicity)
+    best = min(ties, key=simplicity)
     winner = (winners or {}).get(best, best)
     return trials[winner if winner in scores else best]
 
@@ -94,7 +94,7 @@ def front_of(trials: Mapping[Knobs, Trial], objectives: Objectives) -> tuple[Tri
     Of trials that are equal in all objectives it has the simplest.
     """
     scores = _scores(trials, objectives)
-    ranked = sorted(scores, key=lambda knobs: ([-score for score in scores[knobs]], knobs.simplicity))
+    ranked = sorted(scores, key=lambda knobs: ([-score for score in scores[knobs]], simplicity(knobs)))
     front: list[Trial] = []
     best = np.zeros((0, len(objective_tuple(objectives))))
     for knobs in ranked:  # a configuration that dominates another is ranked before it
@@ -182,7 +182,7 @@ def _alternative(
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
     cells, curves = _surveyed(cells, predictor, tried)
-    pipelines = (knobs for knobs in tried if knobs.strategy is Strategy.PIPELINE)
+    pipelines = (knobs for knobs in tried if not knobs.is_phased)
     like_these = {replace(knobs, replicas=use.replicas) for knobs in pipelines}
     for cell, curve in zip(cells, curves, strict=True):
         for index, knobs in enumerate(cell):
@@ -240,7 +240,7 @@ def _best_index(curve: ForecastCurve) -> tuple[float, int]:
 @through_restarts
 def store_alternatives(study: Study, alternatives: Sequence[Alternative]) -> None:
     """Replace the alternatives of a study."""
-    study.set_user_attr(ALTERNATIVES, [entry._asdict() | {"knobs": asdict(entry.knobs)} for entry in alternatives])
+    study.set_user_attr(ALTERNATIVES, [entry._asdict() | {"knobs": entry.knobs.values} for entry in alternatives])
 
 
 def stored_alternatives(study: Study) -> tuple[Alternative, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
+from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
@@ -18,7 +19,6 @@ from autoauto.space.study_summary import (
     Alternative,
     AutoPipelineAnswer,
     Comparison,
-    Interval,
     Repeated,
     StudySummary,
     Verdict,
@@ -104,7 +104,7 @@ def measured_answer(summary: StudySummary) -> tuple[Trial | None, str]:
     It is known when the next larger batch size was tried and does not fit, or when it is the largest of the space.
     """
     space = summary.space
-    largest_size = max(space.batch_size) if space else max(trial.knobs.batch_size for trial in summary.trials)
+    largest_size = max(space["batch_size"]) if space else max(trial.knobs.batch_size for trial in summary.trials)
     n_unknown = sum(not _is_bracketed(cell, largest_size) for cell in summary.cells)
     if space is not None:
         n_unknown += sum(not any(trial.knobs in cell for trial in summary.trials) for cell in space.cells)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objectives
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import Comparison, Interval, cells_of
+from autoauto.space.study_summary import Comparison, cells_of
 from autoauto.space.trial import ExpectedCell, Trial
 from autoauto.study.analysis.comparisons import IS_WINNER
 from autoauto.study.methods.protocol import Observation, drive, observation_of, preceded_by

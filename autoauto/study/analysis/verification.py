@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from optuna import Study
 
+from autoauto.records.interval import interval
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
-from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification, interval
+from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
+from autoauto.space.table import simplicity
 from autoauto.space.trial import Trial
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
@@ -93,7 +95,7 @@ def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
         return TieBreak(lead.mean < 0)
     if lead.error > MAX_ERROR_SHARE * largest or abs(lead.mean) > noise * largest:
         return TieBreak(lead.mean < 0, Verdict.UNSURE)
-    return TieBreak(second.knobs.simplicity < first.knobs.simplicity, Verdict.TIE)
+    return TieBreak(simplicity(second.knobs) < simplicity(first.knobs), Verdict.TIE)
 
 
 def _pairs(first: Repeated, second: Repeated) -> list[tuple[float, float]]:
@@ -248,13 +250,13 @@ def _store(study: Study, verification: Verification) -> None:
     """Put a verification first; it replaces one of the same best configuration."""
     answer = verification.auto_pipeline
     entry = {
-        "repeated": [row._asdict() | {"knobs": asdict(row.knobs)} for row in verification.repeated],
-        "seed": answer and answer._asdict() | {"knobs": asdict(answer.knobs)},
+        "repeated": [row._asdict() | {"knobs": row.knobs.values} for row in verification.repeated],
+        "seed": answer and answer._asdict() | {"knobs": answer.knobs.values},
         "n_repeats": verification.n_repeats,
         "settled": verification.winner_index,
         "verdict": str(verification.verdict),
     }
-    best = asdict(verification.repeated[0].knobs)
+    best = verification.repeated[0].knobs.values
     others = [other for other in study.user_attrs.get(VERIFIED, ()) if other["repeated"][0]["knobs"] != best]
     study.set_user_attr(VERIFIED, [entry, *others])
 

@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -293,7 +292,7 @@ def _machine_id() -> str:
 
 
 def _name(knobs: Knobs) -> str:
-    return json.dumps(asdict(knobs))
+    return json.dumps(knobs.values)
 
 
 def _knobs(name: str) -> Knobs:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.space.knobs import Knobs
+from autoauto.space.table import simplicity
 from autoauto.study.methods.forecast_curve import ErrorModels, ForecastCurve, GridPositions
 from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
 
@@ -62,7 +63,7 @@ class Candidate(NamedTuple):
     @property
     def rank(self) -> tuple[float, ...]:
         """Larger for a larger bound, then for the simpler configuration."""
-        return self.bound, *(-number for number in self.knobs.simplicity)
+        return self.bound, *(-number for number in simplicity(self.knobs))
 
 
 class Candidates:

@@ -57,7 +57,7 @@ def grid_bisect(space: SearchSpace) -> Proposals:
     It assumes that all smaller batches fit when a batch fits, and nothing about throughput: the best is the best
     measured. The progress jumps after a cell that takes fewer tries than the maximum.
     """
-    most_tries, cells = max_tries(len(space.batch_size)), space.cells
+    most_tries, cells = max_tries(len(space["batch_size"])), space.cells
     for index, cell in enumerate(cells):
         yield from _bisect(cell, index * most_tries, len(cells) * most_tries)
 

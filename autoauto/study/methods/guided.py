@@ -29,6 +29,7 @@ from math import exp, inf
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Recompute
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import simplicity
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.forecast_curve import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals
@@ -86,7 +87,7 @@ def _cells(space: SearchSpace, predictor: Predictor) -> list[Candidates]:
     families: dict[object, int] = {}
     cells = []
     for number, cell in enumerate(space.cells):
-        family = families.setdefault(replace(cell[0], memory_proportion=1.0), len(families))
+        family = families.setdefault(replace(cell[0], session=cell[0].session.common), len(families))
         cells.append(Candidates(cell, predictor.forecast, number, family, max(map(predictor.limit, cell))))
     return cells
 
@@ -97,9 +98,9 @@ def _samples(cells: Iterable[Candidates]) -> list[Candidates]:
     for cell in cells:
         if 0.0 < cell.limit < inf:
             first = cell.cell[0]
-            key = first.n_ipu, first.replicas, first.batch_size, first.recompute
+            key = first.n_ipu, first.replicas, first.batch_size, first.mode.recompute
             by_size.setdefault(key, []).append(cell)
-    samples = (min(like, key=lambda cell: (cell.cell[0].simplicity, -cell.limit)) for like in by_size.values())
+    samples = (min(like, key=lambda cell: (simplicity(cell.cell[0]), -cell.limit)) for like in by_size.values())
     return sorted(samples, key=lambda cell: cell.limit)
 
 
@@ -108,7 +109,7 @@ class _BranchAndBound:
         cells = _cells(space, predictor)
         self.n_cells = len(cells)
         # Not surveyed; the largest limit is last, of equal ones that whose stages have more choices, then the first.
-        first = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].recompute is not Recompute.AUTO))
+        first = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].mode.recompute is not Recompute.AUTO))
         self._waiting = first[::-1]
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed

@@ -68,10 +68,10 @@ def _draw(trial: Trial, space: SearchSpace) -> Knobs | None:
     def draw(name: str, values: Sequence[T]) -> T:
         return values[trial.suggest_int(name, 0, len(values) - 1)]
 
-    strategy = draw("strategy", space.strategy)
-    choice = {axis.name: draw(axis.name, getattr(space, axis.name)) for axis in space.axes(strategy)}
-    batch_size = draw("batch_size", space.batch_size)
+    mode, session = draw("strategy", space.modes), draw("runtime", space.sessions)
+    choice = {axis.name: draw(axis.name, space[axis.name]) for axis in space.axes(mode, session)}
+    batch_size = draw("batch_size", space["batch_size"])
     try:
-        return space.configuration(strategy, batch_size, choice)
+        return space.configuration(mode, session, batch_size, choice)
     except BadInput:  # too few or too many micro-batches
         return None

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
 from autoauto.space.space import SearchSpace
 
 
@@ -45,17 +44,17 @@ class SimpleUse(NamedTuple):
 
     def has(self, knobs: Knobs) -> bool:
         """Whether a configuration is one of them."""
-        return knobs.strategy is Strategy.PIPELINE and self == use_of(knobs)
+        return not knobs.is_phased and self == use_of(knobs)
 
 
 def use_of(knobs: Knobs) -> SimpleUse:
     """The length and the number of the pipelines of a configuration."""
-    return SimpleUse(knobs.n_ipu, knobs.replicas, knobs.cores_per_device)
+    return SimpleUse(knobs.n_ipu, knobs.replicas, knobs.session.cores_per_device)
 
 
 def simple_uses(space: SearchSpace) -> tuple[SimpleUse, ...]:
     """Those of a space: one device; and each alone, the most replicas, the longest pipeline and the most cores."""
-    uses = {use_of(cell[0]) for cell in space.cells if cell[0].strategy is Strategy.PIPELINE}
+    uses = {use_of(cell[0]) for cell in space.cells if not cell[0].is_phased}
     single = SimpleUse(1, 1, 1)
     most = (
         max((use for use in uses if use == single._replace(**{axis: getattr(use, axis)})), default=single)

@@ -10,7 +10,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -224,8 +223,9 @@ def note_answer(study: Study, winner: Trial | None) -> None:
 
 def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
     """The values of every knob, and the texts of the constraints."""
-    knobs = {field.name: list(getattr(space, field.name)) for field in fields(space)}
-    return knobs | {"constraints": [constraint.text for constraint in space.constraints]}
+    return {name: list(values) for name, values in space.pairs} | {
+        "constraints": [constraint.text for constraint in space.constraints]
+    }
 
 
 def space_of(study: Study) -> SearchSpace | None:
@@ -235,7 +235,7 @@ def space_of(study: Study) -> SearchSpace | None:
 
 
 def read_space(text: str) -> SearchSpace:
-    """The space that `note_space` stored; a knob that there was not then has its default."""
+    """The space that `note_space` stored."""
     return SearchSpace(**{name: tuple(column) for name, column in json.loads(text).items()})
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 from optuna import Study
 
-from autoauto.space.modes import COLUMNS
 from autoauto.space.objectives import objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import COLUMNS
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 from autoauto.study.store.study import load_study, space_of
@@ -20,7 +20,7 @@ from autoauto.study.store.trials import knobs_of_row, local_time
 _KINDS = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
 _HEAD = {"number": "int64", "state": "string", "status": "string"}
 _KNOBS = {knob.name: _KINDS[str if knob.domain.words else knob.domain.kind] for knob in COLUMNS}
-_DEFAULTS = {knob.name: str(knob.default) if isinstance(knob.default, str) else knob.default for knob in COLUMNS}
+_DEFAULTS = {knob.name: str(knob.absent) if isinstance(knob.absent, str) else knob.absent for knob in COLUMNS}
 _SWITCHES = [knob.name for knob in COLUMNS if knob.domain.kind is bool and knob.domain.words]
 """Switches that have other values besides on and off, which are words here, too."""
 _RESULTS = {

@@ -37,9 +37,9 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS, KNOBS, Use
 from autoauto.space.objectives import Objectives
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import COLUMNS, KNOBS, shown, value_of
 from autoauto.space.trial import Status, Trial
 from autoauto.study.objectives import values_of
 from autoauto.study.store.database import database_of, reads, row_errors, through_restarts
@@ -51,7 +51,6 @@ MAX_VIOLATION = 1e6
 """The stored violation of a configuration that violates a constraint by more; JSON has no infinity."""
 N_SHOWN = 100
 """The most characters of a user attribute, which the dashboard shows in one line; it shows no system attributes."""
-_CHANGED = (Use.CHANGED, Use.CHANGED_IN_TRAINING)
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
 _OPEN = {state.name for state in TrialState if not state.is_finished()}
@@ -72,10 +71,11 @@ def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
     categories: Optuna refuses a study whose categories change, but a search may be resumed in a wider space.
     """
     ranges: Ranges = {}
+    own = knobs.values
     for knob in COLUMNS:
-        values = [value for axis in KNOBS if axis.field == knob.name for value in getattr(space, axis.name)]
-        if knob.matters(knobs) or (knob.use in _CHANGED and set(values) != {knob.default}):
-            ranges[knob.name] = _range(knob.domain, [*values, getattr(knobs, knob.name)])
+        values = [value for axis in KNOBS if axis.field == knob.name for value in space[axis.name]]
+        if knob.name in own and (knob in shown(knobs) or set(values) != {knob.default}):
+            ranges[knob.name] = _range(knob.domain, [*values, own[knob.name]])
     return ranges
 
 
@@ -92,7 +92,7 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives) -> FrozenTri
     It is COMPLETE with its values when the configuration fits and all constraints hold, PRUNED with a reason when not,
     FAIL when the measurement itself failed.
     """
-    params = {name: getattr(trial.knobs, name) for name in ranges}
+    params = {name: value_of(trial.knobs, name) for name in ranges}
     attributes = {"status": str(trial.status), **_attributes(trial)}
     long = {name: value for name, value in attributes.items() if len(str(value)) > N_SHOWN}
     shown = {name: value for name, value in attributes.items() if name not in long}

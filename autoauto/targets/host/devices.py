@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.options import CompileOptions, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
+from autoauto.records.units import Precision
 from autoauto.targets.host.detect import device_links, device_memory_bytes, total_bytes, usable_cores
 from autoauto.targets.host.gpu.cluster import gpu_cluster
 from autoauto.targets.host.gpu.gpus import GPU_PREFIX, Gpu, gpus_named
 from autoauto.targets.host.gpu.gpus import gpus as gpus_here
 from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_from, cores_of
-from autoauto.targets.host.runtimes.registry import check_cuda_installed
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.registry import check_cuda_installed, computes_on_gpus
 
 CORES = "cpu"
 """The word of --device for cores; "cpu:4" is a device of four."""
@@ -210,14 +212,10 @@ class HostDevices:
         return next((n for n, other in enumerate(self.unlike) if other.name == device.name), 0)
 
     def session(self, number: int, options: CompileOptions) -> SessionOptions:
-        """How a session on a device computes; beside cores a GPU has the options of its own runtime only."""
+        """How a session on a device computes; beside cores a GPU has the defaults of its runtime."""
         if self.gpu(number) and self.has_cores:
-            own = options.runtime_options.on_one_thread
-            return SessionOptions(1, HostRuntime.CUDA, options.computes_in, self.gpu(number), own)
-        n_threads = self._n_cores(number) * options.cores_per_device
-        return SessionOptions(
-            n_threads, options.runtime, options.computes_in, self.gpu(number), options.runtime_options
-        )
+            return SessionOptions(1, CudaSession(), self.gpu(number))
+        return SessionOptions(self._n_cores(number) * options.cores_per_device, options.session, self.gpu(number))
 
     def cores(self, number: int, n_threads: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
         """The hardware threads of a device that has so many cores, or of the core beside its GPU.
@@ -244,11 +242,12 @@ class HostDevices:
         Raises:
             BadInput: the runtime computes elsewhere, or cores and GPUs have no such format in common.
         """
-        if (options.runtime is HostRuntime.CUDA) == self.has_cores:
+        session = options.session
+        if computes_on_gpus(str(session.runtime)) == self.has_cores:
             given = "cores" if self.has_cores else "--device with GPUs"
-            raise BadInput(f"--runtime cuda and --device cuda:0 go together, got {options.runtime} and {given}")
-        if self.has_cores and self.has_gpus and options.computes_in is not HostPrecision.FP32:
-            raise BadInput(f"cores and GPUs both compute in fp32 only, got --precision {options.computes_in}; try fp32")
+            raise BadInput(f"--runtime cuda and --device cuda:0 go together, got {session.runtime} and {given}")
+        if self.has_cores and self.has_gpus and session.computes_in is not Precision.FP32:
+            raise BadInput(f"cores and GPUs both compute in fp32 only, got --precision {session.computes_in}; try fp32")
 
     def gpu(self, number: int) -> str:
         """The UUID of the GPU of a device; empty for one of cores."""

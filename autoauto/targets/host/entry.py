@@ -8,6 +8,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision
+from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 if TYPE_CHECKING:
@@ -146,5 +147,6 @@ HOST = NamedTarget(
     periods=(Period.SERIAL,),
     devices=_devices,
     open=_open,
-    knobs=("precision",),
+    sessions=tuple(SESSIONS.values()),
+    precisions=(Precision.FP32,),
 )

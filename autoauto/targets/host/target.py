@@ -9,22 +9,15 @@ from dataclasses import replace
 from functools import partial
 from math import gcd
 
-from autoauto.records.costs.options import (
-    CompileOptions,
-    DeviceSession,
-    HostPrecision,
-    HostRuntime,
-    RuntimeOptions,
-    SessionOptions,
-)
+from autoauto.records.costs.options import CompileOptions, DeviceSession, SessionOptions
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, NodeTime, ProgramStep
-from autoauto.records.errors import DoesNotFit, OutOfMemory, Unsupported, WorkerLost
+from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory, Unsupported, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
-from autoauto.records.units import Array
+from autoauto.records.units import Array, Precision
 from autoauto.targets.host.devices import ALIKE, HostDevices, like_gpus
 from autoauto.targets.host.machine import CLOCK_HZ, identity
 from autoauto.targets.host.measure.client import Meter
@@ -41,12 +34,16 @@ from autoauto.targets.host.run.run import (
     reference_outputs,
     repeat_until_undisturbed,
 )
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.registry import (
+    SESSIONS,
     check_installed,
     installed_for,
     installed_versions,
     runtime_named,
 )
+from autoauto.targets.host.runtimes.session import PRECISIONS, HostSession
 from autoauto.targets.host.samples import InputSamples
 
 VERSION = "host-12"
@@ -95,19 +92,20 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         GPUs have one runtime. Cores are joined where all devices are cores, and alike.
         """
         has_cores = self._devices.has_cores
-        own = installed_for(not has_cores) or (HostRuntime.ONNXRUNTIME if has_cores else HostRuntime.CUDA,)
+        default = OnnxRuntimeSession if has_cores else CudaSession
+        own = installed_for(not has_cores) or (default.runtime,)
         return replace(
             RUNS_PLANS,
             one_at_a_time=True,
             period=Period.SERIAL,
             groups_cores=self._devices == ALIKE,
             stage_replicas=self._machines is None,  # their plans are for a line of like links
-            runtimes=True,
+            sessions=tuple(SESSIONS[name] for name in own),
             whole_first=True,
             space={
                 **RUNS_PLANS.space,
                 "runtime": own,
-                "precision": (HostPrecision.FP32,),
+                "precision": (Precision.FP32,),
                 **({} if has_cores else SPACE_OF_GPUS),
             },
         )
@@ -139,8 +137,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """Batch size, session and kind of device: limits and proportions of memory matter when a plan runs only."""
         session = self._session(device, options)
         others = [] if self._devices == ALIKE else [device.name]
-        others += [repr(session.options)] if session.options != RuntimeOptions() else []
-        return options.batch_size, str(session.n_threads), str(session.runtime), str(session.precision), *others
+        others += [repr(session.session)] if session.session != _plain(session) else []
+        return options.batch_size, str(session.n_threads), session.runtime, str(session.precision), *others
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
@@ -199,7 +197,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         inside, session = graph.layers[slice(*layers)], self._session(device, options)
         names = tuple(layer.name for layer in inside)
         whole = "this model" if layers == (0, len(graph)) else f"layers {layers}"
-        key = names, options.batch_size, session._replace(n_threads=1)
+        key = names, options.batch_size, session._replace(n_threads=1, session=session.session.on_one_core)
         if key in self._refused:
             raise copy(self._refused[key])
         try:
@@ -221,7 +219,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
     ) -> tuple[SubModel, Meter, Mapping[str, Array]]:
         """A sub-model, what measures it on a device, and those of its inputs that are given."""
-        n_parts = gcd(options.runtime_options.streams, options.batch_size)  # of a layer; a plan has as many as streams
+        n_parts = gcd(options.session.n_parts, options.batch_size)  # of a layer; a plan has as many as streams
         sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
         inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
         given = self.samples.batch(inputs) if self.samples else {}
@@ -241,7 +239,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: the runtime is not installed.
             Unsupported: the runtime does not read or run a stage.
-            OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
+            OutOfMemory: a stage needs more than its device's memory.
             WorkerLost: a process was killed, or a machine is lost.
         """
         self._check(options)
@@ -266,7 +264,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         except BaseException:
             self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
             raise
-        if options.computes_in is HostPrecision.FP32:
+        if options.session.computes_in is Precision.FP32:
             return run
         if options.batch_size not in self._references:
             self._references[options.batch_size] = reference_outputs(
@@ -279,15 +277,15 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """As in `FileRunner`."""
         return self.samples.batch if self.samples else None
 
-    def precisions(self) -> tuple[HostPrecision, ...]:
+    def precisions(self) -> tuple[Precision, ...]:
         """The formats in which its devices compute with the runtimes that are installed; of several machines none."""
         if self._machines is not None:
             return ()
         if self._devices.has_cores and self._devices.has_gpus:
-            return (HostPrecision.FP32,)
+            return (Precision.FP32,)
         runtimes = map(runtime_named, installed_for(self._devices.has_gpus))
         known = {precision for runtime in runtimes for precision in runtime.precisions()}
-        return tuple(precision for precision in HostPrecision if precision in known)
+        return tuple(precision for precision in PRECISIONS if precision in known)
 
     def device_sessions(self, options: CompileOptions) -> tuple[DeviceSession, ...]:
         """As in `FileRunner`."""
@@ -295,7 +293,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return tuple(DeviceSession(name, self._devices.session(number, options)) for number, name in names)
 
     def _check(self, options: CompileOptions) -> None:
-        check_installed(options.runtime)
+        if not isinstance(options.session, HostSession):
+            raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
+        check_installed(options.session.runtime)
         self._devices.check(options)
 
     def _open_meter(self, number: int, session: SessionOptions) -> Meter:
@@ -332,6 +332,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _plain(options: SessionOptions) -> HostSession:
+    """The session with the same runtime, threads and format, and else its defaults."""
+    session = options.session
+    assert isinstance(session, HostSession)
+    return type(session)(cores_per_device=session.cores_per_device, precision=session.precision)  # type: ignore[call-arg]
 
 
 def _weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> int:

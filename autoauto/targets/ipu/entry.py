@@ -7,6 +7,7 @@ from autoauto.records.hardware import Cluster, Period
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
+from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 _OPTIONS = (
@@ -85,4 +86,5 @@ IPU = NamedTarget(
     periods=tuple(Period),
     devices=_devices,
     open=_open,
+    sessions=(IpuSession,),
 )

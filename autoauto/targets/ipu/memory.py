@@ -52,7 +52,7 @@ class Codelet(NamedTuple):
 
     @property
     def state_bytes(self) -> int:
-        """Of one vertex."""
+        """Bytes of the state of one vertex."""
         return 8 + 4 * self.n_edges
 
 

@@ -15,6 +15,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.units import Precision
+from autoauto.targets.ipu.session import memory_proportion
 
 Shape = tuple[int, ...]
 
@@ -161,7 +162,7 @@ class OperatorContext:
     @property
     def bound_bytes(self) -> float:
         """Bytes that temporaries of a product may take on one tile."""
-        return self.device.tile_memory_bytes * self.options.memory_proportion
+        return self.device.tile_memory_bytes * memory_proportion(self.options)
 
     def tensor(self, position: int) -> Tensor | None:
         """The operand at a position, None when it is omitted."""
@@ -240,7 +241,7 @@ CostRule = Callable[[OperatorContext], OperatorCost]
 
 
 def by_operator(rule: CostRule, operators: str) -> dict[str, CostRule]:
-    """The same rule for several operators, whose names are separated by spaces."""
+    """`rule` as an entry for each of several operators, whose names are separated by spaces."""
     return dict.fromkeys(operators.split(), rule)
 
 

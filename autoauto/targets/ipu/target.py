@@ -33,6 +33,7 @@ from autoauto.targets.ipu.operator_cost import (
 )
 from autoauto.targets.ipu.operators.backward import weight_update_cycles
 from autoauto.targets.ipu.operators.registry import forward_cost
+from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
 VERSION = "ipu-11"
@@ -50,7 +51,7 @@ class IpuTarget:
 
     settings: CompilerSettings = DEFAULT_SETTINGS
     notes: tuple[str, ...] = ()
-    traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED, outlined=LAYER_CODE)
+    traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED, outlined=LAYER_CODE, sessions=(IpuSession,))
 
     @property
     def version(self) -> str:
@@ -58,7 +59,7 @@ class IpuTarget:
         return f"{VERSION}{self.settings}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
-        """Every batch size itself: the cost model is cheap."""
+        """`batch_size` alone: the cost model is cheap enough for every batch size."""
         return (batch_size,)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:

@@ -15,8 +15,10 @@ def knobs_of(*words: str) -> Knobs:
 
 
 def test_defaults() -> None:
-    assert knobs_of() == Knobs(1, 0.6, 1)
-    assert knobs_of("--mode", "training") == Knobs(1, 0.6, 1, Order.POPART, False, 16)
+    assert knobs_of() == Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1)
+    assert knobs_of("--mode", "training") == Knobs(
+        n_ipu=1, memory_proportion=0.6, batch_size=1, schedule=Order.POPART, recompute=False, n_micro_batches=16
+    )
 
 
 def test_options_of_training_are_refused_for_inference() -> None:

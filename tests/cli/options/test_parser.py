@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.cli.main import build_parser
 from autoauto.cli.options.parser import Parser
-from autoauto.space.modes import KNOBS
+from autoauto.space.table import KNOBS
 from tests.cli.conftest import RunCli
 
 

@@ -16,7 +16,7 @@ from autoauto.cli.options.values import (
     share,
     switches,
 )
-from autoauto.space.modes import TRAINING_ORDERS
+from autoauto.schedule.orders.registry import TRAINING_ORDERS
 
 
 @pytest.mark.parametrize("text", ["-1", "11", "9" * 5_000, "1.5", "x", ""])

@@ -151,7 +151,7 @@ def test_a_terminal_shows_a_bar(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 def test_a_worker_writes_its_trials(run_cli: RunCli, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/trials.db"
     run_cli(*SMALL, "--storage", storage, "--study-name", "one", "--method", "grid-bisect")
-    study, knobs = join_study(storage, "one"), Knobs(1, 0.6, 3)
+    study, knobs = join_study(storage, "one"), Knobs(n_ipu=1, memory_proportion=0.6, batch_size=3)
     Leases(study).request({knobs: ranges_of(SearchSpace(batch_size=(1, 3)), knobs)})
     words = ("worker", "--storage", storage, "--study-name", "one", "--idle", "0.5", "--log", "json")
     code, _, err = run_cli(*words)
@@ -162,8 +162,17 @@ def test_a_worker_writes_its_trials(run_cli: RunCli, tmp_path: Path) -> None:
 
 
 def test_the_bar_says_what_real_devices_measure() -> None:
-    knobs = Knobs(1, 1.0, 8, cores_per_device=2, runtime=HostRuntime.OPENVINO, precision=HostPrecision.BF16)
+    knobs = Knobs(
+        n_ipu=1,
+        memory_proportion=1.0,
+        batch_size=8,
+        cores_per_device=2,
+        runtime=HostRuntime.OPENVINO,
+        precision=HostPrecision.BF16,
+    )
     now = SearchProgress(SearchActivity.PREDICTING, 0, 8, None, 0, None, None, estimated=knobs)
     assert waits_for(now) == "the whole model by openvino bf16 on 2 cores"
     assert waits_for(replace(now, knobs=knobs)) == "openvino bf16, 1 x 2 cores at batch 8"
-    assert waits_for(replace(now, knobs=Knobs(2, 0.6, 8))) == ""  # a cost model takes no time to read of
+    assert (
+        waits_for(replace(now, knobs=Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))) == ""
+    )  # a cost model takes no time to read of

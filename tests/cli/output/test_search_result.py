@@ -8,7 +8,13 @@ from autoauto.study.run import SearchResult
 
 STAGE = Stage(LayerRange(0, 3), 0, 90, 0, 4, 6, {"parameter": 70}, 100)
 BEST = Trial(
-    Knobs(1, 0.6, 2), Status.OK, measured=Plan((STAGE,)), samples_per_s=20.0, latency_s=0.5, number=7, values=(20.0,)
+    Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2),
+    Status.OK,
+    measured=Plan((STAGE,)),
+    samples_per_s=20.0,
+    latency_s=0.5,
+    number=7,
+    values=(20.0,),
 )
 
 
@@ -23,8 +29,8 @@ def test_the_best_trial_has_its_knobs_and_costs() -> None:
 def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
     space = SearchSpace((1, 2), (0.6,), (2, 4))
     trials = (
-        Trial(Knobs(1, 0.6, 4), Status.INFEASIBLE, "no plan"),
-        Trial(Knobs(1, 0.6, 2), Status.OUT_OF_MEMORY, "too large"),
+        Trial(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), Status.INFEASIBLE, "no plan"),
+        Trial(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2), Status.OUT_OF_MEMORY, "too large"),
     )
     result = SearchResult(None, "s", {trial.knobs: trial for trial in trials}, space)
     assert describe_result(result, "sqlite:///x.db") == {

@@ -17,11 +17,11 @@ from autoauto.exporters.registry import write_artifact
 from autoauto.exporters.schedule_csv import schedule_to_csv
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule
-from autoauto.schedule.orders.registry import make_schedule
+from autoauto.schedule.orders.registry import TRAINING_ORDERS, make_schedule
 from autoauto.schedule.simulate.simulate import simulate
-from autoauto.space.modes import STAGES_PER_DEVICE, TRAINING_ORDERS
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, written
 from tests.exporters.schedule_csv.conftest import Case, times_of
+from tests.orders import STAGES_PER_DEVICE
 
 SIZES = [*product((1, 2, 3, 4), range(1, 9))]
 """Devices and micro-batches."""

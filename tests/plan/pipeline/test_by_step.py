@@ -62,7 +62,7 @@ def plans_that_fit(table: CostTable) -> Iterator[Plan]:
 
 
 def step_cycles(knobs: Knobs, plan: Plan) -> float:
-    return timeline_of(knobs, plan).makespan_cycles
+    return timeline_of(knobs.step, plan).makespan_cycles
 
 
 @pytest.mark.parametrize(("order", "period"), list(product(FIXED, Period)))
@@ -70,7 +70,9 @@ def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) ->
     random, n_plans = np.random.default_rng(0), 0
     for n_layers, n_devices in ((5, 2), (6, 3), (8, 4), (9, 3)):
         table = random_table(random, n_layers, n_devices, period)
-        knobs = Knobs(n_devices, 0.6, 1, schedule=order, n_micro_batches=2 * n_devices + 1)
+        knobs = Knobs(
+            n_ipu=n_devices, memory_proportion=0.6, batch_size=1, schedule=order, n_micro_batches=2 * n_devices + 1
+        )
         steps = [step_cycles(knobs, plan) for plan in plans_that_fit(table)]
         if steps:
             bounded = best_by_simulated_step(StageTable.of(table), knobs)
@@ -83,7 +85,7 @@ def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) ->
 @pytest.mark.parametrize(("order", "period"), list(product((Order.ZB1P, Order.ZB2P), (Period.BARRIER, Period.OVERLAP))))
 def test_zero_bubble_plans_are_between_their_bound_and_the_starting_plan(order: Order, period: Period) -> None:
     table = random_table(np.random.default_rng(2), 7, 3, period)
-    knobs = Knobs(3, 0.6, 1, schedule=order, n_micro_batches=4)
+    knobs = Knobs(n_ipu=3, memory_proportion=0.6, batch_size=1, schedule=order, n_micro_batches=4)
     bounded = best_by_simulated_step(StageTable.of(table), knobs)
     assert bounded.step_cycles == step_cycles(knobs, bounded.plan) <= step_cycles(knobs, optimal(table))
     assert bounded.bound_cycles <= min(step_cycles(knobs, plan) for plan in plans_that_fit(table))
@@ -92,7 +94,7 @@ def test_zero_bubble_plans_are_between_their_bound_and_the_starting_plan(order: 
 @pytest.mark.parametrize("smaller", ["MAX_PARTIAL", "MAX_EDGES", "ROUNDS"])
 def test_a_search_that_is_cut_short_has_a_valid_bound(smaller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(np.random.default_rng(1), 14, 4, Period.BARRIER)
-    knobs = Knobs(4, 0.6, 1, schedule=Order.ONE_F_ONE_B, n_micro_batches=9)
+    knobs = Knobs(n_ipu=4, memory_proportion=0.6, batch_size=1, schedule=Order.ONE_F_ONE_B, n_micro_batches=9)
     best = best_by_simulated_step(StageTable.of(table), knobs)
     monkeypatch.setattr(by_step, smaller, 1)
     short = best_by_simulated_step(StageTable.of(table), knobs)
@@ -108,7 +110,9 @@ def test_what_is_said_of_all_plans_without_the_best_one_is_so(order: Order, peri
     random, n_certain = np.random.default_rng(5), 0
     for n_layers, n_devices in ((5, 2), (6, 3), (8, 4), (9, 3), (7, 3)):
         stages = StageTable.of(random_table(random, n_layers, n_devices, period))
-        knobs = Knobs(n_devices, 0.6, 1, schedule=order, n_micro_batches=2 * n_devices + 1)
+        knobs = Knobs(
+            n_ipu=n_devices, memory_proportion=0.6, batch_size=1, schedule=order, n_micro_batches=2 * n_devices + 1
+        )
         shortest = min((step_cycles(knobs, plan) for plan in plans_that_fit(stages.rows)), default=np.inf)
         for cycles in shortest * np.array([0.5, 0.9, 0.98, 1.0, 1.0001, 1.5]) if shortest < np.inf else [1e3, 1e6]:
             is_certain = no_simulated_step_below(stages, knobs, float(cycles))
@@ -124,7 +128,13 @@ def test_choosing_whether_to_recompute_is_never_worse_than_not_recomputing() -> 
         again = replace(rows, compute_prefix_cycles=rows.compute_prefix_cycles * 4 // 3)
         memory = replace(rows.memory, recompute=True)
         stages = StageTable.of(rows, replace(again, memory=memory))
-        knobs = Knobs(n_devices, 0.6, 1, schedule=Order.ONE_F_ONE_B, n_micro_batches=2 * n_devices)
+        knobs = Knobs(
+            n_ipu=n_devices,
+            memory_proportion=0.6,
+            batch_size=1,
+            schedule=Order.ONE_F_ONE_B,
+            n_micro_batches=2 * n_devices,
+        )
         plain = best_by_simulated_step(StageTable.of(rows), knobs)
         assert best_by_simulated_step(stages, knobs).cost_cycles <= plain.cost_cycles
 
@@ -135,18 +145,28 @@ def test_the_step_of_a_long_zero_bubble_order_follows_from_a_shorter_one(order: 
     n_each = 2 if order is Order.V_MIN else 1
     table = random_table(np.random.default_rng(2), 12, 4, period)
     table = replace(table, memory_limit_bytes=table.memory_limit_bytes * 8)
-    knobs = Knobs(4, 0.6, 1, schedule=order, n_micro_batches=LONG_STEP + 70, stages_per_device=n_each)
+    knobs = Knobs(
+        n_ipu=4,
+        memory_proportion=0.6,
+        batch_size=1,
+        schedule=order,
+        n_micro_batches=LONG_STEP + 70,
+        stages_per_device=n_each,
+    )
     cuts = (0, 3, 6, 9, 12) if n_each == 1 else (0, 1, 3, 4, 6, 7, 9, 11, 12)
     devices = stage_devices_of(order, 4)
     moments = in_flight_by_stage(order, 4, knobs.n_micro_batches, n_each)
     rows = table if n_each == 1 else arranged(table, devices, [1] * len(devices))
     stages = StageTable(rows, devices, moments)
     plan = stages.evaluate(cuts, [False] * len(devices))
-    whole = timeline_of(knobs, plan, PLANNING_EFFORT).makespan_cycles
+    whole = timeline_of(knobs.step, plan, PLANNING_EFFORT).makespan_cycles
     assert pipeline_step_cycles(knobs, plan) == pytest.approx(whole, rel=6e-3)
 
 
 def test_no_plan_fits() -> None:
     table = replace(random_table(np.random.default_rng(0), 6, 2, Period.BARRIER), memory_limit_bytes=np.zeros(2, int))
     with pytest.raises(Infeasible):
-        best_by_simulated_step(StageTable.of(table), Knobs(2, 0.6, 1, schedule=Order.GPIPE, n_micro_batches=4))
+        best_by_simulated_step(
+            StageTable.of(table),
+            Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.GPIPE, n_micro_batches=4),
+        )

@@ -45,7 +45,7 @@ def random_profile(random: np.random.Generator, n_layers: int) -> ModelProfile:
 
 def stage_table(profile: ModelProfile, knobs: Knobs, limit_bytes: float, period: Period) -> StageTable:
     """The costs of the stages of a configuration on devices with so much memory."""
-    devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
+    devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs.step))
     moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
     cluster = load_cluster("bow-pod16").first(knobs.n_ipu)
 
@@ -89,7 +89,15 @@ def test_it_is_the_best_of_all_cuts_and_choices(
     random, n_fitting, n_mixed = np.random.default_rng(3), 0, 0
     for scarce in (1.1, 0.9, 0.75, 0.6):
         profile = random_profile(random, 7)
-        knobs = Knobs(n_ipu, 0.6, 1, order, recompute, 6, stages_per_device=n_each)
+        knobs = Knobs(
+            n_ipu=n_ipu,
+            memory_proportion=0.6,
+            batch_size=1,
+            schedule=order,
+            recompute=recompute,
+            n_micro_batches=6,
+            stages_per_device=n_each,
+        )
         largest = stage_table(profile, knobs, 2**40, period)
         even = tuple(round(7 * s / largest.n_stages) for s in range(largest.n_stages + 1))
         limit = scarce * largest.evaluate(even, [largest.recompute] * largest.n_stages).peak_memory_bytes
@@ -99,11 +107,11 @@ def test_it_is_the_best_of_all_cuts_and_choices(
             with pytest.raises(Infeasible):
                 best_by_simulated_step(stages, knobs)
             continue
-        shortest = min(timeline_of(knobs, plan).makespan_cycles for plan in fitting)
+        shortest = min(timeline_of(knobs.step, plan).makespan_cycles for plan in fitting)
         bounded = best_by_simulated_step(stages, knobs)
         assert bounded.plan.excess_bytes <= 0
         assert bounded.bound_cycles <= shortest
-        assert timeline_of(knobs, bounded.plan).makespan_cycles == bounded.step_cycles
+        assert timeline_of(knobs.step, bounded.plan).makespan_cycles == bounded.step_cycles
         assert bounded.step_cycles == shortest
         if n_each == 1 or recompute is not Recompute.AUTO:
             assert bounded.bound_cycles == shortest
@@ -115,16 +123,18 @@ def test_it_is_the_best_of_all_cuts_and_choices(
 
 @pytest.mark.parametrize("order", [Order.ZBV, Order.V_HALF, Order.V_MIN])
 def test_a_v_shape_is_between_its_bound_and_the_starting_plan(order: Order) -> None:
-    knobs = Knobs(2, 0.6, 1, order, n_micro_batches=4, stages_per_device=2)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=order, n_micro_batches=4, stages_per_device=2)
     stages = stage_table(random_profile(np.random.default_rng(1), 7), knobs, 2**40, Period.BARRIER)
     bounded = best_by_simulated_step(stages, knobs)
-    steps = [timeline_of(knobs, plan).makespan_cycles for plan in plans_that_fit(stages)]
+    steps = [timeline_of(knobs.step, plan).makespan_cycles for plan in plans_that_fit(stages)]
     assert bounded.step_cycles is not None
     assert bounded.bound_cycles <= min(steps) <= bounded.step_cycles <= 1.05 * min(steps)
 
 
 def test_stages_of_one_device_exchange_nothing_and_add_up_to_its_memory() -> None:
-    knobs = Knobs(3, 0.6, 1, Order.ZBV, n_micro_batches=8, stages_per_device=2)
+    knobs = Knobs(
+        n_ipu=3, memory_proportion=0.6, batch_size=1, schedule=Order.ZBV, n_micro_batches=8, stages_per_device=2
+    )
     stages = stage_table(random_profile(np.random.default_rng(1), 9), knobs, 2**40, Period.BARRIER)
     plan = stages.evaluate((0, 1, 3, 4, 6, 7, 9), [False] * 6)
     assert [stage.device for stage in plan.stages] == [0, 1, 2, 2, 1, 0]
@@ -145,7 +155,9 @@ def test_stages_of_one_device_exchange_nothing_and_add_up_to_its_memory() -> Non
 
 
 def test_one_stage_a_device_needs_what_its_row_says() -> None:
-    knobs = Knobs(3, 0.6, 1, Order.ONE_F_ONE_B, True, 6)
+    knobs = Knobs(
+        n_ipu=3, memory_proportion=0.6, batch_size=1, schedule=Order.ONE_F_ONE_B, recompute=True, n_micro_batches=6
+    )
     stages = stage_table(random_profile(np.random.default_rng(2), 8), knobs, 2**40, Period.BARRIER)
     plan = stages.evaluate((0, 2, 5, 8), [True] * 3)
     for device, stage in enumerate(plan.stages):
@@ -154,6 +166,8 @@ def test_one_stage_a_device_needs_what_its_row_says() -> None:
 
 
 def test_devices_that_transfer_by_themselves_have_one_stage() -> None:
-    knobs = Knobs(2, 0.6, 1, Order.ZBV, n_micro_batches=4, stages_per_device=2)
+    knobs = Knobs(
+        n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.ZBV, n_micro_batches=4, stages_per_device=2
+    )
     with pytest.raises(BadInput, match=r"several stages a device need .* period barrier or overlap, got period serial"):
         stage_table(random_profile(np.random.default_rng(1), 7), knobs, 2**40, Period.SERIAL)

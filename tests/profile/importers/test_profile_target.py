@@ -49,7 +49,13 @@ def flow(profile: RecordedProfile, n_devices: int = 2, memory_bytes: float = 1e6
 def test_what_is_measured_is_what_was_estimated(mode: Order, n_ipu: int) -> None:
     """Compute, transfers and memory by category, whichever stages: `compile` agrees with the cost table."""
     opened = flow(recorded(), n_ipu)
-    knobs = Knobs(n_ipu, 1.0, 3, mode, n_micro_batches=1 if mode is Order.INFERENCE else 4)
+    knobs = Knobs(
+        n_ipu=n_ipu,
+        memory_proportion=1.0,
+        batch_size=3,
+        schedule=mode,
+        n_micro_batches=1 if mode is Order.INFERENCE else 4,
+    )
     plan = opened.predict(knobs)
     run = opened.measure(knobs, plan)
     assert run.plan.cost_cycles == plan.cost_cycles
@@ -65,7 +71,7 @@ def test_a_trial_is_estimated_and_costs_what_the_sums_of_layers_cost() -> None:
     opened = flow(recorded(training=False))
     assert opened.traits.origin is Origin.ESTIMATED
     assert opened.period_of_devices is Period.SERIAL
-    trial = opened.evaluate(Knobs(2, 1.0, 1))
+    trial = opened.evaluate(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
     plan = trial.plan
     assert plan is not None
     assert trial.samples_per_s == trial.estimated_samples_per_s

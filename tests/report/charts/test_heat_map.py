@@ -23,7 +23,14 @@ def test_each_row_and_column_has_its_best(summary: StudySummary) -> None:
 def test_schedules_have_rows_of_their_own_up_to_a_number_of_rows(summary: StudySummary) -> None:
     orders = (Order.GPIPE, Order.ONE_F_ONE_B)
     grid = [(n, order) for n in range(1, 10) for order in orders]
-    trials = [made(i, Knobs(n, 0.6, 1, order, False, 32), 1.0 + i) for i, (n, order) in enumerate(grid)]
+    trials = [
+        made(
+            i,
+            Knobs(n_ipu=n, memory_proportion=0.6, batch_size=1, schedule=order, recompute=False, n_micro_batches=32),
+            1.0 + i,
+        )
+        for i, (n, order) in enumerate(grid)
+    ]
     few, many = (picture.heat_map(replace(summary, trials=tuple(trials[:n]))) for n in (4, 18))
     assert few.rows == ("1 1f1b", "1 gpipe", "2 1f1b", "2 gpipe")
     assert many.rows == tuple("123456789")
@@ -47,7 +54,7 @@ def test_a_cell_says_what_it_stands_for(summary: StudySummary, elements: Element
 
 
 def test_many_proportions_make_a_wide_picture(summary: StudySummary) -> None:
-    trials = tuple(made(i, Knobs(1, (i + 1) / 10, 1), 1.0) for i in range(10))
+    trials = tuple(made(i, Knobs(n_ipu=1, memory_proportion=(i + 1) / 10, batch_size=1), 1.0) for i in range(10))
     many = replace(summary, trials=trials)
     widths = [picture.heat_map_chart(study).panels[0].width for study in (summary, many)]
     assert widths == [420, 40 + 7 + 10 * 76]

@@ -43,7 +43,9 @@ def test_a_dot_for_every_configuration_that_runs_and_a_ring_around_the_best(
 
 
 def test_what_breaks_a_constraint_is_grey(summary: StudySummary) -> None:
-    slow = made(6, Knobs(2, 0.6, 9), 210.0, latency_s=0.021, status=Status.CONSTRAINED)
+    slow = made(
+        6, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=9), 210.0, latency_s=0.021, status=Status.CONSTRAINED
+    )
     chart = chart_of(replace(summary, trials=(*summary.trials, slow)))
     assert chart.legend[-1] == ("s-other", "breaks a constraint")
 

@@ -36,7 +36,10 @@ def test_the_smallest_categories_are_summed_up(measured: Plan) -> None:
 
 
 def chart_of(measured: Plan, estimate: Plan | None) -> Chart:
-    return picture.memory_chart(made(3, Knobs(2, 0.6, 8), 200.0, measured=measured, estimate=estimate), "measured")
+    return picture.memory_chart(
+        made(3, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), 200.0, measured=measured, estimate=estimate),
+        "measured",
+    )
 
 
 def test_the_rest_is_grey_and_last_in_the_legend(measured: Plan) -> None:

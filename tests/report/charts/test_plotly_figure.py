@@ -102,7 +102,7 @@ def test_figures_are_transparent_for_light_and_dark_pages(summary: StudySummary,
 
 def test_figures_of_thousands_of_trials_are_small(summary: StudySummary, timeline: Timeline) -> None:
     """All figures are part of every response of the dashboard."""
-    grid = [Knobs(n, 0.6, batch) for n in (1, 2, 4, 8) for batch in range(1, 2001)]
+    grid = [Knobs(n_ipu=n, memory_proportion=0.6, batch_size=batch) for n in (1, 2, 4, 8) for batch in range(1, 2001)]
     trials = tuple(made(i, knobs, 10.0 + i, estimated_samples_per_s=11.0 + i) for i, knobs in enumerate(grid))
     figures = figures_of(replace(summary, trials=trials), timeline)
     assert sum(len(figure.to_json()) for figure in figures.values()) < 200_000

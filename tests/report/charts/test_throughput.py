@@ -22,7 +22,7 @@ def test_a_panel_for_every_n_ipu_with_the_same_colours(summary: StudySummary) ->
 
 
 def test_the_best_cells_have_colours_and_the_others_are_grey(summary: StudySummary) -> None:
-    trials = tuple(made(i, Knobs(1, (i + 1) / 20, 1), 100.0 + i) for i in range(20))
+    trials = tuple(made(i, Knobs(n_ipu=1, memory_proportion=(i + 1) / 20, batch_size=1), 100.0 + i) for i in range(20))
     chart = batches_chart(replace(summary, trials=trials))
     grey = [series.marks[0].y for series in chart.panels[0].series if series.style == "s-other"]
     assert grey == [100.0 + i for i in range(12)]
@@ -41,7 +41,7 @@ def test_trials_that_fit_are_dots_and_others_are_crosses(summary: StudySummary, 
 
 def test_panels_share_the_width(summary: StudySummary) -> None:
     def width(n: int) -> int:
-        trials = tuple(made(i, Knobs(i + 1, 0.6, 1), 1.0) for i in range(n))
+        trials = tuple(made(i, Knobs(n_ipu=i + 1, memory_proportion=0.6, batch_size=1), 1.0) for i in range(n))
         return batches_chart(replace(summary, trials=trials)).panels[0].width
 
     assert [width(n) for n in (1, 2, 3, 9)] == [420, 520, 360, 360]

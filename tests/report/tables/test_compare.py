@@ -139,7 +139,7 @@ def test_stage_replicas_are_compared_by_stage_and_shown_by_device(measured: Plan
     """Two devices run the first stage, of 2,200 cycles: each computes 2,000 of them; the last one 1,000 of 1,300."""
     first, second = measured.stages
     plan = replace(measured, stages=(replace(first, n_replicas=2), replace(second, device=2)), period=Period.SERIAL)
-    timeline = timeline_of(Knobs(3, 1.0, 1, stage_replicas=True), plan)
+    timeline = timeline_of(Knobs(n_ipu=3, memory_proportion=1.0, batch_size=1, stage_replicas=True).step, plan)
     assert stage_busy_fraction(timeline, 0) == pytest.approx(
         (busy_fraction(timeline, 0) + busy_fraction(timeline, 1)) / 2
     )

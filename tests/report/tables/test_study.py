@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from autoauto.records.interval import Interval
 from autoauto.records.target import Origin
 from autoauto.report.tables.study import (
     attributes_table,
@@ -15,7 +16,7 @@ from autoauto.report.tables.study import (
     uses_table,
 )
 from autoauto.report.tables.table import Table
-from autoauto.space.study_summary import Comparison, Interval, Repeated, StudySummary, Verdict, Verification
+from autoauto.space.study_summary import Comparison, Repeated, StudySummary, Verdict, Verification
 
 Text = Callable[..., str]
 

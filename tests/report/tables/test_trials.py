@@ -77,18 +77,30 @@ n_ipu  proportion  other knobs                           batch  samples/s  tries
                    16
     1         0.3  micro-batches 16, strategy phased      none          -      1"""
 
-FAST = made(2, Knobs(4, 1.0, 16), 2000.0, latency_s=0.0321, values=(2000.0,))
-SLOW = made(0, Knobs(1, 0.3, 8), 1000.0, latency_s=0.008, values=(1000.0,))
-UNFIT = made(1, Knobs(4, 0.6, 128))
-TRIALS = (SLOW, UNFIT, FAST, made(3, Knobs(2, 0.6, 1), status=Status.CRASH))
+FAST = made(2, Knobs(n_ipu=4, memory_proportion=1.0, batch_size=16), 2000.0, latency_s=0.0321, values=(2000.0,))
+SLOW = made(0, Knobs(n_ipu=1, memory_proportion=0.3, batch_size=8), 1000.0, latency_s=0.008, values=(1000.0,))
+UNFIT = made(1, Knobs(n_ipu=4, memory_proportion=0.6, batch_size=128))
+TRIALS = (SLOW, UNFIT, FAST, made(3, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1), status=Status.CRASH))
 FRONT = (
-    made(3, Knobs(4, 0.6, 16), 2000.0, latency_s=0.0321, values=(2000.0, 0.0321, 4000.0)),
-    made(1, Knobs(1, 1.0, 2, replicas=2), 1000.0, latency_s=0.001, values=(1000.0, 0.001, 1500.5)),
+    made(
+        3,
+        Knobs(n_ipu=4, memory_proportion=0.6, batch_size=16),
+        2000.0,
+        latency_s=0.0321,
+        values=(2000.0, 0.0321, 4000.0),
+    ),
+    made(
+        1,
+        Knobs(n_ipu=1, memory_proportion=1.0, batch_size=2, replicas=2),
+        1000.0,
+        latency_s=0.001,
+        values=(1000.0, 0.001, 1500.5),
+    ),
 )
 
 
 def best(measured: Plan, counts: Counts, origin: Origin = Origin.MODELLED, **facts: Any) -> Table:
-    trial = made(0, Knobs(2, 0.6, 16), 1000.0, measured=measured)
+    trial = made(0, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=16), 1000.0, measured=measured)
     return best_table(replace(trial, **facts), counts, origin)
 
 
@@ -128,7 +140,9 @@ def test_of_a_profile_nothing_is_called_measured(measured: Plan, text: Text) -> 
 
 
 def test_training_shows_its_schedule_and_its_makespan(measured: Plan, text: Text) -> None:
-    knobs = Knobs(2, 0.6, 16, Order.ONE_F_ONE_B, recompute=True, n_micro_batches=8)
+    knobs = Knobs(
+        n_ipu=2, memory_proportion=0.6, batch_size=16, schedule=Order.ONE_F_ONE_B, recompute=True, n_micro_batches=8
+    )
     drawn = text(best(measured, Counts(1, 1), knobs=knobs, makespan_cycles=45_000))
     assert "\n".join(line.rstrip() for line in drawn.splitlines()[3:8]).startswith(TRAINING_ROWS.rstrip())
     assert re.search(r"makespan +45,000 cycles +simulated", drawn)
@@ -137,7 +151,9 @@ def test_training_shows_its_schedule_and_its_makespan(measured: Plan, text: Text
 def test_the_devices_of_stages_are_shown_where_several_run_one(measured: Plan, text: Text) -> None:
     first, second = measured.stages
     shared = replace(measured, stages=(replace(first, n_replicas=2), replace(second, device=2)))
-    drawn = text(best(shared, Counts(1, 1), knobs=Knobs(3, 0.6, 16, stage_replicas=True)))
+    drawn = text(
+        best(shared, Counts(1, 1), knobs=Knobs(n_ipu=3, memory_proportion=0.6, batch_size=16, stage_replicas=True))
+    )
     assert re.search(r"^stage_replicas +on$", drawn, re.MULTILINE)
     assert re.search(r"^devices of stages +0 to 1, 2$", drawn, re.MULTILINE)
     assert "devices of stages" not in text(best(measured, Counts(1, 1)))
@@ -171,8 +187,25 @@ def test_replicas_are_shown_where_they_vary(text: Text) -> None:
 
 def test_several_knobs_that_vary_are_words_that_stay_whole(text: Text) -> None:
     trials = [
-        made(0, Knobs(4, 0.6, 8, Order.POPART, False, 16), 1000.0),
-        made(1, Knobs(4, 0.6, 8, Order.ONE_F_ONE_B, True, 32), 2000.0),
+        made(
+            0,
+            Knobs(
+                n_ipu=4, memory_proportion=0.6, batch_size=8, schedule=Order.POPART, recompute=False, n_micro_batches=16
+            ),
+            1000.0,
+        ),
+        made(
+            1,
+            Knobs(
+                n_ipu=4,
+                memory_proportion=0.6,
+                batch_size=8,
+                schedule=Order.ONE_F_ONE_B,
+                recompute=True,
+                n_micro_batches=32,
+            ),
+            2000.0,
+        ),
     ]
     assert text(listed(*trials)) == TRAINED_TABLE
 
@@ -201,8 +234,21 @@ def test_an_empty_study_has_no_rows(text: Text) -> None:
 
 def test_every_cell_of_training_is_a_row(text: Text) -> None:
     cells = [
-        cell(made(0, Knobs(4, 0.6, 1, Order.GPIPE, n_micro_batches=16))),
-        cell(made(1, Knobs(4, 0.6, 12, Order.ONE_F_ONE_B, True, 16), 345.67)),
+        cell(made(0, Knobs(n_ipu=4, memory_proportion=0.6, batch_size=1, schedule=Order.GPIPE, n_micro_batches=16))),
+        cell(
+            made(
+                1,
+                Knobs(
+                    n_ipu=4,
+                    memory_proportion=0.6,
+                    batch_size=12,
+                    schedule=Order.ONE_F_ONE_B,
+                    recompute=True,
+                    n_micro_batches=16,
+                ),
+                345.67,
+            )
+        ),
     ]
     assert text(what_fits_table(cells, Origin.MODELLED)) == CELLS_TABLE
 
@@ -224,8 +270,12 @@ def test_knobs_that_do_not_vary_have_no_column(text: Text) -> None:
 
 
 def test_every_cell_of_a_dry_run_is_a_row(text: Text) -> None:
-    phased = made(-1, Knobs(1, 0.3, 1, n_micro_batches=16, strategy=Strategy.PHASED))
-    training = made(-1, Knobs(4, 1.0, 8, Order.GPIPE, True, 16), 345.67)
-    replicated = made(-1, Knobs(2, 0.6, 16, replicas=2), 900.0)
+    phased = made(-1, Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1, n_micro_batches=16, strategy=Strategy.PHASED))
+    training = made(
+        -1,
+        Knobs(n_ipu=4, memory_proportion=1.0, batch_size=8, schedule=Order.GPIPE, recompute=True, n_micro_batches=16),
+        345.67,
+    )
+    replicated = made(-1, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=16, replicas=2), 900.0)
     cells = [ExpectedCell(cell(trial), n) for trial, n in ((phased, 1), (training, 0), (replicated, 2))]
     assert text(dry_run_table(cells)) == DRY_RUN_TABLE

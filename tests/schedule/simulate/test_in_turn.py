@@ -57,7 +57,9 @@ def test_the_period_is_that_of_the_plan() -> None:
     """The plan rounds each of three parts of a stage up."""
     for seed in range(300):
         plan = drawn_plan(Random(seed), 4)
-        timeline = timeline_of(Knobs(plan.n_devices, 1.0, 1, stage_replicas=True), plan)
+        timeline = timeline_of(
+            Knobs(n_ipu=plan.n_devices, memory_proportion=1.0, batch_size=1, stage_replicas=True).step, plan
+        )
         assert timeline.period_cycles <= plan.cost_cycles < timeline.period_cycles + 3, seed
         if plan.cost_cycles > 3:
             assert timeline.latency_cycles == plan.latency_cycles, seed
@@ -85,5 +87,5 @@ def test_a_device_sends_and_receives_one_message_after_the_other() -> None:
 
 def test_a_plan_on_fewer_devices_than_the_configuration_has_a_timeline() -> None:
     plan = plan_of([(1, 10, 1, 1), (1, 10, 1, 1)])
-    timeline = timeline_of(Knobs(4, 1.0, 1, stage_replicas=True), plan)
+    timeline = timeline_of(Knobs(n_ipu=4, memory_proportion=1.0, batch_size=1, stage_replicas=True).step, plan)
     assert (timeline.schedule.n_devices, timeline.period_cycles) == (2, 12)

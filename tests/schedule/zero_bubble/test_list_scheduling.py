@@ -90,12 +90,12 @@ def test_a_window_delays_forwards() -> None:
 
 
 def test_messages_follow_each_other() -> None:
-    """Device 0 makes both within 2 ticks, the link takes 5 for each."""
+    """Device 0 makes both within 2 ticks, the link takes 5 for each, and device 1 starts each as it arrives."""
     draft = Direction(pipeline((0, 1), (1,) * 6, 2, 2, links=5), backwards=False).schedule(
         [[0, 1], [0, 1], [9, 9], [9, 9], [9, 9], [9, 9]], ChoiceRule()
     )
     assert draft is not None
-    assert draft.arrivals[1] == [6, 11]
+    assert draft.starts[1] == [6, 11]
 
 
 def test_the_host_sends_one_input_after_the_other() -> None:

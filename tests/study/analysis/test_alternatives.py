@@ -46,11 +46,11 @@ def test_batch_sizes_that_were_tried_are_asked_for_other_numbers_of_replicas(fak
         return fake(knobs)
 
     predict = predictor(expect, Objective.THROUGHPUT)
-    odd = Knobs(1, 0.6, 777, replicas=2)
+    odd = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=777, replicas=2)
     expected_alternatives(wide, predict, fake)
-    assert Knobs(1, 0.6, 777) not in asked
+    assert Knobs(n_ipu=1, memory_proportion=0.6, batch_size=777) not in asked
     expected_alternatives(wide, predict, fake, [odd])
-    assert {Knobs(1, 0.6, 777), odd} <= set(asked)
+    assert {Knobs(n_ipu=1, memory_proportion=0.6, batch_size=777), odd} <= set(asked)
 
 
 def test_what_was_not_estimated_to_the_end_is_said_to_give_at_most_so_much(fake: Fake, storage: str) -> None:
@@ -86,7 +86,9 @@ def test_a_study_stores_those_of_its_last_search(storage: str, fake: Fake) -> No
     study = open_study(storage, "small", Objective.THROUGHPUT, {})
     run_search(SearchSpace((1,), (0.3,), (1, 5)), fake, study, Objective.THROUGHPUT)
     assert stored_alternatives(study) == ()
-    first, second = (Alternative("one device", Knobs(1, 0.3, n), 10.0 * n, "") for n in (1, 5))
+    first, second = (
+        Alternative("one device", Knobs(n_ipu=1, memory_proportion=0.3, batch_size=n), 10.0 * n, "") for n in (1, 5)
+    )
     store_alternatives(study, [first])
     store_alternatives(study, [second])
     summary = summarise_study(load_study(storage, "small"), storage)

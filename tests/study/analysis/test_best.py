@@ -66,7 +66,12 @@ def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> No
         if (best := best_of(trials, Objective.THROUGHPUT, noise)) is not None
     }
     # samples/s: 30 of 1 device 994, 60 of 1 device 997, and twice that by 2 devices, as shares 0.49, 0.5, 0.99 and 1
-    assert knobs == {0.0: Knobs(2, 0.3, 60), 0.01: Knobs(2, 0.3, 30), 0.4: Knobs(2, 0.3, 30), 0.6: Knobs(1, 0.3, 30)}
+    assert knobs == {
+        0.0: Knobs(n_ipu=2, memory_proportion=0.3, batch_size=60),
+        0.01: Knobs(n_ipu=2, memory_proportion=0.3, batch_size=30),
+        0.4: Knobs(n_ipu=2, memory_proportion=0.3, batch_size=30),
+        0.6: Knobs(n_ipu=1, memory_proportion=0.3, batch_size=30),
+    }
 
 
 def test_a_report_uses_the_noise_of_the_search(storage: str, fake: Fake) -> None:
@@ -77,7 +82,7 @@ def test_a_report_uses_the_noise_of_the_search(storage: str, fake: Fake) -> None
     assert best is not None
     assert with_plans(study, best) == result.best
     assert result.best is not None
-    assert result.best.knobs == Knobs(1, 0.3, 30)
+    assert result.best.knobs == Knobs(n_ipu=1, memory_proportion=0.3, batch_size=30)
 
 
 BOTH = (Objective.THROUGHPUT, Objective.LATENCY)
@@ -103,7 +108,10 @@ def test_the_front_is_that_of_optuna_without_ties(storage: str, fake: Fake) -> N
 def test_of_equal_trials_the_front_has_the_simplest(storage: str, fake: Fake) -> None:
     study = open_study(storage, "two", BOTH, {})
     result = run_search(SearchSpace((1, 2), (0.3, 1.0), (6,)), fake, study, BOTH, method=EXHAUSTIVE)
-    assert [best.knobs for best in result.front] == [Knobs(2, 0.3, 6), Knobs(1, 0.3, 6)]
+    assert [best.knobs for best in result.front] == [
+        Knobs(n_ipu=2, memory_proportion=0.3, batch_size=6),
+        Knobs(n_ipu=1, memory_proportion=0.3, batch_size=6),
+    ]
 
 
 def test_the_front_of_one_objective_is_the_best(storage: str, fake: Fake) -> None:

@@ -6,28 +6,30 @@ from dataclasses import replace
 
 import pytest
 
+from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
-from autoauto.space.study_summary import (
-    Alternative,
-    AutoPipelineAnswer,
-    Interval,
-    Repeated,
-    StudySummary,
-    Verdict,
-    Verification,
-)
+from autoauto.space.study_summary import Alternative, AutoPipelineAnswer, Repeated, StudySummary, Verdict, Verification
 from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons, with_best_use
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, WINNER
 
-A, B, C = Knobs(2, 0.6, 3), Knobs(2, 0.6, 2), Knobs(1, 0.6, 8)
+A, B, C = (
+    Knobs(n_ipu=2, memory_proportion=0.6, batch_size=3),
+    Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2),
+    Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8),
+)
 
 
 def summary_of(speeds: dict[tuple[int, int], float]) -> StudySummary:
     """Trials by n_ipu and batch size; 0 does not fit."""
     trials = tuple(
-        Trial(Knobs(n, 0.6, b), Status.OK if speed else Status.OUT_OF_MEMORY, samples_per_s=speed, number=number)
+        Trial(
+            Knobs(n_ipu=n, memory_proportion=0.6, batch_size=b),
+            Status.OK if speed else Status.OUT_OF_MEMORY,
+            samples_per_s=speed,
+            number=number,
+        )
         for number, ((n, b), speed) in enumerate(speeds.items())
     )
     summary = StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, {}, trials, ())
@@ -52,9 +54,9 @@ def test_repeated_measurements_are_compared_by_their_means() -> None:
     rows = (
         repeated(WINNER, A, 199.0, 201.0),
         repeated(RUNNER_UP, B, 159.0, 161.0),
-        repeated(ONE_SESSION, Knobs(1, 1.0, 8), 40.0, 40.0),
+        repeated(ONE_SESSION, Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8), 40.0, 40.0),
     )
-    answer = AutoPipelineAnswer(Knobs(1, 0.6, 3), 100.0, 90.0)
+    answer = AutoPipelineAnswer(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=3), 100.0, 90.0)
     summary = replace(summary, verification=Verification(rows, 2, 0, Verdict.CLEAR, answer))
     assert speeds_and_gains(summary) == {
         RUNNER_UP: (160.0, 25.0),
@@ -66,10 +68,12 @@ def test_repeated_measurements_are_compared_by_their_means() -> None:
 
 
 def test_the_answer_of_auto_pipeline_is_estimated_where_the_trials_do_not_show_it() -> None:
-    answer = AutoPipelineAnswer(Knobs(1, 0.6, 3), 100.0, 90.0)
+    answer = AutoPipelineAnswer(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=3), 100.0, 90.0)
     summary = replace(
         summary_of({(1, 2): 160.0, (2, 5): 200.0}),
-        verification=Verification((repeated(WINNER, Knobs(2, 0.6, 5), 200.0),), 1, 0, Verdict.CLEAR, answer),
+        verification=Verification(
+            (repeated(WINNER, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=5), 200.0),), 1, 0, Verdict.CLEAR, answer
+        ),
     )
     *_, comparison = study_comparisons(summary)
     assert (comparison.knobs, comparison.gain_percent, comparison.estimated) == (answer.knobs, 90.0, True)
@@ -104,9 +108,9 @@ def test_where_nothing_fits_nothing_is_compared() -> None:
 def test_simple_uses_are_measured_where_a_trial_is_as_good_as_the_estimate() -> None:
     summary = summary_of({(1, 2): 100.0, (2, 2): 160.0, (2, 3): 200.0})
     alternatives = (
-        Alternative("one device", Knobs(1, 0.6, 2), 103.0),
-        Alternative("one pipeline of 2", Knobs(2, 0.6, 2), 260.0),
-        Alternative("one pipeline of 4", Knobs(4, 0.6, 2), 0.0, "no cut"),
+        Alternative("one device", Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2), 103.0),
+        Alternative("one pipeline of 2", Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2), 260.0),
+        Alternative("one pipeline of 4", Knobs(n_ipu=4, memory_proportion=0.6, batch_size=2), 0.0, "no cut"),
     )
     of_one, of_two, of_four, *_ = study_comparisons(replace(summary, alternatives=alternatives))
     assert (of_one.speed, of_one.gain_percent, of_one.estimated) == (Interval(100.0, None), 100.0, False)
@@ -118,7 +122,7 @@ def test_simple_uses_are_measured_where_a_trial_is_as_good_as_the_estimate() -> 
 def test_a_simple_use_that_is_better_by_the_estimate_than_its_trials_is_estimated() -> None:
     summary = summary_of({(1, 2): 80.0, (2, 3): 200.0})
     winner = replace(summary.finalists[0], estimated_samples_per_s=220.0)
-    alternative = Alternative("one device", Knobs(1, 0.6, 3), 110.0)
+    alternative = Alternative("one device", Knobs(n_ipu=1, memory_proportion=0.6, batch_size=3), 110.0)
     summary = replace(summary, finalists=(winner,), alternatives=(alternative,))
     of_one, *_ = study_comparisons(summary)
     assert (of_one.knobs, of_one.speed, of_one.estimated) == (alternative.knobs, Interval(110.0, None), True)
@@ -137,7 +141,7 @@ def test_a_simple_use_that_fell_short_of_its_estimate_is_shown_as_it_was_measure
     summary = summary_of({(1, 2): 80.0, (2, 3): 200.0})
     winner, of_one = summary.ranked
     summary = replace(summary, trials=(replace(of_one, estimated_samples_per_s=estimated), winner))
-    alternative = Alternative("one device", Knobs(1, 0.6, batch_size), 110.0)
+    alternative = Alternative("one device", Knobs(n_ipu=1, memory_proportion=0.6, batch_size=batch_size), 110.0)
     shown, *_ = study_comparisons(replace(summary, alternatives=(alternative,)))
     assert (shown.speed, shown.estimated) == (Interval(80.0 if is_measured else 110.0, None), not is_measured)
 
@@ -161,9 +165,12 @@ def test_a_session_that_won_is_not_compared_with_itself() -> None:
 
 def test_the_baseline_is_the_best_simple_use_that_is_not_the_winner() -> None:
     summary = summary_of({(1, 2): 100.0, (2, 2): 160.0, (2, 3): 200.0})
-    slow, fast = (Alternative(f"one pipeline of {n}", Knobs(n, 0.6, 2), 10.0 * n) for n in (3, 4))
+    slow, fast = (
+        Alternative(f"one pipeline of {n}", Knobs(n_ipu=n, memory_proportion=0.6, batch_size=2), 10.0 * n)
+        for n in (3, 4)
+    )
     of_one, winner = Alternative("one device", C, 99.0), Alternative("one pipeline of 2", A, 200.0)
-    unfit = Alternative("one pipeline of 8", Knobs(8, 0.6, 2), 0.0, "no cut")
+    unfit = Alternative("one pipeline of 8", Knobs(n_ipu=8, memory_proportion=0.6, batch_size=2), 0.0, "no cut")
     winning = replace(summary.finalists[0], estimated_samples_per_s=220.0)
     summary = replace(summary, finalists=(winning,))
 

@@ -44,7 +44,9 @@ def test_every_cell_has_its_best(fake: Fake) -> None:
     ]
     best = expected.cells[1].cell.best
     assert best is not None
-    assert best.knobs == Knobs(1, 1.0, 36)  # 100 + 36 * 25 bytes of 1,000, and six whole steps
+    assert best.knobs == Knobs(
+        n_ipu=1, memory_proportion=1.0, batch_size=36
+    )  # 100 + 36 * 25 bytes of 1,000, and six whole steps
     assert expected.cells[1].n_tries == 9
 
 
@@ -52,7 +54,10 @@ def test_where_nothing_fits_the_cell_has_a_reason(fake: Fake) -> None:
     fake.tied = 2
     ((cell, n_tries),) = dry_run(SearchSpace((2,), (0.3,), (4, 8)), fake, Objective.THROUGHPUT, Method.GUIDED).cells
     assert (cell.best, n_tries) == (None, 2)
-    assert (cell.trials[0].knobs, cell.trials[0].reason) == (Knobs(2, 0.3, 4), "tied weights leave no cut")
+    assert (cell.trials[0].knobs, cell.trials[0].reason) == (
+        Knobs(n_ipu=2, memory_proportion=0.3, batch_size=4),
+        "tied weights leave no cut",
+    )
 
 
 def test_the_expected_winner_is_compared_with_simple_uses(fake: Fake) -> None:

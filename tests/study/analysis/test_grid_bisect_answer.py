@@ -24,7 +24,7 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 128)))
 
 def test_the_estimated_answer_is_where_a_search_by_bisection_ends(storage: str, fake: Fake) -> None:
     result = run_search(SPACE, fake, open_study(storage, "bow", Objective.THROUGHPUT, {}), Objective.THROUGHPUT)
-    winner = Knobs(2, 0.3, 96)
+    winner = Knobs(n_ipu=2, memory_proportion=0.3, batch_size=96)
     answer = estimated_answer(SPACE, type(fake)(), Objective.THROUGHPUT, winner)
     assert answer is not None
     at_ends = [fake(cell.largest.knobs) for cell in result.cells if cell.largest]
@@ -36,13 +36,26 @@ def test_the_estimated_answer_is_where_a_search_by_bisection_ends(storage: str, 
 
 def test_where_nothing_fits_there_is_no_estimated_answer(fake: Fake) -> None:
     fake.tied = 2
-    assert estimated_answer(SearchSpace((2,), (0.3,), (1, 2)), fake, Objective.THROUGHPUT, Knobs(1, 0.3, 1)) is None
+    assert (
+        estimated_answer(
+            SearchSpace((2,), (0.3,), (1, 2)),
+            fake,
+            Objective.THROUGHPUT,
+            Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1),
+        )
+        is None
+    )
 
 
 def summary_of(speeds: dict[tuple[int, int], float]) -> StudySummary:
     """Trials by n_ipu and batch size; 0 does not fit."""
     trials = tuple(
-        Trial(Knobs(n, 0.6, b), Status.OK if speed else Status.OUT_OF_MEMORY, samples_per_s=speed, number=number)
+        Trial(
+            Knobs(n_ipu=n, memory_proportion=0.6, batch_size=b),
+            Status.OK if speed else Status.OUT_OF_MEMORY,
+            samples_per_s=speed,
+            number=number,
+        )
         for number, ((n, b), speed) in enumerate(speeds.items())
     )
     return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, {}, trials, ())

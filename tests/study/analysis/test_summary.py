@@ -39,7 +39,19 @@ def test_the_cells_of_a_study_are_those_of_its_search(storage: str, fake: Fake) 
     assert fitting.best is not None
     assert fitting.largest.knobs.batch_size == 60  # 100 + batch * 25 * 0.6 bytes of 1,000
     assert (failing.best, failing.largest) == (None, None)
-    best = max(fake(Knobs(1, 0.6, batch_size, Order.GPIPE, False, 8)).samples_per_s for batch_size in (50, 60))
+    best = max(
+        fake(
+            Knobs(
+                n_ipu=1,
+                memory_proportion=0.6,
+                batch_size=batch_size,
+                schedule=Order.GPIPE,
+                recompute=False,
+                n_micro_batches=8,
+            )
+        ).samples_per_s
+        for batch_size in (50, 60)
+    )
     assert fitting.best.samples_per_s >= best
     assert failing.trials[0].reason == "tied weights leave no cut"
 

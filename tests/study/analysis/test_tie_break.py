@@ -6,7 +6,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import Repeated, Verdict
 from autoauto.study.analysis.verification import TieBreak, break_tie, is_decided
 
-SIMPLE, LARGE = Knobs(1, 0.6, 4), Knobs(2, 0.6, 4)
+SIMPLE, LARGE = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
 
 
 def row(knobs: Knobs, *scores: float | None) -> Repeated:
@@ -54,10 +54,10 @@ def test_a_drift_of_the_machine_hides_no_difference() -> None:
 
 def test_fewer_devices_come_before_fewer_replicas_and_smaller_batches() -> None:
     ordered = [
-        Knobs(1, 1.0, 64),
-        Knobs(2, 0.3, 8),
-        Knobs(1, 0.3, 2, replicas=2),
-        Knobs(1, 0.3, 4, replicas=2),
-        Knobs(4, 1.0, 1),
+        Knobs(n_ipu=1, memory_proportion=1.0, batch_size=64),
+        Knobs(n_ipu=2, memory_proportion=0.3, batch_size=8),
+        Knobs(n_ipu=1, memory_proportion=0.3, batch_size=2, replicas=2),
+        Knobs(n_ipu=1, memory_proportion=0.3, batch_size=4, replicas=2),
+        Knobs(n_ipu=4, memory_proportion=1.0, batch_size=1),
     ]
     assert [knobs.simplicity for knobs in ordered] == sorted(knobs.simplicity for knobs in ordered)

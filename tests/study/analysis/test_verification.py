@@ -35,8 +35,12 @@ if TYPE_CHECKING:
     from tests.study.conftest import Fake
 
 SPACE = SearchSpace((1, 2), (0.3,), (1, 2, 3, 4, 5, 6, 12))
-BEST, SECOND, PLAIN = Knobs(2, 0.3, 12), Knobs(2, 0.3, 6), Knobs(2, 0.6, 6)
-ANSWER = AutoPipelineAnswer(Knobs(1, 0.3, 6), 1.0, 2.0)
+BEST, SECOND, PLAIN = (
+    Knobs(n_ipu=2, memory_proportion=0.3, batch_size=12),
+    Knobs(n_ipu=2, memory_proportion=0.3, batch_size=6),
+    Knobs(n_ipu=2, memory_proportion=0.6, batch_size=6),
+)
+ANSWER = AutoPipelineAnswer(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=6), 1.0, 2.0)
 
 
 @dataclass
@@ -117,7 +121,7 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
 
 @pytest.mark.parametrize(("slowest", "is_measured"), [(91.0, True), (89.0, False)])
 def test_of_noisy_readings_the_third_best_has_turns_if_it_may_be_the_best(slowest: float, is_measured: bool) -> None:
-    best, second, third = (Knobs(1, 1.0, size) for size in (1, 2, 4))
+    best, second, third = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=size) for size in (1, 2, 4))
     readings = {third: slowest, best: 100.0, second: 98.0}
     trials = [Trial(knobs, Status.OK, samples_per_s=speed) for knobs, speed in readings.items()]
     rows = [Repeated(WINNER, best), Repeated(RUNNER_UP, second), Repeated(THIRD, third)]
@@ -128,7 +132,7 @@ def test_of_noisy_readings_the_third_best_has_turns_if_it_may_be_the_best(slowes
 
 @pytest.mark.usefixtures("result")
 def test_a_session_that_is_better_wins_if_it_is_a_candidate(study: optuna.Study, fake: Fake) -> None:
-    plain = Knobs(1, 0.3, 12)
+    plain = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=12)
     faster = {plain: [9.0, 9.1, 8.9] * 2}
     empty = rows(study, session=plain)
     assert [row.knobs for row in empty] == [BEST, SECOND, plain]
@@ -231,7 +235,7 @@ def test_a_session_that_is_the_winner_is_measured_once(study: optuna.Study) -> N
 
 
 def test_the_only_configuration_that_fits_has_no_runner_up(study: optuna.Study, fake: Fake) -> None:
-    space, best = SearchSpace((1,), (1.0,), (36, 37)), Knobs(1, 1.0, 36)
+    space, best = SearchSpace((1,), (1.0,), (36, 37)), Knobs(n_ipu=1, memory_proportion=1.0, batch_size=36)
     trials = run_search(space, fake, study, Objective.THROUGHPUT).trials.values()
     alone = repeated_of(trials, best, Objective.THROUGHPUT, best)
     verification = verify(study, alone, 2, Objective.THROUGHPUT, InlineExecutor(fake), lambda: None)

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what Da
 pytest.importorskip("distributed")
 
 BOUNDS = Bounds(timeout_s=60.0)
-A, B = Knobs(1, 0.3, 60), Knobs(2, 0.3, 64)
+A, B = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=60), Knobs(n_ipu=2, memory_proportion=0.3, batch_size=64)
 SPACE = SearchSpace((1, 2), (0.3,), (60, 64, 120, 127))
 
 
@@ -113,7 +113,7 @@ def test_a_crash_is_the_measurements_and_not_the_workers(ready: str, fake: Fake,
     executor = DaskExecutor(ready, Noted(fake, tmp_path, deadly=64), BOUNDS)
     trials: dict[Any, Any] = {}
     for batch_size in (64, 60):
-        executor.submit(Knobs(1, 0.3, batch_size))
+        executor.submit(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=batch_size))
     with closing(executor):
         while len(trials) < 2:  # within the time-out of `BOUNDS`
             executor.wait(1.0)
@@ -125,7 +125,7 @@ def test_a_crash_is_the_measurements_and_not_the_workers(ready: str, fake: Fake,
 def test_more_devices_than_any_worker_has_are_refused(ready: str, fake: Fake) -> None:
     refused = pytest.raises(BadInput, match=r"takes 4 devices of one Dask worker, the largest has 2; start one with")
     with closing(DaskExecutor(ready, fake, BOUNDS)) as executor, refused:
-        executor.submit(Knobs(4, 0.3, 1))
+        executor.submit(Knobs(n_ipu=4, memory_proportion=0.3, batch_size=1))
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

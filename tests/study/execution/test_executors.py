@@ -17,7 +17,7 @@ from autoauto.study.interrupts import Interrupts
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
 
-A, B, C = (Knobs(1, 0.3, batch_size) for batch_size in (1, 2, 3))
+A, B, C = (Knobs(n_ipu=1, memory_proportion=0.3, batch_size=batch_size) for batch_size in (1, 2, 3))
 
 
 def measured(knobs: Knobs) -> Trial:
@@ -37,7 +37,7 @@ def test_the_inline_executor_measures_one_configuration_during_wait(fake: Fake) 
 
 
 def divides_by_zero(knobs: Knobs) -> Trial:
-    return measured(Knobs(1, 0.3, knobs.batch_size // 0))
+    return measured(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=knobs.batch_size // 0))
 
 
 def test_an_exception_of_the_target_is_raised_after_it_was_recorded() -> None:

@@ -56,7 +56,11 @@ def test_a_process_of_another_user_runs() -> None:
 
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 65)))
-A, B, C = Knobs(1, 0.3, 1), Knobs(2, 1.0, 8), Knobs(2, 0.3, 64)
+A, B, C = (
+    Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1),
+    Knobs(n_ipu=2, memory_proportion=1.0, batch_size=8),
+    Knobs(n_ipu=2, memory_proportion=0.3, batch_size=64),
+)
 
 
 def with_ranges(*configurations: Knobs) -> dict[Knobs, Ranges]:

@@ -67,7 +67,7 @@ def test_the_pace_is_the_median_of_all_studies_of_the_same_model_and_devices(sto
     for name, about, durations_s in several:
         study = open_study(storage, name, Objective.THROUGHPUT, about)
         for batch_size, seconds in enumerate(durations_s, start=1):
-            knobs = Knobs(1, 0.3, batch_size)
+            knobs = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=batch_size)
             trial = finished_trial(knobs, fake(knobs), seconds)
             add_trial(study, to_optuna(trial, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
     assert known_pace(storage, ABOUT) == Pace(2.5, 3)

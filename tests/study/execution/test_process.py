@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.study.conftest import Fake
 
 
-KNOBS = Knobs(2, 0.3, 32)
+KNOBS = Knobs(n_ipu=2, memory_proportion=0.3, batch_size=32)
 
 
 def duration(trial: Trial) -> timedelta:
@@ -99,7 +99,7 @@ class TroublesomeTarget:
 
 
 def knobs(batch_size: int) -> Knobs:
-    return Knobs(1, 0.6, batch_size)
+    return Knobs(n_ipu=1, memory_proportion=0.6, batch_size=batch_size)
 
 
 @pytest.fixture

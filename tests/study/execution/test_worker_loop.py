@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from tests.study.conftest import Fake
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 65)))
-A, B, C = Knobs(1, 0.3, 1), Knobs(2, 1.0, 8), Knobs(2, 0.3, 64)
+A, B, C = (
+    Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1),
+    Knobs(n_ipu=2, memory_proportion=1.0, batch_size=8),
+    Knobs(n_ipu=2, memory_proportion=0.3, batch_size=64),
+)
 
 
 class Sleepers:

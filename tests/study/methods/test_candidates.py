@@ -23,7 +23,7 @@ def cell(fits: int = 32) -> Candidates:
         n = knobs.batch_size
         return Forecast(float(n) if n <= fits else None, 0.03 * (n - fits))
 
-    candidates = Candidates([Knobs(1, 0.6, n) for n in SIZES], predict, 0, 0)
+    candidates = Candidates([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in SIZES], predict, 0, 0)
     candidates.curve.survey()
     candidates.update(models())
     return candidates
@@ -105,7 +105,7 @@ def bounded(bound: float) -> Candidates:
         n = knobs.batch_size
         return Forecast(float(n), -0.5, n / bound - 1 if n > bound else 1 - bound / n)
 
-    candidates = Candidates([Knobs(1, 0.6, n) for n in SIZES], predict, 0, 0)
+    candidates = Candidates([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in SIZES], predict, 0, 0)
     for index in range(len(SIZES)):
         candidates.forecast(index)
     candidates.update(models())

@@ -25,7 +25,7 @@ def curve_of(scores: dict[int, float | None], excess: float = 0.01) -> ForecastC
         score = scores[knobs.batch_size]
         return Forecast(score, excess if score is None else -0.1)
 
-    return ForecastCurve([Knobs(1, 0.6, size) for size in sorted(scores)], predict)
+    return ForecastCurve([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=size) for size in sorted(scores)], predict)
 
 
 def forecast_sizes(curve: ForecastCurve) -> list[int]:
@@ -60,7 +60,7 @@ def test_a_forecast_is_made_once() -> None:
         times.append(knobs.batch_size)
         return Forecast(1.0, -0.1)
 
-    curve = ForecastCurve([Knobs(1, 0.6, size) for size in range(1, 5)], predict)
+    curve = ForecastCurve([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=size) for size in range(1, 5)], predict)
     curve.survey()
     curve.survey()
     curve.forecast(2)
@@ -140,7 +140,7 @@ def test_a_range_between_two_sizes_that_violate_a_constraint_is_found() -> None:
         n = knobs.batch_size
         return Forecast(float(n), -0.1, max(40 / n, n / 43) - 1)  # from 40 to 43
 
-    curve = ForecastCurve([Knobs(1, 0.6, n) for n in range(1, 101)], predict)
+    curve = ForecastCurve([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in range(1, 101)], predict)
     curve.survey()
     assert not any(forecast.works for forecast in curve.forecasts.values())
     while gaps := list(curve.gaps()):

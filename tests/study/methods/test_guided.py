@@ -89,8 +89,8 @@ def drive(space: SearchSpace, score: Callable[[Knobs], float | None], noise: flo
 
 def test_one_configuration_is_tried() -> None:
     only = SearchSpace((2,), (0.6,), (7,))
-    assert drive(only, lambda knobs: 5.0) == [Knobs(2, 0.6, 7)]
-    assert drive(only, lambda knobs: None) == [Knobs(2, 0.6, 7)]
+    assert drive(only, lambda knobs: 5.0) == [Knobs(n_ipu=2, memory_proportion=0.6, batch_size=7)]
+    assert drive(only, lambda knobs: None) == [Knobs(n_ipu=2, memory_proportion=0.6, batch_size=7)]
 
 
 def test_where_nothing_fits_the_smallest_batch_of_every_cell_is_tried() -> None:
@@ -116,7 +116,9 @@ def test_of_a_runtime_that_does_not_run_the_model_one_configuration_is_tried() -
         return tried[knobs]
 
     run_method(guided(space, {}, Predictor(predict), 0.0), answer)
-    assert [knobs for knobs in tried if knobs.runtime is refusing] == [Knobs(1, 1.0, 4, runtime=refusing)]
+    assert [knobs for knobs in tried if knobs.runtime is refusing] == [
+        Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, runtime=refusing)
+    ]
     n_tried = len(tried)
     run_method(guided(space, dict(tried), Predictor(predict), 0.0), answer)
     assert len(tried) == n_tried
@@ -124,14 +126,19 @@ def test_of_a_runtime_that_does_not_run_the_model_one_configuration_is_tried() -
 
 def test_of_equal_configurations_the_simplest_is_tried_first() -> None:
     space = SearchSpace((1, 2, 4), (0.6,), (1, 2, 4, 8))
-    assert drive(space, lambda knobs: 5.0)[0] == Knobs(1, 0.6, 1)
+    assert drive(space, lambda knobs: 5.0)[0] == Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1)
 
 
 def test_a_simpler_configuration_that_ties_within_the_noise_is_tried_too() -> None:
     space = SearchSpace((1, 2, 4), (0.6,), (8,))
     scores = {1: 5.0, 2: 9.0, 4: 10.0}
-    assert drive(space, lambda knobs: scores[knobs.n_ipu], noise=0.0) == [Knobs(4, 0.6, 8)]
-    assert drive(space, lambda knobs: scores[knobs.n_ipu], noise=0.11) == [Knobs(4, 0.6, 8), Knobs(2, 0.6, 8)]
+    assert drive(space, lambda knobs: scores[knobs.n_ipu], noise=0.0) == [
+        Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8)
+    ]
+    assert drive(space, lambda knobs: scores[knobs.n_ipu], noise=0.11) == [
+        Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8),
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8),
+    ]
 
 
 def test_a_simple_use_is_tried_although_other_configurations_say_that_it_is_worse() -> None:
@@ -201,7 +208,7 @@ def test_a_lonely_peak_among_the_multiples_of_eight_is_found() -> None:
         n = knobs.batch_size
         return n / (20 + n) * (1.0 if n % 8 == 0 else 0.9) - (0.1 if n > 70 else 0.0)
 
-    assert Knobs(1, 1.0, 64) in drive(space, score)
+    assert Knobs(n_ipu=1, memory_proportion=1.0, batch_size=64) in drive(space, score)
 
 
 def test_configurations_that_the_estimate_rules_out_are_found_when_they_fit() -> None:

@@ -19,7 +19,12 @@ def test_a_method_is_sent_observations_of_its_proposals_and_nothing_while_it_pre
     received: list[Observation | None] = []
 
     def method() -> Proposals:
-        for knobs in (None, Knobs(1, 0.6, 4), None, Knobs(1, 0.6, 8)):
+        for knobs in (
+            None,
+            Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4),
+            None,
+            Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8),
+        ):
             received.append((yield Proposal(knobs, 0, 4)))
 
     drive(method(), lambda knobs: Observation(float(knobs.batch_size), True))
@@ -90,11 +95,13 @@ def test_one_more_configuration_follows_unless_it_is_known_or_outside_of_the_spa
     assert proposed(followed_by(bisection, last)) == [*alone, last]
     assert proposed(followed_by(bisection, last), known=frozenset({last})) == alone
     assert proposed(followed_by(bisection, alone[0])) == alone
-    assert proposed(followed_by(bisection, Knobs(9, 1.0, 1))) == alone
+    assert proposed(followed_by(bisection, Knobs(n_ipu=9, memory_proportion=1.0, batch_size=1))) == alone
     assert followed_by(bisection, last).name == "bisect"
 
 
 def test_lookahead_includes_the_configuration_that_follows() -> None:
-    method = followed_by(Proposer(lambda space, _: exhaustive(space)), Knobs(2, 1.0, 3))
+    method = followed_by(
+        Proposer(lambda space, _: exhaustive(space)), Knobs(n_ipu=2, memory_proportion=1.0, batch_size=3)
+    )
     space = SearchSpace((2,), (1.0,), (1, 2, 3))
     assert sizes(lookahead(lambda: method.start(space, {}), {}, None, 9)) == [(2, 1), (2, 2), (2, 3)]

@@ -97,7 +97,7 @@ def test_a_space_of_one_configuration(storage: str, fake: Fake, method: Method) 
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     only = SearchSpace((2,), (0.3,), (7,))
     result = run_search(only, fake, study, Objective.THROUGHPUT, method=proposer(method, fake))
-    assert fake.calls == [Knobs(2, 0.3, 7)]
+    assert fake.calls == [Knobs(n_ipu=2, memory_proportion=0.3, batch_size=7)]
     assert result.best is not None
 
 
@@ -122,9 +122,14 @@ def test_samplers_measure_the_requested_number_of_configurations(storage: str, f
 
 def test_a_forecast_holds_the_free_share_of_the_fullest_device(fake: Fake) -> None:
     predict = predictor(Expect(fake), Objective.PER_IPU)
-    fitting, failing = predict.forecast(Knobs(1, 1.0, 20)), predict.forecast(Knobs(1, 1.0, 60))
+    fitting, failing = (
+        predict.forecast(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=20)),
+        predict.forecast(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=60)),
+    )
     assert fitting.excess == pytest.approx((100 + 20 * 25 - 1000) / 1000)
-    assert fitting.score == pytest.approx(20 / fake(Knobs(1, 1.0, 20)).measured.cost_cycles)  # type: ignore[union-attr]
+    assert fitting.score == pytest.approx(
+        20 / fake(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=20)).measured.cost_cycles
+    )  # type: ignore[union-attr]
     assert failing.score is None
     assert failing.excess == pytest.approx((100 + 60 * 25 - 1000) / 1000)
 
@@ -163,7 +168,7 @@ def test_guided_measures_few_configurations_that_violate_a_constraint_by_the_est
 def test_several_objectives_are_traded(storage: str, fake: Fake, method: Method) -> None:
     objectives = (Objective.THROUGHPUT, Objective.LATENCY)
     study = open_study(storage, "two", objectives, {"model": "abc"})
-    space = replace(SPACE, constraints=(Constraint("batch_size * n_ipu <= 144"),))
+    space = SPACE.with_values(constraints=(Constraint("batch_size * n_ipu <= 144"),))
     result = run_search(space, fake, study, objectives, method=proposer(method, fake, objectives, n_measurements=20))
     assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MINIMIZE"]
     assert all(knobs in space for knobs in fake.calls)
@@ -177,7 +182,10 @@ def test_several_objectives_are_traded(storage: str, fake: Fake, method: Method)
 def test_a_forecast_holds_how_far_a_constraint_is_from_holding(fake: Fake) -> None:
     fake.constraints = (Constraint("latency_s <= 2e-5"),)
     predict = predictor(Expect(fake), Objective.THROUGHPUT)
-    near, far = predict.forecast(Knobs(1, 0.3, 18)), predict.forecast(Knobs(1, 0.3, 36))
+    near, far = (
+        predict.forecast(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=18)),
+        predict.forecast(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=36)),
+    )
     assert near.works
     assert near.violation == pytest.approx(1 - 2e-5 / 18_100e-9)
     assert not far.works
@@ -228,8 +236,8 @@ def test_exhaustive_proposes_every_configuration_in_the_order_of_the_grid(world:
 def test_progress_of_exhaustive_counts_configurations() -> None:
     proposals = exhaustive(SearchSpace((1, 2), (0.6,), (4, 8)))
     assert [(proposal.knobs, proposal.done, proposal.total) for proposal in proposals] == [
-        (Knobs(1, 0.6, 4), 0, 4),
-        (Knobs(1, 0.6, 8), 1, 4),
-        (Knobs(2, 0.6, 4), 2, 4),
-        (Knobs(2, 0.6, 8), 3, 4),
+        (Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), 0, 4),
+        (Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8), 1, 4),
+        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4), 2, 4),
+        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), 3, 4),
     ]

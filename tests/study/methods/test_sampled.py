@@ -60,7 +60,10 @@ def test_a_configuration_without_a_plan_does_not_count() -> None:
 
 def test_a_sampler_ends_in_a_space_that_is_too_small_or_in_which_nothing_fits() -> None:
     tiny = SearchSpace((1,), (0.6,), (1, 2))
-    assert set(drive(tiny, TPESampler(seed=0), 5, speed)) == {Knobs(1, 0.6, 1), Knobs(1, 0.6, 2)}
+    assert set(drive(tiny, TPESampler(seed=0), 5, speed)) == {
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1),
+        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2),
+    }
     assert (
         len(drive(SPACE, RandomSampler(seed=0), 2, lambda _: Observation(None, False))) == 2 * MAX_DRAWS_PER_MEASUREMENT
     )

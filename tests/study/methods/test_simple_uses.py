@@ -31,7 +31,7 @@ def test_each_way_alone_is_a_use(searched: SearchSpace, expected: list[tuple[int
 
 
 def test_phases_are_no_use() -> None:
-    phased = Knobs(1, 0.6, 1, n_micro_batches=4, strategy=Strategy.PHASED)
+    phased = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1, n_micro_batches=4, strategy=Strategy.PHASED)
     assert not SimpleUse(1, 1, 1).has(phased)
-    assert SimpleUse(1, 1, 1).has(Knobs(1, 0.3, 7))
+    assert SimpleUse(1, 1, 1).has(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=7))
     assert simple_uses(SearchSpace((1,), (0.6,), (8,), strategy=(Strategy.PHASED,))) == ()

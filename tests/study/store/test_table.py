@@ -11,9 +11,10 @@ from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS, Strategy
+from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Objective, Objectives
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import COLUMNS
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
@@ -29,7 +30,7 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
 def test_its_cells_are_those_of_optuna(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
-    knobs = Knobs(1, 0.3, 1)
+    knobs = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1)
     failed = finished_trial(knobs, ZeroDivisionError(), 0.5)
     add_trial(study, to_optuna(failed, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
     study.ask()
@@ -131,7 +132,11 @@ def test_columns_and_their_types_depend_on_the_objectives_alone(
 def test_several_objectives_have_a_column_each(storage: str, fake: Fake) -> None:
     objectives = (Objective.LATENCY, Objective.THROUGHPUT)
     study = open_study(storage, "bow", objectives, {})
-    trial = finished_trial(Knobs(1, 0.3, 1), fake(Knobs(1, 0.3, 1)), 0.5)
+    trial = finished_trial(
+        Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1),
+        fake(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1)),
+        0.5,
+    )
     add_trial(study, to_optuna(trial, ranges_of(SPACE, trial.knobs), objectives))
     [row] = trial_table(study)[["value_latency", "value_throughput"]].to_numpy().tolist()
     assert row == [trial.latency_s, trial.samples_per_s]
@@ -153,7 +158,7 @@ def test_an_unknown_study_is_refused(storage: str) -> None:
 
 def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    knobs = Knobs(1, 0.3, 1, Order.GPIPE, True, 4)
+    knobs = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1, schedule=Order.GPIPE, recompute=True, n_micro_batches=4)
     space = SearchSpace((1,), (0.3,), (1,), (Order.GPIPE,), (True,), (4,))
     trial = to_optuna(finished_trial(knobs, fake(knobs), 0.5), ranges_of(space, knobs), Objective.THROUGHPUT)
     for trial.value in (float("inf"), float("-inf"), 1.0):

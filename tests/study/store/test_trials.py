@@ -91,9 +91,9 @@ def test_phases_survive_a_round_trip() -> None:
 
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 2, 4, 8, 16, 32, 64))
-FITS = Knobs(2, 0.3, 32)
-TOO_BIG = Knobs(1, 1.0, 64)
-TIED = Knobs(1, 0.3, 1)
+FITS = Knobs(n_ipu=2, memory_proportion=0.3, batch_size=32)
+TOO_BIG = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=64)
+TIED = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1)
 
 
 def add(
@@ -153,7 +153,7 @@ def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: 
 
 
 def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
-    knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32, schedule=Order.ZB1P, recompute=True, n_micro_batches=8)
     measured = fake(knobs)
     assert isinstance(measured.measured, Plan)
     overlapped = replace(measured.measured, period=Period.DUPLEX, host_cycles=70_000)
@@ -169,7 +169,11 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
 
 def test_stage_replicas_are_stored_and_earlier_trials_have_none(study: optuna.Study, fake: Fake) -> None:
     space = SearchSpace((2, 3), (0.6,), (32,), stage_replicas=(False, True))
-    before, off, on = Knobs(3, 0.6, 32), Knobs(2, 0.6, 32), Knobs(2, 0.6, 32, stage_replicas=True)
+    before, off, on = (
+        Knobs(n_ipu=3, memory_proportion=0.6, batch_size=32),
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32),
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32, stage_replicas=True),
+    )
     trial = fake(on)
     assert isinstance(trial.measured, Plan)
     stages = tuple(replace(stage, device=2 * s, n_replicas=2 - s) for s, stage in enumerate(trial.measured.stages))
@@ -233,7 +237,7 @@ def test_a_long_reason_is_shown_shortened_and_read_in_full(study: optuna.Study, 
 
 
 def test_no_user_attribute_is_longer_than_the_dashboard_shows_in_a_line(study: optuna.Study, fake: Fake) -> None:
-    knobs = Knobs(64, 0.3, 32)
+    knobs = Knobs(n_ipu=64, memory_proportion=0.3, batch_size=32)
     add(study, knobs, fake(knobs), SearchSpace((64,), (0.3,), (32,)))
     add(study, FITS, ZeroDivisionError("by zero, " * 20))
     for stored in study.trials:
@@ -356,7 +360,7 @@ def test_several_objectives_have_their_values_in_order(storage: str, fake: Fake)
 
 def test_a_step_of_training_has_its_makespan_and_bubbles_when_read(study: optuna.Study, fake: Fake) -> None:
     space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
-    knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32, schedule=Order.ZB1P, recompute=True, n_micro_batches=8)
     add(study, knobs, replace(fake(knobs), makespan_cycles=1234.5, bubble_fraction=0.25), space)
     [read] = read_trials(study)
     assert (read.knobs, read.makespan_cycles, read.bubble_fraction) == (knobs, 1234.5, 0.25)
@@ -446,7 +450,7 @@ def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake)
 
 
 def test_finished_trials_are_found_by_configuration(study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial]) -> None:
-    add(study, Knobs(2, 1.0, 1), ZeroDivisionError())
+    add(study, Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1), ZeroDivisionError())
     numbers = {knobs: trial.number for knobs, trial in by_knobs.items()}
     assert {knobs: trial.number for knobs, trial in finished_trials(study).items()} == numbers
     narrow = SearchSpace((1,), (0.3, 1.0), (1, 2, 64))
@@ -463,7 +467,10 @@ def test_replicas_are_part_of_the_configuration(study: optuna.Study, fake: Fake)
 
 
 def test_a_wider_space_uses_the_same_study(study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial], fake: Fake) -> None:
-    wide, knobs = SearchSpace((1, 2, 4), (0.1, 0.3, 1.0), (1, 500)), Knobs(4, 0.1, 500)
+    wide, knobs = (
+        SearchSpace((1, 2, 4), (0.1, 0.3, 1.0), (1, 500)),
+        Knobs(n_ipu=4, memory_proportion=0.1, batch_size=500),
+    )
     add(study, knobs, fake(knobs), wide)
     assert set(finished_trials(study)) == {*by_knobs, knobs}
 

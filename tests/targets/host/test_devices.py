@@ -188,7 +188,7 @@ def stages_of(trial: Trial) -> tuple[Stage, ...]:
 
 @pytest.mark.slow
 def test_a_plan_on_unlike_cores_runs_within_the_memory_of_each(flow: Flow) -> None:
-    trial = flow.evaluate(Knobs(2, 1.0, 4))
+    trial = flow.evaluate(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4))
     assert trial.status is Status.OK
     by_kind = {stage.device_kind: stage for stage in stages_of(trial)}
     assert set(by_kind) == {f"core of {256 * MIB}", f"core of {16 * MIB}"}
@@ -199,7 +199,7 @@ def test_a_plan_on_unlike_cores_runs_within_the_memory_of_each(flow: Flow) -> No
 
 @pytest.mark.slow
 def test_the_only_device_is_one_that_holds_the_model(flow: Flow) -> None:
-    trial = flow.evaluate(Knobs(1, 1.0, 4))
+    trial = flow.evaluate(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4))
     assert [stage.device_kind for stage in stages_of(trial)] == [f"core of {256 * MIB}"]
     with pytest.raises(Infeasible, match="2 like replicas of 1 devices need so many each"):
-        flow.predict(Knobs(1, 1.0, 4, replicas=2))
+        flow.predict(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, replicas=2))

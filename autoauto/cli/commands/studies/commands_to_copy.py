@@ -18,10 +18,10 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import COLUMNS
 from autoauto.space.study_summary import StudySummary
+from autoauto.space.table import shown, value_of
 from autoauto.space.trial import Trial
-from autoauto.targets.registry import TARGETS
+from autoauto.targets.registry import precisions_of
 
 _STORED_OPTIONS = {
     name: f"--{name.replace('_', '-')}"
@@ -84,9 +84,14 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
     mode = ["--mode", "training"] if knobs.training else []
     model = _model_arguments(summary.attributes)
     if isinstance(plan, PhasedPlan):
-        batch = ["--memory-proportion", f"{knobs.memory_proportion}", "--batch-size", f"{knobs.batch_size}"]
+        batch = [
+            "--memory-proportion",
+            f"{value_of(knobs, 'memory_proportion')}",
+            "--batch-size",
+            f"{knobs.batch_size}",
+        ]
         phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
-        recompute = ["--recompute"] if knobs.recompute else []
+        recompute = ["--recompute"] if knobs.mode.recompute else []
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
     command = "predict" if "--profile" in model else "measure"
     return shlex.join(["autoauto", command, *model, *mode, *_knob_arguments(knobs), *_cuts(summary, trial)])
@@ -95,16 +100,16 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
 def _cuts(summary: StudySummary, trial: Trial) -> list[str]:
     """The option that names the cuts of a pipeline that really ran."""
     partition, really_ran = trial.plan.partition, studied_origin(summary.attributes) is Origin.MEASURED
-    if not really_ran or len(partition) == 2 or trial.knobs.stage_replicas:
+    if not really_ran or len(partition) == 2 or trial.knobs.mode.stage_replicas:
         return []
     return ["--partition", ",".join(map(str, partition))]
 
 
 def _knob_arguments(knobs: Knobs) -> Iterator[str]:
     """The options of the knobs that matter for a pipeline; a switch that is off, as by default, is left out."""
-    for knob in COLUMNS:
-        value = getattr(knobs, knob.name)
-        if knob.matters(knobs) and (value is not False or knob.default is True):
+    for knob in shown(knobs):
+        value = value_of(knobs, knob.name)
+        if value is not False or knob.default is True:
             yield from (knob.option, {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}")
 
 
@@ -130,7 +135,7 @@ def _model_arguments(attributes: Mapping[str, str]) -> list[str]:
 
 
 def _stored_arguments(attributes: Mapping[str, str]) -> list[str]:
-    """The same by the attributes of the study."""
+    """The model and its options as arguments, made from the attributes of the study."""
     arguments = [attributes.get("model", "")]
     for name, option in _STORED_OPTIONS.items():
         arguments += [option, attributes[name]] if attributes.get(name, "None") != "None" else []
@@ -153,7 +158,7 @@ def _options_of_model(words: Sequence[str], from_file: dict[str, Any]) -> Iterat
     values = {**vars(of_search.parse_known_args(words)[0]), **from_file}
     if mib := values["device_memory_mib"]:  # of an earlier command, or as studies store it
         values |= {"device_memory_gib": mib * MIB / GIB, "device_memory_mib": None}
-    knobs = TARGETS[values["target"]].knobs
+    knobs = ("precision",) if precisions_of(values["target"]) else ()
     order = {dest: number for number, dest in enumerate(PROFILE_OPTIONS)}  # of a profile together, after all others
     for action in sorted(of_model._actions, key=lambda action: order.get(action.dest, -1)):
         value = values[action.dest]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
@@ -11,6 +10,7 @@ from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.lines import add_json, print_json
 from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_outside, show_uses_of
 from autoauto.records.errors import Infeasible
+from autoauto.space.table import flat
 
 if TYPE_CHECKING:
     from autoauto.space.study_summary import StudySummary
@@ -75,13 +75,13 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
 
 
 def _describe_trial(trial: Trial) -> dict[str, Any]:
-    return {"trial": trial.number, **asdict(trial.knobs), **describe_speed(trial)}
+    return {"trial": trial.number, **flat(trial.knobs), **describe_speed(trial)}
 
 
 def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:
     from autoauto.report.reasons import why_not
 
-    knobs = {name: value for name, value in asdict(cell.knobs).items() if name != "batch_size"}
+    knobs = {name: value for name, value in flat(cell.knobs).items() if name != "batch_size"}
     return {
         **knobs,
         "n_tried": len(cell.trials),

@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.model import add_model, add_profile, add_space, config_of, given_values, open_flow
@@ -37,9 +36,10 @@ from autoauto.cli.search_config import add_config
 from autoauto.records.errors import Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.space.constraint import RESULT_NAMES
-from autoauto.space.modes import KNOB_NAMES, MAX_VALUES
+from autoauto.space.modes import MAX_VALUES
 from autoauto.space.objectives import Method, Objective, objectives_text
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import KNOB_NAMES, flat
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -227,10 +227,10 @@ def _show_lower_precisions(flow: Flow, space: SearchSpace, result: SearchResult)
     """Print what formats would give that the search was not asked for, where devices run the model."""
     from autoauto.evaluate.lower_precision import lower_precisions
 
-    if result.best is None or not flow.traits.runtimes:
+    if result.best is None or not flow.traits.space.get("runtime"):
         return
     for lower in lower_precisions(flow, space, result.best):
-        asked = ",".join(map(str, (*space.precision, lower.precision)))
+        asked = ",".join(map(str, (*space["precision"], lower.precision)))
         error = f"outputs differ by {100 * lower.output_error:.2g} %"
         print_line(f"{lower.precision}: {lower.speedup:.1f}x, {error} (--precision {asked})")
 
@@ -279,7 +279,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     winner = expected_winner(expected.cells, space, args.objective)
     if args.json:
         cells = list(map(describe_expected, expected.cells))
-        best = winner and {**asdict(winner.trial.knobs), **describe_speed(winner.trial)}
+        best = winner and {**flat(winner.trial.knobs), **describe_speed(winner.trial)}
         print_json(expected._asdict() | {"best": best, "cells": cells, "n_again": n_again, "expected_s": expected_s})
         return _dry_exit_code(expected)
     if winner is not None:

@@ -22,7 +22,8 @@ from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.measure.examples import examples
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
-from autoauto.targets.host.runtimes.registry import InForce, LoadSettings, Runtime, reason_of, runtime_named
+from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.runtimes.runtime import InForce, LoadSettings, Runtime, reason_of
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 RUNTIME = "runtime"

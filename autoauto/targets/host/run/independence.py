@@ -18,16 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
-from autoauto.records.units import Array
+from autoauto.records.units import Array, Precision
 from autoauto.targets.host.measure.examples import lengths_of
 
-ROUNDING = {HostPrecision.FP32: 1e-5, HostPrecision.TF32: 2e-3, HostPrecision.FP16: 2e-3, HostPrecision.BF16: 1e-2}
+ROUNDING = {Precision.FP32: 1e-5, Precision.TF32: 2e-3, Precision.FP16: 2e-3, Precision.BF16: 1e-2}
 """By how much a row may change, relative to the largest value, where its own sample stays where it is: the same kernel
 computes the same numbers there."""
-MOVED_ROUNDING = {HostPrecision.FP32: 1e-3, HostPrecision.TF32: 2e-2, HostPrecision.FP16: 2e-2, HostPrecision.BF16: 0.1}
+MOVED_ROUNDING = {Precision.FP32: 1e-3, Precision.TF32: 2e-2, Precision.FP16: 2e-2, Precision.BF16: 0.1}
 """The same where its sample is in another place, and a kernel may add in another order."""
 NOISE_FACTOR = 4.0
 """How many times what a repeated run changes counts as rounding, too."""
@@ -65,7 +64,7 @@ class Variation:
         axes: Mapping[str, int | None],
         samples: Batch,
         others: Batch,
-        precision: HostPrecision,
+        precision: Precision,
     ) -> None:
         self._outputs, self._batch_size, self._axes = outputs, batch_size, axes
         self._samples, self._others, self._precision = samples, others, precision
@@ -153,7 +152,7 @@ class SampleProbe:
         inputs: Sequence[BatchTensor],
         outputs: Sequence[BatchTensor],
         batch_size: int,
-        precision: HostPrecision = HostPrecision.FP32,
+        precision: Precision = Precision.FP32,
         given: Batch | None = None,
     ) -> None:
         self.inputs, self.outputs, self.batch_size = inputs, outputs, batch_size

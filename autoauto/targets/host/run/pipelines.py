@@ -126,7 +126,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         given: Batch | None = None,
     ) -> None:
         self._serves, self._given = serves, given
-        n_parts = 1 if serves else resources[0][0].session.options.streams  # what is served was cut in parts before
+        n_parts = 1 if serves else resources[0][0].session.session.n_parts  # what is served was cut in parts before
         self._sub_models = [cut_in_parts(source, graph, layers, batch_size, n_parts) for layers in stages]
         cuts = [layers.start for layers in stages] + [stages[-1].stop]
         self._messages = [source.carried(graph, cut, batch_size) for cut in cuts]

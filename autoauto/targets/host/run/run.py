@@ -17,16 +17,16 @@ from weakref import finalize
 
 import numpy as np
 
-from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.options import CompileOptions, SessionOptions
 from autoauto.records.errors import OutOfMemory, Unsupported
 from autoauto.records.hardware import Cluster
+from autoauto.records.interval import interval
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, relative_error
-from autoauto.space.study_summary import interval
 from autoauto.targets.host.devices import ALIKE, HostDevices
 from autoauto.targets.host.machine import cores, cores_of
 from autoauto.targets.host.measure.examples import examples
@@ -34,7 +34,7 @@ from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.cluster import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
-from autoauto.targets.host.runtimes.registry import installed_for
+from autoauto.targets.host.runtimes.registry import SESSIONS, installed_for
 from autoauto.targets.host.samples import InputSamples
 
 N_ATTEMPTS, MAX_REPEATED_S = 2, 10.0
@@ -65,8 +65,8 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
     Args:
         source, graph: the model.
         plan: the stages of a pipeline, and its devices; without a placement pipelines are packed.
-        cluster: the devices; a stage may use `options.memory_proportion` of its device's memory.
-        options: batch size, memory proportion, and cores of a device, which are threads of its session.
+        cluster: the devices; a stage may use its device's memory.
+        options: batch size, and the session, whose cores of a device are its threads.
         replicas: number of pipelines.
         machines: those of the cluster; by default this machine has all its devices.
         devices: what they are.
@@ -89,13 +89,13 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         devices: HostDevices = ALIKE,
         samples: InputSamples | None = None,
     ) -> None:
-        n_devices, share = plan.n_devices, options.memory_proportion
+        n_devices = plan.n_devices
 
         def resources_of(number: int) -> StageResources:
             machine, device = cluster.machine_device(number)
             session = devices.session(device, options)
             among = machines.machines[machine].facts.cores if machines else ()
-            budget_bytes = int(cluster.devices[number].memory_bytes * share)
+            budget_bytes = int(cluster.devices[number].memory_bytes)
             return StageResources(devices.cores(device, session.n_threads, among), session, budget_bytes)
 
         packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
@@ -345,7 +345,7 @@ def reference_outputs(
 
 
 def _outputs_by(
-    runtime: HostRuntime,
+    runtime: str,
     source: Source,
     graph: LayerGraph,
     plan: Plan,
@@ -353,7 +353,7 @@ def _outputs_by(
     samples: InputSamples | None,
 ) -> Outputs:
     n_cores = len(cores())
-    session = SessionOptions(n_cores, runtime, HostPrecision.FP32)
+    session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))  # type: ignore[call-arg]
     resources = [StageResources(cores_of(0, n_cores), session, machine_bytes()) for _ in plan.stages]
     inputs, outputs = inputs_of(source, graph, batch_size, samples), dict[str, Array]()
     stages, given = [stage.layers for stage in plan.stages], inputs if samples else None

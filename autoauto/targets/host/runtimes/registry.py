@@ -1,178 +1,40 @@
-"""The runtimes by name: `runtime_named`, and those that are `installed`.
-
-What a runtime of the host is: `Runtime`, the models that it opens, and what is in force there (`InForce`).
-"""
+"""The runtimes by name: `SESSIONS`, `runtime_named`, and those that are `installed`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from autoauto.records.costs.options import HostPrecision, HostRuntime, SessionOptions
-from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import missing_extra
-from autoauto.records.layers import Port
-from autoauto.records.units import Array
-from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, status_bytes
-
-MAX_REASON = 300
-"""Characters of a runtime's reason: some say which nodes they were to convert, all of them."""
-
-
-class InForce(NamedTuple):
-    """Where and how a loaded model computes, read back from the runtime.
-
-    Attributes:
-        device: in the runtime's word.
-        precision: in the runtime's word, of its products.
-        n_threads: that compute at the same time.
-        options: those of `RuntimeOptions` that the runtime has, in words.
-    """
-
-    device: str
-    precision: str
-    n_threads: int
-    options: str
-
-
-class LoadSettings(NamedTuple):
-    """What a loaded model may keep and take, and what it records.
-
-    Attributes:
-        keeps_freed: whether freed memory may stay for the next run, which saves fresh pages.
-        limit_bytes: of weights, tensors and workspaces together; not used where the process has a limit.
-        times_nodes: whether every run takes the times of its nodes, where the runtime can.
-    """
-
-    keeps_freed: bool = False
-    limit_bytes: int | None = None
-    times_nodes: bool = False
-
-
-class LoadedModel(Protocol):
-    """A sub-model that a runtime has loaded in this process."""
-
-    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
-        """Compute `outputs` from `inputs` in place, without copies.
-
-        Args:
-            inputs, outputs: arrays by the names of ports; others among them are not used. An output whose lengths
-                depend on data is written with them into bytes (`autoauto/targets/host/transport/bounded.py`).
-            tidy: afterwards the memory that the runtime keeps for the next run goes back to the system.
-
-        Raises:
-            Exception: of the runtime, which may have no special class for a lack of memory.
-        """
-
-    def resident(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
-        """A run whose inputs and outputs lie where the model computes, as those of a layer between others do."""
-        return partial(self.run, inputs, outputs)
-
-    def cpu_time_ns(self) -> int:
-        """CPU time so far of the thread that computes most; the runtime's other threads compute at the same time.
-
-        Where a GPU computes it is the time of that.
-        """
-
-    def moved_ns(self) -> int:
-        """Time so far in which runs moved inputs and outputs to where the model computes, and back."""
-        return 0
-
-    def node_times(self) -> tuple[NodeTime, ...]:
-        """What every node took in the runs so far, in their order; none where the runtime cannot say.
-
-        It is asked once, of a model that was loaded for it (`LoadSettings.times_nodes`).
-        """
-        return ()
-
-    def in_force(self) -> InForce:
-        """Read back what the runtime does.
-
-        Raises:
-            BadInput: parts of the model are computed elsewhere or in another format than the runtime says.
-        """
-
-
-class Runtime(Protocol):
-    """A runtime that is installed; it is imported when it is made.
-
-    Where it computes on the processor, memory is that of this process.
-
-    Attributes:
-        title: its name for people.
-        limits_process: whether a limit of the process bounds the memory of its models; otherwise `load` gets one.
-    """
-
-    title: str
-    limits_process: bool = True
-
-    def precisions(self) -> tuple[HostPrecision, ...]:
-        """The formats in which this machine's processor computes."""
-
-    def expected(self, options: SessionOptions) -> InForce:
-        """What must be in force."""
-
-    def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
-    ) -> LoadedModel:
-        """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
-
-        Args:
-            path: of the file.
-            inputs, outputs: of the sub-model.
-            options: how it computes.
-            wanted: what it may keep and take, and what it records.
-
-        Raises:
-            Exception: of the runtime, which does not run the sub-model.
-        """
-
-    def is_memory_error(self, error: Exception) -> bool:
-        """Whether an exception of the runtime says that an allocation failed."""
-        return isinstance(error, MemoryError) or "alloc" in str(error)  # also std::bad_alloc of the C++ library
-
-    def exclusively(self, options: SessionOptions) -> AbstractContextManager[object]:
-        """Within it no other process of ours changes what `held_bytes` is."""
-        return nullcontext()
-
-    def held_bytes(self) -> int:
-        """Memory that this process holds where its models compute."""
-        return data_bytes()
-
-    def rise_bytes(self, run: Callable[[], None]) -> int:
-        """How far memory rises above what it is now while `run` runs."""
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM (man 5 proc)
-        before = status_bytes("VmRSS")
-        run()
-        return max(status_bytes("VmHWM") - before, 0)
-
-    def free_bytes(self) -> int:
-        """Memory that is free."""
-        return machine_bytes()
-
-    def pin(self, memories: Iterable[memoryview]) -> None:
-        """Let tensors move fast between the model and buffers, which the system must not move then."""
+from autoauto.records.units import Precision
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
+from autoauto.targets.host.runtimes.runtime import Runtime
+from autoauto.targets.host.runtimes.session import HostSession
 
 
 class _RuntimeEntry(NamedTuple):
-    """What a runtime needs; its file in this room is called like it.
+    """What a runtime needs; its folder in this room is called like it, and says what its sessions vary.
 
     Attributes:
+        session: the class of its sessions.
         package: what is imported.
-        runtime: its class.
+        runtime: its class in `runtime.py`.
+        on_gpus: whether GPUs compute.
         extra: that installs it.
         distribution: where the package comes from, if it must come from there.
     """
 
+    session: type[HostSession]
     package: str
     runtime: str
     extra: str
+    on_gpus: bool = False
     distribution: str | None = None
 
     @property
@@ -187,20 +49,39 @@ class _RuntimeEntry(NamedTuple):
 
 
 _ENTRIES = {
-    HostRuntime.ONNXRUNTIME: _RuntimeEntry("onnxruntime", "OnnxRuntime", "host"),
-    HostRuntime.OPENVINO: _RuntimeEntry("openvino", "OpenVino", "openvino"),
-    HostRuntime.CUDA: _RuntimeEntry("onnxruntime", "CudaRuntime", "cuda", "onnxruntime-gpu"),
+    entry.session.runtime: entry
+    for entry in (
+        _RuntimeEntry(OnnxRuntimeSession, "onnxruntime", "OnnxRuntime", "host"),
+        _RuntimeEntry(OpenVinoSession, "openvino", "OpenVino", "openvino"),
+        _RuntimeEntry(CudaSession, "onnxruntime", "CudaRuntime", "cuda", on_gpus=True, distribution="onnxruntime-gpu"),
+    )
 }
+SESSIONS = {name: entry.session for name, entry in _ENTRIES.items()}
+"""The class of the sessions of every runtime, by its name; installed or not."""
 
 
-def installed() -> tuple[HostRuntime, ...]:
+def runtime_for(precision: Precision, among: Iterable[str] = ()) -> str:
+    """The first runtime that computes in a format, by default of all.
+
+    >>> runtime_for(Precision.FP32), runtime_for(Precision.BF16), runtime_for(Precision.TF32)
+    ('onnxruntime', 'openvino', 'cuda')
+    """
+    return next(name for name in (*among, *SESSIONS) if precision in SESSIONS[name].precisions)
+
+
+def computes_on_gpus(name: str) -> bool:
+    """Whether a runtime computes on GPUs."""
+    return _ENTRIES[name].on_gpus
+
+
+def installed() -> tuple[str, ...]:
     """The runtimes whose packages are installed; nothing is imported."""
-    return tuple(name for name in HostRuntime if _ENTRIES[name].is_installed)
+    return tuple(name for name, entry in _ENTRIES.items() if entry.is_installed)
 
 
-def installed_for(gpus: bool) -> tuple[HostRuntime, ...]:
+def installed_for(gpus: bool) -> tuple[str, ...]:
     """The installed runtimes that compute on GPUs, or those that compute on the processor."""
-    return tuple(name for name in installed() if (name is HostRuntime.CUDA) == gpus)
+    return tuple(name for name in installed() if _ENTRIES[name].on_gpus == gpus)
 
 
 @cache
@@ -223,7 +104,7 @@ def _version(entry: _RuntimeEntry) -> str:
         return str(import_module(entry.package).__version__)
 
 
-def check_installed(name: HostRuntime) -> None:
+def check_installed(name: str) -> None:
     """Refuse a runtime that is not installed; nothing is imported.
 
     Raises:
@@ -239,24 +120,12 @@ def check_cuda_installed(what: str) -> None:
     Raises:
         MissingExtra: none is installed.
     """
-    if HostRuntime.CUDA not in installed():
-        raise missing_extra(what, _ENTRIES[HostRuntime.CUDA].extra)
-
-
-def reason_of(error: Exception) -> str:
-    """What an exception of a runtime says in one line, without headings, addresses and lines of its sources.
-
-    >>> reason_of(RuntimeError("Exception from src/core.cpp:105:\\nSummary:\\n-- No rule for Det-17\\nsee https://a.b"))
-    'No rule for Det-17'
-    """
-    lines = [" ".join(line.split()).removeprefix("-- ") for line in str(error).splitlines()]
-    said = [line for line in lines if line and not line.endswith(":") and "://" not in line]
-    text = " ".join(said or filter(None, lines)) or type(error).__name__
-    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."
+    if not installed_for(gpus=True):
+        raise missing_extra(what, _ENTRIES[CudaSession.runtime].extra)
 
 
 @cache
-def runtime_named(name: HostRuntime) -> Runtime:
+def runtime_named(name: str) -> Runtime:
     """A runtime; its package is imported.
 
     Raises:
@@ -264,5 +133,5 @@ def runtime_named(name: HostRuntime) -> Runtime:
     """
     check_installed(name)
     entry = _ENTRIES[name]
-    made: Runtime = getattr(import_module(f"autoauto.targets.host.runtimes.{name}"), entry.runtime)()
+    made: Runtime = getattr(import_module(f"autoauto.targets.host.runtimes.{name}.runtime"), entry.runtime)()
     return made

@@ -66,7 +66,7 @@ class Gradients(NamedTuple):
 
     @property
     def costs(self) -> tuple[OperatorCost, ...]:
-        """Those of the inputs, then those of the parameters."""
+        """The costs of all gradients, those of inputs first."""
         return self.inputs + self.weights
 
 
@@ -117,7 +117,7 @@ def _with_backward_codelets(cost: OperatorCost) -> OperatorCost:
 
 
 def _as_forward(context: OperatorContext, derivative: Derivative) -> Gradients:
-    """As much as the forward pass, if any operand needs a gradient."""
+    """The backward pass of an operator without a rule: as much as the forward pass, if any gradient is needed."""
     if not any(derivative.needs_gradient(operand) for operand in context.present):
         return Gradients()
     return Gradients(inputs=(forward_cost(context),))

@@ -45,12 +45,12 @@ def support_vectors(context: OperatorContext) -> OperatorCost:
 
 
 def kernels_product(context: OperatorContext) -> Product:
-    """Samples by support vectors."""
+    """The product of samples and support vectors."""
     return products.matrix_product(context, 1, *_rows(context), _n_vectors(context))
 
 
 def scores_product(context: OperatorContext) -> Product:
-    """Functions of those products by the coefficients of the scores."""
+    """The product of the kernel's values, one a sample and support vector, and the coefficients of the scores."""
     return products.matrix_product(context, 1, _rows(context)[0], _n_vectors(context), _n_scores(context))
 
 

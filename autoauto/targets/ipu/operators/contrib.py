@@ -126,7 +126,7 @@ def projection_product(context: OperatorContext) -> Product:
 
 
 def merged_sizes(context: OperatorContext) -> AttentionSizes:
-    """Those of an attention of one input; packed tokens have the samples and lengths of their offsets."""
+    """Sizes of an attention of one input; the samples and lengths of packed tokens are those of their offsets."""
     heads, value = context.integer("num_heads", 1), context.out_shape[-1]
     packed = context.layer.op == "PackedAttention"
     samples, tokens = context.shape(3)[:2] if packed else context.shape(0)[:2]
@@ -143,7 +143,7 @@ def multi_head_attention(context: OperatorContext) -> OperatorCost:
 
 
 def multi_head_sizes(context: OperatorContext) -> AttentionSizes:
-    """Those of an attention of queries, keys and values, which may be packed."""
+    """Sizes of an attention of queries, keys and values, which may be packed in one tensor."""
     queries, heads, value = context.shape(0), context.integer("num_heads", 1), context.out_shape[-1]
     keys = context.shape(1) or queries
     n_keys = keys[2] if len(keys) == 4 else keys[1]
@@ -161,7 +161,7 @@ def grouped_attention(context: OperatorContext) -> OperatorCost:
 
 
 def grouped_sizes(context: OperatorContext) -> AttentionSizes:
-    """Those of a GroupQueryAttention; every head of queries meets keys, however few heads these have."""
+    """Sizes of a GroupQueryAttention; every head of queries meets keys, however few heads these have."""
     samples, tokens, width = context.out_shape
     heads, past, outputs = context.integer("num_heads", 1), context.shape(3), context.layer.outputs
     n_keys = max(tokens, past[2] if len(past) == 4 else 0)

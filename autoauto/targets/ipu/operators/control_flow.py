@@ -34,7 +34,7 @@ def _body_cost(context: OperatorContext, body: Body, price: Price) -> OperatorCo
 
 
 def _most_alive(graph: LayerGraph, context: OperatorContext) -> int:
-    """Bytes of what a body computes and has not read for the last time, at their most.
+    """The most bytes that are alive at a time in a body: computed, and not read for the last time.
 
     The lazy sum of what every layer writes and of what it reads last:
 

@@ -107,7 +107,7 @@ class _Bytes(NamedTuple):
 
     @property
     def exchanged(self) -> int:
-        """What a tile receives."""
+        """Bytes that a tile receives."""
         return self.indices + self.table + (self.candidates or self.rows)
 
 
@@ -135,7 +135,7 @@ def update(context: OperatorContext) -> OperatorCost:
 
 
 def gathered(context: OperatorContext) -> LookUps:
-    """What a Gather, GatherND or GatherElements reads."""
+    """The rows that a Gather, GatherND or GatherElements looks up."""
     table = context.shape(0)
     if context.layer.op == "GatherElements":
         return _elementwise_groups(context, table)
@@ -146,7 +146,7 @@ def gathered(context: OperatorContext) -> LookUps:
 
 
 def scattered(context: OperatorContext) -> LookUps:
-    """What a ScatterND, ScatterElements or TensorScatter writes."""
+    """The rows that a ScatterND, ScatterElements or TensorScatter writes."""
     table = context.shape(0)
     if context.layer.op == "ScatterND":
         return _tuples(table, context.shape(1), 0)

@@ -154,29 +154,29 @@ def attend(
 
 
 def scores_product(sizes_of: Callable[[OperatorContext], AttentionSizes], context: OperatorContext) -> Product:
-    """Queries by keys."""
+    """The product of an attention's queries and keys."""
     groups, queries, width, keys, _ = sizes_of(context)
     return matrix_product(context, groups, queries, width, keys)
 
 
 def output_product(sizes_of: Callable[[OperatorContext], AttentionSizes], context: OperatorContext) -> Product:
-    """What the softmax makes of scores, by values."""
+    """The product of an attention's softmax and its values."""
     groups, queries, _, keys, value = sizes_of(context)
     return matrix_product(context, groups, queries, keys, value)
 
 
 def attention_scores(context: OperatorContext) -> Product:
-    """Queries by keys of an Attention."""
+    """The product of the queries and keys of an Attention of the standard."""
     return scores_product(attention_sizes, context)
 
 
 def attention_output(context: OperatorContext) -> Product:
-    """What the softmax makes of the scores of an Attention, by values."""
+    """The product of the softmax and the values of an Attention of the standard."""
     return output_product(attention_sizes, context)
 
 
 def attention_sizes(context: OperatorContext) -> AttentionSizes:
-    """Those of an Attention of the standard; with a past, its keys are those of the past, too."""
+    """Sizes of an Attention of the standard; with a past, its keys are added."""
     queries, keys, values = (context.shape(position) for position in range(3))
     heads = queries[1] if len(queries) == 4 else context.integer("q_num_heads", 1)
     width, value = (s[-1] if len(queries) == 4 else s[-1] // heads for s in (queries, values))

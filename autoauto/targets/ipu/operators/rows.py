@@ -143,7 +143,7 @@ def negative_log_likelihood(context: OperatorContext) -> OperatorCost:
 
 
 def cross_entropy(context: OperatorContext) -> OperatorCost:
-    """SoftmaxCrossEntropyLoss: the logarithm of a softmax of every row, then as above."""
+    """SoftmaxCrossEntropyLoss: the logarithm of a softmax of every row, then `negative_log_likelihood`."""
     shape = context.shape(0)
     n_classes = max(shape[1] if len(shape) > 1 else 1, 1)
     return together(softmax_rows(context, size(shape) // n_classes, n_classes), negative_log_likelihood(context))

@@ -46,7 +46,7 @@ class _Network(NamedTuple):
 
     @property
     def compute_cycles(self) -> float:
-        """Of rows of one element nothing but their copy."""
+        """Cycles of all launches and comparisons; rows of one element are copied in one launch."""
         return max(self.n_launches, 1) * kernels.UNARY_LAUNCH_CYCLES + _COMPARE_CYCLES * self.n_pairs
 
     @property
@@ -65,7 +65,7 @@ def sort(context: OperatorContext) -> OperatorCost:
 
 
 def _sorted(context: OperatorContext, network: _Network, n_elements: int, n_sources: int = 0) -> OperatorCost:
-    """What a network costs; its exchanges have so many sources, by default one each."""
+    """The cost of a sorting network; every exchange has one source tile unless `n_sources` says their total."""
     return OperatorCost(
         Family.SORT,
         round(network.exchange_cycles),

@@ -43,7 +43,9 @@ def summary(knobs: Knobs, **attributes: str) -> StudySummary:
     ],
 )
 def test_model_and_target_are_as_typed(typed: str, again: str) -> None:
-    study = summary(Knobs(2, 0.6, 8), command=f"autoauto {typed}", model="net", cluster="pair")
+    study = summary(
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), command=f"autoauto {typed}", model="net", cluster="pair"
+    )
     assert study.winner is not None
     command = reproducing_command(study, study.winner)
     assert command == f"autoauto {again} --n-ipu 2 --memory-proportion 0.6 --batch-size 8"
@@ -52,8 +54,8 @@ def test_model_and_target_are_as_typed(typed: str, again: str) -> None:
 @pytest.mark.parametrize(
     ("knobs", "option"),
     [
-        (Knobs(2, 0.6, 8, replicas=3), "--replicas 3"),
-        (Knobs(2, 0.6, 8, cores_per_device=3), "--cores-per-device 3"),
+        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, replicas=3), "--replicas 3"),
+        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, cores_per_device=3), "--cores-per-device 3"),
     ],
 )
 def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option: str) -> None:
@@ -65,7 +67,7 @@ def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option:
 
 def test_a_search_from_python_has_its_options_too() -> None:
     flow = FlowConfig("net.onnx", "host", options={"inputs": "real.npz"}).to_json()
-    study = summary(Knobs(1, 1.0, 8), flow=flow, model="net", cluster="host")
+    study = summary(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8), flow=flow, model="net", cluster="host")
     assert study.winner is not None
     command = reproducing_command(study, study.winner)
     wanted = "--target host --inputs real.npz --n-ipu 1 --memory-proportion 1.0 --batch-size 8"
@@ -77,25 +79,28 @@ def test_cuts_that_really_ran_are_named() -> None:
         Stage(LayerRange(0, 3), 0, 100, 0, 10, 10, {}, 1000),
         Stage(LayerRange(3, 8), 1, 100, 0, 10, 10, {}, 1000),
     )
-    study = summary(Knobs(2, 1.0, 8), model="net", origin="measured")
+    study = summary(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=8), model="net", origin="measured")
     assert study.winner is not None
     in_two = replace(study.winner, measured=Plan(stages))
     assert reproducing_command(study, in_two).endswith(" --batch-size 8 --partition 0,3,8")
     alone = [reproducing_command(study, study.winner)]
-    shared = replace(in_two, knobs=replace(in_two.knobs, stage_replicas=True))
+    shared = replace(in_two, knobs=in_two.knobs.with_values(stage_replicas=True))
     alone += [reproducing_command(study, shared), reproducing_command(summary(in_two.knobs, model="net"), in_two)]
     assert not any("--partition" in command for command in alone)
 
 
 def test_training_has_its_arguments() -> None:
-    study = summary(Knobs(2, 0.6, 8, Order.GPIPE, True, 4), model="net")
+    study = summary(
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, schedule=Order.GPIPE, recompute=True, n_micro_batches=4),
+        model="net",
+    )
     assert study.winner is not None
     knobs = "--n-ipu 2 --memory-proportion 0.6 --batch-size 8 --schedule gpipe --recompute on --n-micro-batches 4"
     assert reproducing_command(study, study.winner) == f"autoauto measure net --mode training {knobs}"
 
 
 def test_phases_are_planned_again() -> None:
-    knobs = Knobs(2, 0.6, 8, n_micro_batches=16, strategy=Strategy.PHASED)
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, n_micro_batches=16, strategy=Strategy.PHASED)
     phase = Phase(LayerRange(0, 3), 0, 0, 50, 10, 80, 10, {}, 1000)
     plan = PhasedPlan((phase,), 16, IoMode.IO_OVERLAPPED, (), (100,), 0, n_replicas=2)
     study = summary(knobs, model="net")
@@ -106,28 +111,41 @@ def test_phases_are_planned_again() -> None:
 
 def test_the_search_is_repeated_as_it_was_typed() -> None:
     typed = "autoauto search resnet50"
-    assert commands_of(summary(Knobs(1, 0.6, 1), command=typed))[-1] == ("Search again", typed)
-    assert "Search again" not in dict(commands_of(summary(Knobs(1, 0.6, 1), command="python script.py")))
-    without_winner = replace(summary(Knobs(1, 0.6, 1), command=typed), finalists=())
+    assert commands_of(summary(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), command=typed))[-1] == (
+        "Search again",
+        typed,
+    )
+    assert "Search again" not in dict(
+        commands_of(summary(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), command="python script.py"))
+    )
+    without_winner = replace(summary(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), command=typed), finalists=())
     assert commands_of(without_winner) == [("Search again", typed)]
 
 
 @pytest.mark.parametrize("printing", ["--json", "--log json", "--log=json --json"])
 def test_the_search_is_repeated_without_options_for_its_output(printing: str) -> None:
     typed = f"autoauto search 'my model.onnx' --n-ipu 1,2 {printing} --constraint 'n_ipu > 1' --no-such-option 3"
-    again = dict(commands_of(summary(Knobs(1, 0.6, 1), command=typed)))["Search again"]
+    again = dict(commands_of(summary(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), command=typed)))[
+        "Search again"
+    ]
     assert again == "autoauto search 'my model.onnx' --n-ipu 1,2 --constraint 'n_ipu > 1' --no-such-option 3"
 
 
 def test_a_pipeline_for_inference_is_exported() -> None:
-    study = summary(Knobs(2, 0.6, 8), model="net")
+    study = summary(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), model="net")
     other = replace(study, storage=DEFAULT_STORAGE)
     exported = "--to onnx --output small-onnx"
     assert dict(commands_of(study))["Export it"] == f"autoauto export small --storage sqlite:///x.db {exported}"
     assert dict(commands_of(other))["Export it"] == f"autoauto export small {exported}"
 
 
-@pytest.mark.parametrize("knobs", [Knobs(2, 0.6, 8), Knobs(2, 0.6, 8, Order.GPIPE, n_micro_batches=4)])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8),
+        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, schedule=Order.GPIPE, n_micro_batches=4),
+    ],
+)
 def test_other_winners_are_not_exported(knobs: Knobs) -> None:
     study = summary(knobs, model="net")
     if not knobs.training:

@@ -18,15 +18,16 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and wri
 
 import onnxruntime
 
-from autoauto.records.costs.options import HostPrecision, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import Port
-from autoauto.records.units import Array
+from autoauto.records.units import Array, Precision
 from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
 from autoauto.targets.host.gpu.gpus import gpus, used_bytes
-from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words
-from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.runtime import LEVELS, in_words
+from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings, Runtime
 from autoauto.targets.host.transport.bounded import write
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
@@ -79,16 +80,16 @@ class CudaRuntime(Runtime):
     def __init__(self) -> None:
         self._gpu, self._others_bytes = "", 0
 
-    def precisions(self) -> tuple[HostPrecision, ...]:
+    def precisions(self) -> tuple[Precision, ...]:
         """See `Runtime`."""
         here = gpus()
         has_tf32, has_fp16 = all(gpu.has_tf32 for gpu in here), all(gpu.has_fp16 for gpu in here)
-        known = {HostPrecision.FP32: True, HostPrecision.TF32: has_tf32, HostPrecision.FP16: has_fp16}
+        known = {Precision.FP32: True, Precision.TF32: has_tf32, Precision.FP16: has_fp16}
         return tuple(precision for precision, has_it in known.items() if here and has_it)
 
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
-        chosen = options.options
+        chosen = CudaSession.of(options)
         words = _in_words(LEVELS[chosen.graph_optimization], _provider_options(options, None))
         return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
 
@@ -110,8 +111,8 @@ class CudaRuntime(Runtime):
         with redirect_stdout(StringIO()):  # it prints which libraries it does not find
             onnxruntime.preload_dlls()  # CUDA and cuDNN from their packages
         providers = [(_PROVIDER, _provider_options(options, wanted.limit_bytes))]
-        is_fp16 = options.precision is HostPrecision.FP16
-        model, of_weights = converted_to_fp16(path) if is_fp16 else (path, HostPrecision.FP32)
+        is_fp16 = options.precision is Precision.FP16
+        model, of_weights = converted_to_fp16(path) if is_fp16 else (path, Precision.FP32)
         with recordable():
             session = onnxruntime.InferenceSession(model, _settings(options), providers=providers)
         return CudaModel(session, inputs, outputs, driver, _KIND, of_weights)
@@ -196,7 +197,7 @@ def recordable() -> Iterator[None]:
         ) from error
 
 
-def converted_to_fp16(path: str) -> tuple[bytes, HostPrecision]:
+def converted_to_fp16(path: str) -> tuple[bytes, Precision]:
     """A model whose inputs and outputs alone keep their formats, and the format of the weights of its products then.
 
     ONNX Runtime's own converter [onnxruntime-float16] leaves operators in fp32 that have no other format.
@@ -208,14 +209,14 @@ def converted_to_fp16(path: str) -> tuple[bytes, HostPrecision]:
     others = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
     weights = {weight.name for weight in converted.graph.initializer if weight.data_type in others}
     is_left = any(weights.intersection(node.input) for node in converted.graph.node if node.op_type in _PRODUCTS)
-    return converted.SerializeToString(), HostPrecision.FP32 if is_left else HostPrecision.FP16
+    return converted.SerializeToString(), Precision.FP32 if is_left else Precision.FP16
 
 
 def _settings(options: SessionOptions) -> Any:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.n_threads
     settings.inter_op_num_threads = 1
-    settings.graph_optimization_level = LEVELS[options.options.graph_optimization]
+    settings.graph_optimization_level = LEVELS[CudaSession.of(options).graph_optimization]
     settings.log_severity_level = 4
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     return settings
@@ -227,9 +228,9 @@ def _provider_options(options: SessionOptions, limit_bytes: int | None) -> dict[
         "arena_extend_strategy": "kSameAsRequested",
         "cudnn_conv_algo_search": "EXHAUSTIVE",
         "do_copy_in_default_stream": "1",
-        "use_tf32": str(int(options.precision is HostPrecision.TF32)),
-        _GRAPH: str(int(options.options.cuda_graph)),
-        _CHANNELS_LAST: str(int(options.options.channels_last)),
+        "use_tf32": str(int(options.precision is Precision.TF32)),
+        _GRAPH: str(int(CudaSession.of(options).cuda_graph)),
+        _CHANNELS_LAST: str(int(CudaSession.of(options).channels_last)),
     }
     return chosen if limit_bytes is None else {**chosen, "gpu_mem_limit": str(max(limit_bytes, 1))}
 
@@ -260,7 +261,7 @@ class CudaModel(LoadedModel):
         outputs: Sequence[Port],
         memory: DeviceMemory,
         kind: str,
-        of_weights: HostPrecision = HostPrecision.FP32,
+        of_weights: Precision = Precision.FP32,
     ) -> None:
         self._session, self._memory, self._kind, self._of_weights = session, memory, kind, of_weights
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
@@ -301,7 +302,7 @@ class CudaModel(LoadedModel):
         """See `LoadedModel`."""
         provider, *_ = self._session.get_providers()
         options = self._session.get_provider_options().get(provider, {})
-        precision = HostPrecision.TF32 if options.get("use_tf32") == "1" else self._of_weights
+        precision = Precision.TF32 if options.get("use_tf32") == "1" else self._of_weights
         settings = self._session.get_session_options()
         words = _in_words(settings.graph_optimization_level, options)
         return InForce(provider, str(precision), settings.intra_op_num_threads, words)

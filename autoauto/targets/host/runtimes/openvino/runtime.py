@@ -13,22 +13,23 @@ from typing import Any
 
 import openvino
 
-from autoauto.records.costs.options import HostPrecision, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
-from autoauto.records.units import Array
+from autoauto.records.units import Array, Precision
 from autoauto.targets.host.memory_budget import shared_array
-from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
+from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings, Runtime
 from autoauto.targets.host.transport.bounded import write
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
 """Of the runtime's threads, most of which are idle."""
 _HINTS = {
-    HostPrecision.FP32: openvino.Type.f32,
-    HostPrecision.BF16: openvino.Type.bf16,
-    HostPrecision.FP16: openvino.Type.f16,
+    Precision.FP32: openvino.Type.f32,
+    Precision.BF16: openvino.Type.bf16,
+    Precision.FP16: openvino.Type.f16,
 }
 _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
 """Kinds of nodes in the runtime's graph that compute in the format that is in force."""
@@ -51,7 +52,7 @@ class OpenVino(Runtime):
     def __init__(self) -> None:
         self._core = openvino.Core()
 
-    def precisions(self) -> tuple[HostPrecision, ...]:
+    def precisions(self) -> tuple[Precision, ...]:
         """See `Runtime`."""
         capabilities = {str(word).lower() for word in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")}
         return tuple(precision for precision in _HINTS if str(precision) in capabilities)
@@ -59,7 +60,7 @@ class OpenVino(Runtime):
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
         hint = _HINTS[options.precision].get_type_name()
-        return InForce(_DEVICE, hint, options.n_threads, _streams(options.options.streams))
+        return InForce(_DEVICE, hint, options.n_threads, _streams(OpenVinoSession.of(options).streams))
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
@@ -70,7 +71,7 @@ class OpenVino(Runtime):
         settings = {
             "INFERENCE_PRECISION_HINT": _HINTS[options.precision],
             "INFERENCE_NUM_THREADS": options.n_threads,
-            "NUM_STREAMS": options.options.streams,
+            "NUM_STREAMS": OpenVinoSession.of(options).streams,
             "ENABLE_CPU_PINNING": False,  # the process is pinned
             "PERF_COUNT": wanted.times_nodes,
         }

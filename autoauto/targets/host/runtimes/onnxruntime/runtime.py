@@ -12,11 +12,13 @@ from tempfile import TemporaryDirectory
 from time import thread_time_ns
 from typing import Any, BinaryIO
 
-from autoauto.records.costs.options import GraphOptimization, HostPrecision, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port
-from autoauto.records.units import Array
-from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.records.units import Array, Precision
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.runtimes.session import GraphOptimization
 from autoauto.targets.host.transport.bounded import write
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
@@ -40,13 +42,13 @@ class OnnxRuntime(Runtime):
 
     title = "ONNX Runtime"
 
-    def precisions(self) -> tuple[HostPrecision, ...]:
+    def precisions(self) -> tuple[Precision, ...]:
         """See `Runtime`."""
-        return (HostPrecision.FP32,)
+        return (Precision.FP32,)
 
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
-        chosen = options.options
+        chosen = OnnxRuntimeSession.of(options)
         words = in_words(LEVELS[chosen.graph_optimization], _SPINNING[chosen.spinning])
         return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
 
@@ -57,11 +59,11 @@ class OnnxRuntime(Runtime):
 
         With memory that is kept all sessions of a process share one arena, which saves up to a quarter of a run.
         """
-        settings = onnxruntime.SessionOptions()
+        settings, chosen = onnxruntime.SessionOptions(), OnnxRuntimeSession.of(options)
         settings.intra_op_num_threads = options.n_threads
         settings.inter_op_num_threads = 1
-        settings.graph_optimization_level = LEVELS[options.options.graph_optimization]
-        settings.add_session_config_entry(_SPIN_KEY, _SPINNING[options.options.spinning])
+        settings.graph_optimization_level = LEVELS[chosen.graph_optimization]
+        settings.add_session_config_entry(_SPIN_KEY, _SPINNING[chosen.spinning])
         settings.enable_cpu_mem_arena = wanted.keeps_freed
         settings.log_severity_level = 4
         tidy = onnxruntime.RunOptions()
@@ -123,7 +125,7 @@ class _OnnxRuntimeModel(LoadedModel):
         provider, *_ = self._session.get_providers()
         settings = self._session.get_session_options()
         words = in_words(settings.graph_optimization_level, settings.get_session_config_entry(_SPIN_KEY))
-        return InForce(provider, str(HostPrecision.FP32), settings.intra_op_num_threads, words)
+        return InForce(provider, str(Precision.FP32), settings.intra_op_num_threads, words)
 
 
 def in_words(level: Any, spinning: str = "") -> str:

@@ -1,0 +1,92 @@
+"""The sessions of all targets by the names of their knobs: `session_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoauto.records.costs.options import PlainSession, Session
+from autoauto.records.errors import BadInput
+from autoauto.records.knob import Domain, Knob
+from autoauto.targets.ipu.session import MEMORY_PROPORTION, IpuSession
+from autoauto.targets.registry import session_classes
+
+SESSION_CLASSES: tuple[type[Session], ...] = session_classes()
+"""Those of all targets, each with knobs of its own."""
+RUNTIMES = {kind.runtime: kind for kind in SESSION_CLASSES if kind.runtime is not None}
+"""The class of the sessions of every runtime, by its name."""
+RUNTIME = Knob(
+    "runtime",
+    Domain(
+        str,
+        f"one of {', '.join(RUNTIMES)}",
+        f"the words {', '.join(RUNTIMES)}",
+        words=tuple(RUNTIMES),
+        stored=(None, *RUNTIMES),
+        read=lambda given: given if given is None else tuple(RUNTIMES)[tuple(RUNTIMES).index(given)],
+    ),
+    None,
+    "what runs the model on the host",
+    ",".join(RUNTIMES),
+    ("the first that computes in --precision", "on the host all that are installed"),
+    is_shown=True,
+)
+SESSION_KNOBS = {
+    "runtime": RUNTIME,
+    **{
+        knob.field: knob
+        for kind in sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None)
+        for knob in kind.knobs
+    },
+}
+"""The knobs of all sessions, and which runtime there is, by their names."""
+
+
+def session_class(values: Mapping[str, Any]) -> type[Session]:
+    """The class of the runtime of values by name; without a runtime the first that has all that is said.
+
+    Raises:
+        BadInput: there is no such runtime.
+    """
+    runtime, said = values.get("runtime"), _said(values)
+    if runtime is not None:
+        if runtime not in RUNTIMES:
+            raise BadInput(f"runtime is {RUNTIME.domain.text}, got {runtime!r}")
+        return RUNTIMES[runtime]
+    if not said:
+        return IpuSession if MEMORY_PROPORTION.name in values else PlainSession
+    able = (kind for kind in SESSION_CLASSES if said.keys() <= _names(kind) and kind(**said).is_possible)
+    return next(able, PlainSession)
+
+
+def session_of(values: Mapping[str, Any]) -> Session:
+    """The session of values by the names of knobs, those of other sessions among them if they say nothing.
+
+    Raises:
+        BadInput: a value is of a knob that the session does not have.
+
+    >>> session_of({"memory_proportion": 0.3}), session_of({"runtime": "openvino", "streams": 2}).n_parts
+    (IpuSession(memory_proportion=0.3), 2)
+    """
+    kind = session_class(values)
+    own = _names(kind)
+    for name in _said(values):
+        if name not in own:
+            raise BadInput(f"{name} is for {_owners(name)}, got {kind.runtime or 'another target'}; leave it out")
+    return kind(**{name: value for name, value in values.items() if name in own and value is not None})
+
+
+def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that stand for nothing but themselves, besides the runtime."""
+    others = ((name, value) for name, value in values.items() if name != "runtime" and value is not None)
+    return {name: value for name, value in others if value != SESSION_KNOBS[name].absent}
+
+
+def _names(kind: type[Session]) -> set[str]:
+    return {knob.field for knob in kind.knobs}
+
+
+def _owners(name: str) -> str:
+    """The runtimes whose sessions have a knob, or the target that has it."""
+    owners = [kind for kind in SESSION_CLASSES if name in _names(kind)]
+    return " or ".join(kind.runtime or "--target ipu" for kind in owners)

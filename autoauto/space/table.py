@@ -1,0 +1,92 @@
+"""The flat view of configurations, `KNOBS`: what options, files, databases, constraints and columns need.
+
+It is derived from the classes whose fields are knobs: `Knobs`, the modes, and the sessions of all targets. A new knob
+is a `Knob` in one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autoauto.records.knob import Knob, words
+from autoauto.space.knobs import BATCH_SIZE, N_IPU, REPLICAS, Knobs
+from autoauto.space.modes import STAGE_REPLICAS, STEPS, Inference, Phased, Recompute, Strategy, Training
+from autoauto.space.sessions import SESSION_CLASSES, SESSION_KNOBS
+
+STRATEGY = Knob(
+    "strategy",
+    words(Strategy, tuple(Strategy), tuple(Strategy)),
+    Strategy.PIPELINE,
+    "stages on several devices, or phases on each, from streaming memory",
+    "pipeline,phased",
+    ("pipeline", "both, where the cluster has a streaming memory"),
+    is_shown=True,
+)
+_OF_PARTS = (*Inference.knobs, *SESSION_KNOBS.values(), BATCH_SIZE, *Training.knobs, STRATEGY, *Phased.knobs)
+KNOBS = tuple({knob.name: knob for knob in (N_IPU, REPLICAS, *_OF_PARTS)}.values())
+"""Every knob, in the order in which it is shown."""
+TABLE = {knob.name: knob for knob in KNOBS}
+"""Every knob by its name."""
+COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
+"""The knobs that configurations have, each under one name: `STEPS` sets a number of micro-batches, too."""
+KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
+"""The names of knobs, and of numbers that follow from them, that a constraint may contain; a switch is 0 or 1."""
+TRAINING_KNOBS = tuple(knob for knob in Training.knobs)
+"""The knobs that only training has."""
+PIPELINE_KNOBS = tuple(knob for knob in KNOBS if knob not in (STRATEGY, STEPS))
+"""The knobs of pipelines."""
+OF_EVERY = ("n_ipu", "memory_proportion", "batch_size")
+"""The knobs that tables show of every study on targets that have them."""
+AXES = tuple(
+    {
+        knob.name: knob
+        for knob in (
+            *(N_IPU, *(knob for kind in SESSION_CLASSES if kind.runtime is None for knob in kind.knobs)),
+            *(*Training.knobs, STEPS, REPLICAS, STAGE_REPLICAS),
+            *SESSION_KNOBS.values(),
+        )
+    }.values()
+)
+"""The knobs of a cell of the grid, the one that changes last first."""
+_BREAK_TIES = tuple(knob.name for knob in COLUMNS if knob.breaks_ties)
+
+
+def value_of(knobs: Knobs, name: str) -> Any:
+    """The value of a knob; what stands for it where the configuration does not have it.
+
+    Raises:
+        AttributeError: there is no such knob.
+
+    >>> value_of(Knobs(memory_proportion=0.3), "memory_proportion"), value_of(Knobs(), "recompute")
+    (0.3, False)
+    """
+    values = knobs.values
+    if name in values:
+        return values[name]
+    if name not in TABLE:
+        raise AttributeError(f"a configuration has no {name}")
+    return TABLE[name].absent
+
+
+def flat(knobs: Knobs) -> dict[str, Any]:
+    """The value of every knob in `COLUMNS`, by its name."""
+    values = knobs.values
+    return {knob.name: values.get(knob.name, knob.absent) for knob in COLUMNS}
+
+
+def shown(knobs: Knobs) -> list[Knob]:
+    """The knobs that say something of a configuration: those it has and that are no defaults, or always shown."""
+    values = knobs.values
+    return [knob for knob in COLUMNS if knob.name in values and (knob.is_shown or values[knob.name] != knob.default)]
+
+
+def numbers(knobs: Knobs) -> dict[str, float]:
+    """The values to which a constraint may refer, by `KNOB_NAMES`."""
+    values = {**flat(knobs), "n_devices": knobs.n_devices, "n_samples": knobs.n_samples}
+    return {name: 2.0 if values[name] is Recompute.AUTO else float(values[name]) for name in KNOB_NAMES}
+
+
+def simplicity(knobs: Knobs) -> tuple[int, ...]:
+    """Smaller for the simpler configuration: fewer devices, then fewer replicas, and so on."""
+    values = flat(knobs)
+    return (knobs.n_devices, *(values[name] for name in _BREAK_TIES))

@@ -1,0 +1,1 @@
+"""ONNX Runtime on a GPU of NVIDIA: its knobs and how it runs a model."""

@@ -1,0 +1,61 @@
+"""The knobs of ONNX Runtime on a GPU of NVIDIA: `CudaSession`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from autoauto.records.knob import SWITCH, Knob
+from autoauto.records.units import Precision
+from autoauto.targets.host.runtimes.session import (
+    CORES_PER_DEVICE,
+    GRAPH_OPTIMIZATION,
+    PRECISION,
+    GraphOptimization,
+    HostSession,
+)
+
+CUDA_GRAPH = Knob(
+    "cuda_graph",
+    SWITCH,
+    True,
+    "whether a GPU is given all kernels of a run at once, as a CUDA graph",
+    "on|off",
+    ("on", "on"),
+    label="CUDA graph",
+)
+CHANNELS_LAST = Knob(
+    "channels_last",
+    SWITCH,
+    False,
+    "whether convolutions on a GPU compute with the channels as the last axis",
+    "on|off",
+    ("off", "off, on GPUs both"),
+    label="channels last",
+    breaks_ties=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSession(HostSession):
+    """A session of ONNX Runtime on a GPU.
+
+    Attributes:
+        cores_per_device: threads of the session, beside the GPU.
+        precision: of products; tensors between stages keep the format of the file.
+        graph_optimization: how far the graph is rewritten.
+        cuda_graph: whether all kernels of a run are started at once, as they were recorded.
+        channels_last: whether convolutions compute with the channels as the last axis.
+    """
+
+    runtime: ClassVar[str] = "cuda"
+    precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.TF32, Precision.FP16)
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *(CORES_PER_DEVICE, PRECISION, GRAPH_OPTIMIZATION),
+        *(CUDA_GRAPH, CHANNELS_LAST),
+    )
+    cores_per_device: int = 1
+    precision: Precision = Precision.FP32
+    graph_optimization: GraphOptimization = GraphOptimization.ALL
+    cuda_graph: bool = True
+    channels_last: bool = False

@@ -1,0 +1,1 @@
+"""ONNX Runtime on the processor: its knobs and how it runs a model."""

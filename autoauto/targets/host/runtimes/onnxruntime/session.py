@@ -1,0 +1,55 @@
+"""The knobs of ONNX Runtime on the processor: `OnnxRuntimeSession`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from autoauto.records.knob import SWITCH, Knob
+from autoauto.records.units import Precision
+from autoauto.targets.host.runtimes.session import (
+    CORES_PER_DEVICE,
+    GRAPH_OPTIMIZATION,
+    PRECISION,
+    GraphOptimization,
+    HostSession,
+)
+
+SPINNING = Knob(
+    "spinning",
+    SWITCH,
+    True,
+    "whether idle threads of ONNX Runtime wait in a loop, where a device has several cores, or sleep",
+    "on|off",
+    ("on", "on"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxRuntimeSession(HostSession):
+    """A session of ONNX Runtime, which computes in the formats of the file.
+
+    Attributes:
+        cores_per_device: threads of the session.
+        precision: fp32.
+        graph_optimization: how far the graph is rewritten.
+        spinning: whether idle threads of the session wait in a loop, ready at once, or sleep.
+    """
+
+    runtime: ClassVar[str] = "onnxruntime"
+    precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32,)
+    knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, SPINNING, GRAPH_OPTIMIZATION)
+    cores_per_device: int = 1
+    precision: Precision = Precision.FP32
+    spinning: bool = True
+    graph_optimization: GraphOptimization = GraphOptimization.ALL
+
+    @property
+    def normal(self) -> OnnxRuntimeSession:
+        """On one core there is no other thread that could spin."""
+        return self if self.cores_per_device > 1 or self.spinning else replace(self, spinning=True)
+
+    @property
+    def on_one_core(self) -> OnnxRuntimeSession:
+        """See `Session`."""
+        return replace(self, cores_per_device=1, spinning=True)

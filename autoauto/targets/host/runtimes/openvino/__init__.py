@@ -1,0 +1,1 @@
+"""OpenVINO on the processor: its knobs and how it runs a model."""

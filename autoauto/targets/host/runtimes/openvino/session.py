@@ -1,0 +1,58 @@
+"""The knobs of OpenVINO: `OpenVinoSession`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from autoauto.records.errors import BadInput
+from autoauto.records.knob import Knob, whole
+from autoauto.records.units import Precision
+from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, PRECISION, HostSession
+
+STREAMS = Knob(
+    "streams",
+    whole(MAX_CORES),
+    1,
+    "equal parts of a micro-batch that OpenVINO computes at the same time, each on a share of a device's cores",
+    "1,2",
+    ("1", "1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVinoSession(HostSession):
+    """A session of OpenVINO.
+
+    Attributes:
+        cores_per_device: threads of the session.
+        precision: of products; tensors between stages keep the format of the file.
+        streams: equal parts of a micro-batch that run at the same time, on a share of the threads each.
+    """
+
+    runtime: ClassVar[str] = "openvino"
+    precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.BF16, Precision.FP16)
+    knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, STREAMS)
+    cores_per_device: int = 1
+    precision: Precision = Precision.FP32
+    streams: int = 1
+
+    def __post_init__(self) -> None:
+        HostSession.__post_init__(self)
+        if self.streams < 1:
+            raise BadInput(f"streams must be at least 1, got {self.streams}")
+
+    @property
+    def n_parts(self) -> int:
+        """See `Session`."""
+        return self.streams
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether OpenVINO computes in the format, with a core or more for every stream."""
+        return self.precision in self.precisions and self.streams <= self.cores_per_device
+
+    @property
+    def on_one_core(self) -> OpenVinoSession:
+        """See `Session`."""
+        return replace(self, cores_per_device=1, streams=1)

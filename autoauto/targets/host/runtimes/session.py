@@ -1,0 +1,106 @@
+"""What the sessions of all runtimes of the host have in common: `HostSession`, and the knobs of several runtimes."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import replace
+from enum import StrEnum
+from typing import ClassVar, Self
+
+from autoauto.records.costs.options import Session, SessionOptions
+from autoauto.records.errors import BadInput
+from autoauto.records.knob import Domain, Knob, whole, words
+from autoauto.records.units import Precision
+
+PRECISIONS = (Precision.FP32, Precision.BF16, Precision.TF32, Precision.FP16)
+"""The formats in which some runtime computes products; fp32 stands for the formats of the file."""
+MAX_CORES = 100_000
+
+
+class GraphOptimization(StrEnum):
+    """How far ONNX Runtime rewrites a graph before it runs it [onnxruntime-graph]."""
+
+    ALL = "all"
+    """Also with layouts of tensors that suit the processor."""
+    EXTENDED = "extended"
+    """Fused operators of one provider, too."""
+    BASIC = "basic"
+    """What holds for every provider: constants folded, nodes without effect dropped."""
+    OFF = "off"
+
+
+CORES_PER_DEVICE = Knob(
+    "cores_per_device",
+    whole(MAX_CORES),
+    1,
+    "cores of the host that a device has, hence threads of its session",
+    "1,2",
+    ("1", "1, and powers of two up to all cores on the host"),
+    label="cores",
+)
+PRECISION = Knob(
+    "precision",
+    Domain(
+        str,
+        f"one of {', '.join(PRECISIONS)}",
+        f"the words {', '.join(PRECISIONS)}",
+        words=PRECISIONS,
+        stored=(None, *map(str, PRECISIONS)),
+        read=lambda given: given and PRECISIONS[PRECISIONS.index(given)],
+    ),
+    Precision.FP32,
+    "the format in which the runtime of the host computes",
+    ",".join(PRECISIONS),
+    ("fp32", "fp32"),
+    absent=None,
+    is_shown=True,
+)
+GRAPH_OPTIMIZATION = Knob(
+    "graph_optimization",
+    words(GraphOptimization, tuple(GraphOptimization), tuple(GraphOptimization)),
+    GraphOptimization.ALL,
+    f"how far ONNX Runtime rewrites a graph before it runs it: {', '.join(GraphOptimization)}",
+    ",".join(GraphOptimization),
+    ("all", "all"),
+    label="graph optimization",
+)
+
+
+class HostSession(Session, ABC):
+    """A session of a runtime of the host.
+
+    Attributes:
+        runtime: its name.
+        precisions: the formats that it may compute in, where the processor or the GPU has instructions for them.
+        cores_per_device, precision: fields of every such class.
+    """
+
+    __slots__ = ()
+    runtime: ClassVar[str]
+    precisions: ClassVar[tuple[Precision, ...]]
+    precision: Precision
+
+    def __post_init__(self) -> None:
+        if self.cores_per_device < 1:
+            raise BadInput(f"cores_per_device must be at least 1, got {self.cores_per_device}")
+
+    @classmethod
+    def of(cls, options: SessionOptions) -> Self:
+        """The session of the options of a runtime, which are of this class."""
+        assert isinstance(options.session, cls)
+        return options.session
+
+    @property
+    def computes_in(self) -> Precision:
+        """See `Session`."""
+        return self.precision
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the runtime computes in the format."""
+        return self.precision in self.precisions
+
+    @property
+    def on_one_core(self) -> Self:
+        """The session on a device of one core."""
+        return replace(self, cores_per_device=1)  # type: ignore[type-var]
