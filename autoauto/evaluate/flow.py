@@ -344,6 +344,11 @@ class Flow(WholeModelEstimates):
             return self.samples_per_s(knobs, run.plan, run.timelines[0].makespan_cycles if knobs.training else None)
         return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.clock_hz)
 
+    @property
+    def shown_clock_hz(self) -> float | None:
+        """The clock with which cycles are shown as time; None where they are shown as cycles."""
+        return self.cluster.clock_hz if self.traits.in_seconds else None
+
     def fingerprint(self) -> Mapping[str, str]:
         """Everything besides the knobs on which trials depend; a study refuses to continue with another fingerprint."""
         return {

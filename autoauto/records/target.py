@@ -57,6 +57,7 @@ class TargetTraits:
         whole_first: whether the whole model is measured on one device before any layer: it says what one device and
             replicas of it give, and what pipelines give at best, so that layers are measured only where a pipeline may
             win (`autoauto/evaluate/whole_model.py`).
+        in_seconds: whether its numbers are made of seconds, so that they are shown as time and not as cycles.
     """
 
     origin: Origin = Origin.MEASURED
@@ -73,6 +74,7 @@ class TargetTraits:
     outlined: tuple[str, ...] = ()
     sessions: tuple[type[Session], ...] = ()
     whole_first: bool = False
+    in_seconds: bool = False
 
 
 RUNS_PLANS = TargetTraits(

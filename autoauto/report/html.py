@@ -36,6 +36,7 @@ from autoauto.report.wording import (
     origin_of,
     outside_text,
     ran_on_devices,
+    shown_clock,
     speed_text,
 )
 from autoauto.space.knobs import Knobs
@@ -201,7 +202,7 @@ def _gain(comparison: Comparison, winner: Knobs) -> str:
 
 def _facts(summary: StudySummary, winner: Trial) -> str:
     origin, verification = origin_of(summary), summary.verification
-    rows = [(name or "estimate", value, note) for name, value, note in best_facts(winner, origin)]
+    rows = [(name or "estimate", value, note) for name, value, note in best_facts(winner, origin, shown_clock(summary))]
     if verification is not None and verification.n_turns > 1 and verification.winner.speed is not None:
         mean = f"{speed_text(verification.winner.speed)} samples/s"
         rows.append((f"mean of {verification.n_turns}", mean, f"95 % confidence, {origin}"))
@@ -225,7 +226,8 @@ def _binds(summary: StudySummary) -> str:
     if summary.winner is None:
         return ""
     facts = []
-    for fact in what_binds(summary.winner, ran_on_devices(summary), summary.transferred):
+    clock_hz = shown_clock(summary)
+    for fact in what_binds(summary.winner, ran_on_devices(summary), summary.transferred, clock_hz):
         share = tag("div", tag("i", style=f"width:{100 * min(fact.share, 1):.1f}%"), class_="share")
         headline = tag("div", words(fact.headline), class_="headline")
         facts.append(tag("div", tag("h4", fact.name), headline, share, tag("p", words(fact.text)), class_="fact"))

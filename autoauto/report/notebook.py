@@ -14,7 +14,7 @@ from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table
 from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.tables.trials import best_facts
-from autoauto.report.wording import configuration, error_of, headline, origin_of
+from autoauto.report.wording import clock_of_trial, configuration, error_of, headline, origin_of, shown_clock
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Trial
 
@@ -51,9 +51,10 @@ def _trial(trial: Trial) -> str:
     title = tag("strong", words(headline(trial, trial.origin) if trial.runs else trial.status))
     parts = [tag("p", title, *(f"<br/>{words(text)}" for text in (trial.reason, configuration(trial.knobs)) if text))]
     if trial.measured is not None and trial.origin is not None:
-        facts = Table("Configuration", (Column(""),) * 3, tuple(best_facts(trial, trial.origin)))
-        stages = parts_tables(trial.measured, None, trial.origin, trial.knobs.session.runtime is not None)
-        tables = [facts, binding_table(trial, trial.origin), *stages]
+        clock_hz = clock_of_trial(trial)
+        facts = Table("Configuration", (Column(""),) * 3, tuple(best_facts(trial, trial.origin, clock_hz)))
+        stages = parts_tables(trial.measured, None, trial.origin, clock_hz)
+        tables = [facts, binding_table(trial, trial.origin, clock_hz=clock_hz), *stages]
         parts += map(html_table, tables)
     if trial.timeline is not None:
         parts.append(_timeline(trial.timeline))
@@ -79,6 +80,6 @@ def _summary(summary: StudySummary) -> str:
     tables = (
         [cells_table(summary)]
         if winner is None
-        else [binding_table(winner, origin, summary.transferred), cells_table(summary)]
+        else [binding_table(winner, origin, summary.transferred, shown_clock(summary)), cells_table(summary)]
     )
     return tag("p", tag("strong", words(title))) + "".join(map(html_table, tables))

@@ -11,7 +11,7 @@ from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
 from autoauto.report.tables.table import markdown_table
-from autoauto.report.wording import configuration, error_of, headline, origin_of, outside_text
+from autoauto.report.wording import configuration, error_of, headline, origin_of, outside_text, shown_clock
 from autoauto.space.study_summary import Comparison, StudySummary
 from autoauto.space.trial import Status, Trial
 
@@ -29,7 +29,7 @@ def study_note(summary: StudySummary, comparisons: Sequence[Comparison], command
         speed = f"**{headline(trial, origin, error_of(summary))}**"
         tables = [comparisons_table(summary, comparisons)] if comparisons else []
         tables += [
-            binding_table(trial, origin),
+            binding_table(trial, origin, clock_hz=shown_clock(summary)),
             ranked_table(summary, N_TOP).without("why it does not fit"),
         ]
         head = [f"## Best: {name}\n\n{speed}, trial {trial.number}", _commands(commands)]
@@ -52,13 +52,11 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     """A configuration stage by stage, with pictures by their names and addresses."""
     rank = [trial.number for trial in summary.ranked].index(finalist.number) + 1
     ranked = "the best" if rank == 1 else f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
+    origin, clock_hz = origin_of(summary), shown_clock(summary)
     parts = [
-        f"{_speed(finalist, origin_of(summary))}: {ranked}",
-        *map(
-            markdown_table,
-            parts_tables(finalist.plan, None, origin_of(summary), finalist.knobs.session.runtime is not None),
-        ),
-        markdown_table(binding_table(finalist, origin_of(summary), summary.transferred)),
+        f"{_speed(finalist, origin)}: {ranked}",
+        *map(markdown_table, parts_tables(finalist.plan, None, origin, clock_hz)),
+        markdown_table(binding_table(finalist, origin, summary.transferred, clock_hz)),
         "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
         _commands([("Measure it again", command)]),
     ]

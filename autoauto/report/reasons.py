@@ -9,7 +9,7 @@ from typing import NamedTuple
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import format_bytes
-from autoauto.report.wording import milliseconds
+from autoauto.report.wording import duration, shown_clock
 from autoauto.space.study_summary import StudySummary, Verdict
 from autoauto.space.trial import Cell, Status, Trial
 
@@ -33,7 +33,10 @@ class BindingFact(NamedTuple):
 
 
 def what_binds(
-    finalist: Trial, ran: bool = False, transferred: Sequence[tuple[str, int]] = ()
+    finalist: Trial,
+    ran: bool = False,
+    transferred: Sequence[tuple[str, int]] = (),
+    clock_hz: float | None = None,
 ) -> tuple[BindingFact, ...]:
     """The slowest compute, the longest transfer, the fullest memory and, in training, bubble and imbalance.
 
@@ -41,11 +44,10 @@ def what_binds(
         finalist: the configuration with its plan.
         ran: whether devices ran the plan; the sum of its cycles is then not its period.
         transferred: the largest tensors of the longest transfer, with their bytes, where they are known.
+        clock_hz: of the cycles, where time is shown instead.
     """
     plan, whole = finalist.plan, "both together" if ran else "the period"
-    facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole, transferred)
-    if finalist.knobs.session.runtime is not None:
-        facts = tuple(fact._replace(headline=milliseconds(fact.cycles)) if fact.cycles else fact for fact in facts)
+    facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole, transferred, clock_hz)
     return (*facts, *_idle_facts(finalist))
 
 
@@ -91,14 +93,18 @@ def part_names(plan: Plan | PhasedPlan) -> list[str]:
     ]
 
 
-def _stage_facts(plan: Plan, whole: str, transferred: Sequence[tuple[str, int]]) -> tuple[BindingFact, ...]:
+def _stage_facts(
+    plan: Plan, whole: str, transferred: Sequence[tuple[str, int]], clock_hz: float | None
+) -> tuple[BindingFact, ...]:
     slowest = max(plan.stages, key=lambda stage: stage.compute_cycles / stage.n_replicas)
     longest = max(plan.stages, key=lambda stage: stage.transfer_cycles / stage.n_replicas)
     compute, transfer = bool(plan.compute_bottlenecks), bool(plan.transfer_bottlenecks)
+    computes = _share_text("computes longest", plan, slowest, plan.compute_cycles, compute, whole)
+    moves = _share_text("transfers longest", plan, longest, plan.transfer_cycles, transfer, whole)
     return (
-        _cycles("compute", "computes longest", plan, slowest, plan.compute_cycles, compute, whole),
+        BindingFact("compute", duration(plan.compute_cycles, clock_hz), *computes, plan.compute_cycles),
         _with_largest(
-            _cycles("transfer", "transfers longest", plan, longest, plan.transfer_cycles, transfer, whole), transferred
+            BindingFact("transfer", duration(plan.transfer_cycles, clock_hz), *moves, plan.transfer_cycles), transferred
         ),
         _memory(plan),
     )
@@ -112,11 +118,11 @@ def _with_largest(fact: BindingFact, transferred: Sequence[tuple[str, int]]) -> 
     return fact._replace(text=f"{fact.text}; largest: {largest}")
 
 
-def _cycles(name: str, does: str, plan: Plan, stage: Stage, cycles: int, binds: bool, whole: str) -> BindingFact:
+def _share_text(does: str, plan: Plan, stage: Stage, cycles: int, binds: bool, whole: str) -> tuple[str, float]:
+    """What a stage does longest, in words, and its share of the period."""
     share = cycles / max(plan.cost_cycles, 1)
     hidden = "" if binds else ", hidden behind the other" if not plan.host_binds else ", hidden behind the host"
-    text = f"{_name(plan, stage)} {does}, {100 * share:.0f} % of {whole}{hidden}"
-    return BindingFact(name, f"{cycles:,} cycles", text, share, cycles)
+    return f"{_name(plan, stage)} {does}, {100 * share:.0f} % of {whole}{hidden}", share
 
 
 def _phase_facts(plan: PhasedPlan) -> tuple[BindingFact, ...]:
@@ -125,8 +131,8 @@ def _phase_facts(plan: PhasedPlan) -> tuple[BindingFact, ...]:
     text = f"{_name(plan, slowest)} takes longest, {100 * share:.0f} % of all phases"
     transfers = "of loads and stores in all phases, variables included"
     return (
-        BindingFact("compute", f"{cycles:,} cycles", text, share),
-        BindingFact("transfer", f"{plan.transfer_cycles:,} cycles", transfers, min(transfer_share, 1.0)),
+        BindingFact("compute", duration(cycles), text, share),
+        BindingFact("transfer", duration(plan.transfer_cycles), transfers, min(transfer_share, 1.0)),
         _memory(plan),
     )
 
@@ -156,7 +162,8 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
     if loss_percent < 0:
         return _faster_yet_no_winner(summary, best)
     equal = loss_percent < 0.05  # what is shown as 0.0 %
-    causes = ["as good, but found later"] if equal else [*_longer_cycles(best, winner), *_larger_bubble(best, winner)]
+    longer = _longer_part(best, winner, shown_clock(summary))
+    causes = ["as good, but found later"] if equal else [*longer, *_larger_bubble(best, winner)]
     return "; ".join([*causes, *_limit(cell)]) or "a little slower in everything"
 
 
@@ -182,16 +189,14 @@ def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
     return f"as good as the winner within the noise{when}; the winner is simpler"
 
 
-def _longer_cycles(best: Trial, winner: Trial) -> list[str]:
-    """The part of the period that exceeds the winner's by most, in cycles per sample; empty if neither does by 1 %."""
+def _longer_part(best: Trial, winner: Trial, clock_hz: float | None) -> list[str]:
+    """The part of the period that exceeds the winner's by most, for a sample; empty if neither does by 1 %."""
     longer = []
     for name in ("compute", "transfer"):
         cycles, of_winner = (getattr(trial, f"{name}_cycles") / _n_samples(trial) for trial in (best, winner))
         if cycles > 1.01 * of_winner:
-            unit = f"{cycles:,.0f} cycles a sample, the winner's {of_winner:,.0f}"
-            if winner.knobs.session.runtime is not None:
-                unit = f"{milliseconds(cycles)} a sample, the winner's {milliseconds(of_winner)}"
-            text = f"{name} takes {unit}"
+            other = f"{of_winner:,.0f}" if clock_hz is None else duration(of_winner, clock_hz)
+            text = f"{name} takes {duration(cycles, clock_hz)} a sample, the winner's {other}"
             longer.append((cycles - of_winner, text))
     return [text for _, text in sorted(longer, reverse=True)][:1]
 

@@ -12,14 +12,15 @@ from autoauto.records.target import Origin, studied_origin
 from autoauto.report.style import assumed_text
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method
-from autoauto.space.study_summary import Comparison, StudySummary
+from autoauto.space.study_summary import CLOCK, Comparison, StudySummary
 from autoauto.space.table import COLUMNS, OF_EVERY, shown, value_of
 from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
 _BATCH = tuple(knob for knob in COLUMNS if knob.name == "batch_size")
-_CYCLES_PER_MS = 1e6
+_SHORT_MS, _LONG_MS = 0.01, 100.0
+_HOST_HZ = 1e9  # a cycle of the host is a nanosecond
 MAX_HEAD = 9
 """The most characters of a head in one line: a table of all knobs is then no wider than 80."""
 ALL = "all"
@@ -90,14 +91,18 @@ def configuration(knobs: Knobs) -> str:
     return ", ".join(f"{name} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
 
 
-def milliseconds(cycles: float) -> str:
-    """Cycles of the host, each a nanosecond, in milliseconds.
+def duration(cycles: float, clock_hz: float | None = None) -> str:
+    """A number of cycles, or with their clock the time that they take.
 
-    >>> milliseconds(395_876_074), milliseconds(1_234_567)
-    ('395.9 ms', '1.235 ms')
+    >>> duration(395_876_074), duration(395_876_074, 1e9), duration(1_234_567, 1e9), duration(40, 1e9)
+    ('395,876,074 cycles', '395.9 ms', '1.235 ms', '0.040 µs')
     """
-    ms = cycles / _CYCLES_PER_MS
-    return f"{ms:,.1f} ms" if ms >= 100 else f"{ms:,.3f} ms"
+    if clock_hz is None:
+        return f"{cycles:,.0f} cycles"
+    ms = 1e3 * cycles / clock_hz
+    if 0 < ms < _SHORT_MS:
+        return f"{1e3 * ms:.3f} µs"
+    return f"{ms:,.1f} ms" if ms >= _LONG_MS else f"{ms:,.3f} ms"
 
 
 def difference(knobs: Knobs, winner: Knobs) -> str:
@@ -172,13 +177,27 @@ def ran_on_devices(summary: StudySummary) -> bool:
     return origin_of(summary) is Origin.MEASURED
 
 
+def shown_clock(summary: StudySummary) -> float | None:
+    """The clock in Hz with which the cycles of a study are shown as time; None where they are shown as cycles."""
+    stored = summary.attributes.get(CLOCK)
+    if stored is not None:
+        return float(stored)
+    return clock_of_trial(summary.winner) if summary.winner else None
+
+
+def clock_of_trial(trial: Trial) -> float | None:
+    """The same of a trial by itself, which shows that the host ran it."""
+    return None if trial.knobs.session.runtime is None else _HOST_HZ
+
+
 def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
     """The clock in Hz that turns the plan's cycles into time.
 
-    None when devices ran the plan: its throughput was measured and does not follow from its cycles.
+    None when devices ran the plan and it has cycles: its throughput was measured and does not follow from these.
     """
-    if ran_on_devices(summary):
-        return None
+    shown_hz = shown_clock(summary)
+    if shown_hz is not None or ran_on_devices(summary):
+        return shown_hz
     knobs, plan = finalist.knobs, finalist.plan
     steps = knobs.mode.n_micro_batches if knobs.training else 1
     host_cycles = steps * plan.host_bound_cycles if isinstance(plan, Plan) else 0

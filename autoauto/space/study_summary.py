@@ -23,6 +23,9 @@ from autoauto.space.trial import Cell, Trial
 NOTES = "notes"
 """The attribute of a study with what was assumed of its model and its numbers, as a list in JSON."""
 
+CLOCK = "shown_clock_hz"
+"""The attribute of a study with the clock of its cycles, where its numbers are made of seconds and shown as time."""
+
 TRANSFERRED = "transferred"
 """The attribute of a study with the largest tensors that its winner transfers, as pairs of a name and bytes in JSON."""
 

@@ -29,7 +29,7 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective, Objectives, parse_objectives
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import NOTES, TRANSFERRED
+from autoauto.space.study_summary import CLOCK, NOTES, TRANSFERRED
 from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
 from autoauto.study.arguments import Extent, Tries, check_call, checked_repeats, noise_of, space_of
@@ -306,6 +306,8 @@ class _Search:
         name = name or default_study_name(self.flow, self.objectives, fingerprint, space, self.method, self.noise)
         made = {"method": str(self.method), "noise": str(self.noise), "origin": str(self.flow.traits.origin)}
         said = {NOTES: json.dumps(self.flow.notes)} if self.flow.notes else {}
+        if self.flow.shown_clock_hz is not None:
+            said[CLOCK] = str(self.flow.shown_clock_hz)
         attributes = {**made, **said, **provenance(), **notes}
         return open_study(url, name, self.objectives, fingerprint, attributes)
 

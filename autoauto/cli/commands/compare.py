@@ -41,6 +41,6 @@ def run(args: argparse.Namespace) -> int:
         plan = {"fits": True, "partition": list(estimated.partition), "core_fraction": run.core_fraction}
         print_json(plan | {"rows": rows, "assumed": list(flow.notes)})
     else:
-        show(compare_table(estimated, simulated, run, speeds, flow.traits.origin))
+        show(compare_table(estimated, simulated, run, speeds, flow.traits.origin, flow.shown_clock_hz))
         print_assumed(flow.notes)
     return 0

@@ -148,7 +148,8 @@ def _plan_model(args: argparse.Namespace) -> int:
             warn(f"no plan costs more than {100 * gap:.1f} % less")
         return show_plan(args, flow, knobs, plan, Origin.ESTIMATED)
     context = describe_configuration(flow, knobs) | {"source": Origin.ESTIMATED}
-    subject = QuerySubject(flow.table(knobs), flow.names, flow.cluster.clock_hz, knobs.batch_size)
+    table, clock_hz = flow.table(knobs), flow.cluster.clock_hz
+    subject = QuerySubject(table, flow.names, clock_hz, knobs.batch_size, flow.shown_clock_hz)
     return _answer(args, subject, context)
 
 

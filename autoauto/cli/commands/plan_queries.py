@@ -30,12 +30,14 @@ class QuerySubject(NamedTuple):
         names: of the layers.
         clock_hz: the clock of the cycles.
         batch_size: None when it is not known.
+        shown_clock_hz: the same clock, where time is shown instead of cycles.
     """
 
     table: CostTable
     names: tuple[str, ...]
     clock_hz: float
     batch_size: int | None = None
+    shown_clock_hz: float | None = None
 
 
 class QueryAnswer(NamedTuple):
@@ -88,7 +90,8 @@ def best_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     from autoauto.report.tables.plans import stages_table
 
     plan = optimal(subject.table)
-    return QueryAnswer(describe_plan(plan), (stages_table(plan, subject.names, Origin.ESTIMATED),))
+    stages = stages_table(plan, subject.names, Origin.ESTIMATED, subject.shown_clock_hz)
+    return QueryAnswer(describe_plan(plan), (stages,))
 
 
 def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
@@ -101,8 +104,8 @@ def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer
     explanation = explain(subject.table, plan)
     next_best = explanation.next_best and asdict(explanation.next_best)
     record = describe_plan(plan) | {"explanation": asdict(explanation) | {"next_best": next_best}}
-    tables = stages_table(plan, subject.names, Origin.ESTIMATED), explanation_table(explanation, plan)
-    return QueryAnswer(record, tables)
+    stages = stages_table(plan, subject.names, Origin.ESTIMATED, subject.shown_clock_hz)
+    return QueryAnswer(record, (stages, explanation_table(explanation, plan, subject.shown_clock_hz)))
 
 
 def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
@@ -113,7 +116,7 @@ def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswe
     plans = k_best(subject.table, args.k_best)
     rows = ((str(rank), plan) for rank, plan in enumerate(plans, start=1))
     record = {"plans": [describe_plan(plan) for plan in plans]}
-    return QueryAnswer(record, (plans_table("The cheapest plans", "rank", rows),))
+    return QueryAnswer(record, (plans_table("The cheapest plans", "rank", rows, subject.shown_clock_hz),))
 
 
 def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
@@ -127,7 +130,8 @@ def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer
     steps = [describe_plan(plan) | {"peak_memory_bytes": plan.peak_memory_bytes} for plan in plans]
     title = "All best trades" if is_complete else f"The first {len(plans)} of the best trades"
     rows = ((str(number), plan) for number, plan in enumerate(plans, start=1))
-    return QueryAnswer({"steps": steps, "is_complete": is_complete}, (plans_table(title, "step", rows),))
+    table = plans_table(title, "step", rows, subject.shown_clock_hz)
+    return QueryAnswer({"steps": steps, "is_complete": is_complete}, (table,))
 
 
 def _plans_per_device_count(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
@@ -138,7 +142,7 @@ def _plans_per_device_count(subject: QuerySubject, _: argparse.Namespace) -> Que
     outcomes = best_per_device_count(subject.table)
     plans = [{"n_ipu": n_ipu} | _describe_outcome(outcome) for n_ipu, outcome in outcomes.items()]
     rows = ((str(n_ipu), outcome) for n_ipu, outcome in outcomes.items())
-    table = plans_table("The best plan for every n_ipu", "n_ipu", rows)
+    table = plans_table("The best plan for every n_ipu", "n_ipu", rows, subject.shown_clock_hz)
     return QueryAnswer({"plans": plans}, (table,), any(plan["fits"] for plan in plans))
 
 
@@ -166,7 +170,7 @@ def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnsw
         record["samples_per_s"] = division.samples_per_s(subject.batch_size, subject.clock_hz)
         title += f", {record['samples_per_s']:,.1f} samples/s"
     rows = ((str(i), plan) for i, plan in enumerate(division.plans))
-    return QueryAnswer(record, (plans_table(title, "replica", rows),))
+    return QueryAnswer(record, (plans_table(title, "replica", rows, subject.shown_clock_hz),))
 
 
 def _interleaved_plan(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
@@ -177,7 +181,7 @@ def _interleaved_plan(subject: QuerySubject, args: argparse.Namespace) -> QueryA
     bounded = interleaved(subject.table, args.chunks)
     certificate = {"n_chunks": args.chunks, "bound_cycles": bounded.bound_cycles, "gap": bounded.gap}
     proof = "optimal" if bounded.gap == 0 else f"no plan costs more than {100 * bounded.gap:.1f} % less"
-    stages = stages_table(bounded.plan, subject.names, Origin.ESTIMATED)
+    stages = stages_table(bounded.plan, subject.names, Origin.ESTIMATED, subject.shown_clock_hz)
     return QueryAnswer(describe_plan(bounded.plan) | certificate, (stages, proof))
 
 

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(profile_record(profile))
     else:
-        show(profile_table(profile, flow.traits.origin))
+        show(profile_table(profile, flow.traits.origin, clock_hz=flow.shown_clock_hz))
         print_assumed(flow.notes)
     return 0
 

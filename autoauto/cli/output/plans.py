@@ -50,11 +50,13 @@ def show_plan(
     from autoauto.report.tables.compare import run_table
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
+    from autoauto.report.wording import duration
 
-    show(*parts_tables(plan, flow.names, origin, knobs.session.runtime is not None))
+    show(*parts_tables(plan, flow.names, origin, flow.shown_clock_hz))
     if timeline is not None:
         step = f"a step of {knobs.mode.n_micro_batches} micro-batches, {knobs.mode.order}"
-        show(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated", step_parts_text(timeline).rstrip())
+        makespan = duration(timeline.makespan_cycles, flow.shown_clock_hz)
+        show(f"{step}: {makespan}, simulated", step_parts_text(timeline, flow.shown_clock_hz).rstrip())
     if device_run is not None:
         show("", run_table(device_run, origin))
         latency_s = device_run.latency_cycles / flow.cluster.clock_hz
@@ -104,7 +106,7 @@ def show_imported(args: argparse.Namespace, profile: ImportedProfile, bounded: B
     from autoauto.report.tables.plans import stages_table
     from autoauto.report.tables.table import show
 
-    show(stages_table(plan, names, Origin.ESTIMATED))
+    show(stages_table(plan, names, Origin.ESTIMATED, profile.shown_clock_hz))
     if len(profile.kinds) > 1:
         show(f"devices: {', '.join(devices[stage.device] for stage in plan.stages)}")
     proof = "" if bounded.gap == 0 else f"; no plan in this order costs more than {100 * bounded.gap:.1f} % less"

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def show_best(
-    best: Trial, counts: Counts, cells: Sequence[Cell], origin: Origin, names: Sequence[str] | None = None
+    best: Trial,
+    counts: Counts,
+    cells: Sequence[Cell],
+    origin: Origin,
+    names: Sequence[str] | None = None,
+    clock_hz: float | None = None,
 ) -> None:
     """Print the best configuration and its stages; after a search for training also what fits in which cell.
 
@@ -30,13 +35,14 @@ def show_best(
         cells: of the search; the schedules of training differ in memory.
         origin: of the measured numbers.
         names: of the layers; None when they are not known.
+        clock_hz: of the cycles, where time is shown instead.
     """
     from autoauto.report.tables.plans import parts_tables
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import best_table, what_fits_table
 
-    show(best_table(best, counts, origin))
-    for table in parts_tables(best.plan, names, origin, best.knobs.session.runtime is not None):
+    show(best_table(best, counts, origin, clock_hz))
+    for table in parts_tables(best.plan, names, origin, clock_hz):
         show("", table)
     if best.knobs.training:
         show("", what_fits_table(cells, origin))

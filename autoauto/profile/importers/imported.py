@@ -50,6 +50,11 @@ class ImportedProfile:
     unit: str
     cycles_per_unit: float
 
+    @property
+    def shown_clock_hz(self) -> float | None:
+        """The clock of the cycles where the file has seconds or milliseconds; None where its unit is not known."""
+        return self.kinds[0].cluster.clock_hz if self.unit else None
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedGraph:

@@ -361,7 +361,14 @@ class ProfileTarget:
     def traits(self) -> TargetTraits:
         """Estimates only; a search tries the batch sizes that the profile has, and those between them."""
         space = {"batch_size": _sizes(self._batch_sizes)}
-        return TargetTraits(Origin.ESTIMATED, phases=False, space=space, period=Period.SERIAL, sessions=(PlainSession,))
+        return TargetTraits(
+            Origin.ESTIMATED,
+            phases=False,
+            space=space,
+            sessions=(PlainSession,),
+            period=Period.SERIAL,
+            in_seconds=True,
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from autoauto.records.units import MIB, IntArray, format_bytes
 from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.reasons import part_names
 from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
-from autoauto.report.wording import shows_stage, timeline_title
+from autoauto.report.wording import duration, shows_stage, timeline_title
 from autoauto.space.trial import Trial
 
 N_BARS = 2_000
@@ -30,28 +30,33 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _DEVICE, _ACTIVITY, _STAGE, _MICRO_BATCH, _START, _STOP = range(6)
 
 
-def timeline_chart(timeline: Timeline, clock_hz: float | None, n_bars: int = N_BARS) -> Chart:
+def timeline_chart(
+    timeline: Timeline, clock_hz: float | None, n_bars: int = N_BARS, *, in_seconds: bool = False
+) -> Chart:
     """The bars of all actions and exchanges, and of the end of a step; of a longer timeline those at both ends.
 
     Args:
         timeline: the timeline.
         clock_hz: turns cycles into time; None shows cycles.
         n_bars: the most bars.
+        in_seconds: whether the numbers are made of seconds, so that no cycles stand beside the time.
     """
     rows = _rows(timeline)
     whole = len(rows) <= n_bars
     parts = {"": rows} if whole else _ends(rows, n_bars // 2)
-    panels = (_panel(timeline, part, clock_hz, name, _WIDTH // len(parts)) for name, part in parts.items())
-    text = _period(timeline, clock_hz) + ("" if whole else f"; {_shown(list(parts.values()), len(rows))}")
+    hover_hz = clock_hz if in_seconds else None
+    panels = (_panel(timeline, part, clock_hz, hover_hz, name, _WIDTH // len(parts)) for name, part in parts.items())
+    text = _period(timeline, clock_hz, in_seconds) + ("" if whole else f"; {_shown(list(parts.values()), len(rows))}")
     return Chart("timeline", "Timeline", text, tuple(panels))
 
 
-def _period(timeline: Timeline, clock_hz: float | None) -> str:
+def _period(timeline: Timeline, clock_hz: float | None, in_seconds: bool) -> str:
     """Order, micro-batches, origin and period of a timeline."""
     period = f"{timeline.period_cycles:,.0f} cycles"
     if clock_hz is not None:
         unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
-        period = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}, {period}"
+        time = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}"
+        period = time if in_seconds else f"{time}, {period}"
     return f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
 
 
@@ -92,7 +97,9 @@ def _shown(parts: list[IntArray], n_rows: int) -> str:
     return f"first and last {len(parts[0]):,} of {n_rows:,} bars, micro-batches {ranges}"
 
 
-def _panel(timeline: Timeline, rows: IntArray, clock_hz: float | None, name: str, width: int) -> Panel:
+def _panel(
+    timeline: Timeline, rows: IntArray, clock_hz: float | None, hover_hz: float | None, name: str, width: int
+) -> Panel:
     """A row per device, from the first start to the last stop of `rows`."""
     n_devices, stop_tick = timeline.schedule.n_devices, max(timeline.stop_tick, 1)
     unit_s, unit = (1.0, "cycles") if clock_hz is None else time_unit(timeline.makespan_cycles / clock_hz)
@@ -104,13 +111,13 @@ def _panel(timeline: Timeline, rows: IntArray, clock_hz: float | None, name: str
         name,
         Axis(f"time ({unit}), {timeline.origin}", low, high),
         category_axis("", tuple(f"device {device}" for device in range(n_devices))),
-        (tracks, *_series(timeline, rows, per_tick)),
+        (tracks, *_series(timeline, rows, per_tick, hover_hz)),
         width,
         n_devices * (37.5 if n_devices <= 8 else 27.5),
     )
 
 
-def _series(timeline: Timeline, rows: IntArray, per_tick: float) -> Iterator[Series]:
+def _series(timeline: Timeline, rows: IntArray, per_tick: float, hover_hz: float | None) -> Iterator[Series]:
     """Series of bars, one for every activity."""
     with_stage, per_cycle = shows_stage(timeline.schedule), timeline.ticks_per_cycle
     for number in np.unique(rows[:, _ACTIVITY]).tolist():
@@ -120,6 +127,9 @@ def _series(timeline: Timeline, rows: IntArray, per_tick: float) -> Iterator[Ser
             name = f"{stage}{action} {activity.name}" if action else activity.name
             first, last = start / per_cycle, stop / per_cycle
             hover = f"{name}, {last - first:,.12g} cycles from {first:,.12g} to {last:,.12g}"
+            if hover_hz is not None:
+                length, start_text, stop_text = (duration(n, hover_hz) for n in (last - first, first, last))
+                hover = f"{name}, {length} from {start_text} to {stop_text}"
             text = f"{stage}{action}" if with_stage and action else action
             marks.append(Mark(start * per_tick, device, hover, text, stop * per_tick))
         yield Series(activity.name, f"do-{activity.name.partition(' ')[0]}", Shape.BAR, tuple(marks))

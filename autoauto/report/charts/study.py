@@ -19,7 +19,7 @@ from autoauto.records.target import Origin
 from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timeline_chart
 from autoauto.report.style import difference_percent, format_value
-from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, varying_knobs
+from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, varying_knobs
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective, objective_tuple
@@ -352,7 +352,8 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
     charts, winner = [], summary.winner
     if winner is not None:
         if timeline is not None:
-            best = timeline_chart(timeline, clock_of(summary, winner), n_bars)
+            in_seconds = shown_clock(summary) is not None
+            best = timeline_chart(timeline, clock_of(summary, winner), n_bars, in_seconds=in_seconds)
             charts.append(replace(best, title=f"{best.title} of the best configuration"))
         charts += [memory_chart(winner, origin_of(summary)), heat_map_chart(summary)]
         charts += [] if origin_of(summary) is Origin.ESTIMATED else [parity_chart(summary)]

@@ -14,6 +14,7 @@ from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_value
 from autoauto.report.tables.table import Column, Table, Value
+from autoauto.report.wording import duration
 
 
 class Speeds(NamedTuple):
@@ -107,12 +108,15 @@ def stage_busy_fraction(timeline: Timeline, stage: int) -> float:
     return fmean(busy_fraction(timeline, device) for device in timeline.schedule.devices_of(stage))
 
 
-def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, origin: Origin) -> Table:
+def compare_table(
+    estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, origin: Origin, clock_hz: float | None = None
+) -> Table:
     """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0.
 
     Args:
         estimated, simulated, run, speeds: as for `compare_rows`.
         origin: of the measured numbers.
+        clock_hz: of the cycles, where time is shown instead.
     """
     names = (Origin.ESTIMATED, Origin.SIMULATED, origin)
     columns = (Column("stage"), Column("quantity"), *(Column(name, "number") for name in names))
@@ -122,9 +126,9 @@ def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds
         tuple(
             (
                 "plan" if row["stage"] is None else str(row["stage"]),
-                _quantity_name(row["quantity"]),
+                _quantity_name(row["quantity"], clock_hz),
                 *(
-                    "" if value is None else format_value(row["quantity"], value)
+                    "" if value is None else _written(row["quantity"], value, clock_hz)
                     for value in (row["estimated"], row["simulated"], row["measured"])
                 ),
                 row["difference_percent"],
@@ -145,14 +149,21 @@ def _whose(plan: Plan) -> str:
     return f"of replica {replicas}, the slowest; samples_per_s are those of all replicas"
 
 
-def _quantity_name(quantity: str) -> str:
-    """The name of a quantity in a table.
+def _quantity_name(quantity: str, clock_hz: float | None) -> str:
+    """The name of a quantity in a table; time is no number of cycles.
 
-    >>> _quantity_name("memory_bytes.parameter"), _quantity_name("period_cycles")
+    >>> _quantity_name("memory_bytes.parameter", 1e9), _quantity_name("period_cycles", None)
     ('parameter memory', 'period_cycles')
     """
     memory, dot, category = quantity.partition(".")
-    return f"{category} memory" if dot else memory
+    return f"{category} memory" if dot else memory if clock_hz is None else memory.removesuffix("_cycles")
+
+
+def _written(quantity: str, value: float, clock_hz: float | None) -> str:
+    """A value by the unit of its quantity, or cycles as time."""
+    if clock_hz is None or not quantity.endswith("_cycles"):
+        return format_value(quantity, value)
+    return duration(value, clock_hz)
 
 
 def run_table(run: Run, origin: Origin) -> Table:

@@ -14,6 +14,7 @@ from autoauto.records.hardware import Cluster, Link
 from autoauto.records.target import Origin
 from autoauto.records.units import gbps
 from autoauto.report.tables.table import Column, Style, Table, TableCell
+from autoauto.report.wording import duration
 
 
 def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -117,13 +118,14 @@ def _link(link: Link) -> str:
     return f"{gbps(link.bytes_per_s):.1f} GiB/s\n+{link.idle_cycles:,} cycles"
 
 
-def profile_table(profile: ModelProfile, origin: Origin, top: int = 20) -> Table:
+def profile_table(profile: ModelProfile, origin: Origin, top: int = 20, clock_hz: float | None = None) -> Table:
     """One row per kind of layer, sorted by the cycles of all its layers together.
 
     Args:
         profile: the profile.
         origin: of its numbers.
         top: how many kinds to show.
+        clock_hz: of the cycles, where time is shown instead.
     """
     cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]
     total = max(1, sum(cycles))
@@ -131,8 +133,8 @@ def profile_table(profile: ModelProfile, origin: Origin, top: int = 20) -> Table
     columns = (
         Column("first layer"),
         Column("layers", "n_layers"),
-        Column("cycles\neach", "cycles"),
-        Column("of all\ncycles", "cycles_fraction"),
+        Column("cycles\neach" if clock_hz is None else "time\neach", "cycles"),
+        Column("of all\ncycles" if clock_hz is None else "of all\ntime", "cycles_fraction"),
         Column("always live", "always_live_bytes"),
         Column("temporary", "temporary_bytes"),
     )
@@ -140,14 +142,14 @@ def profile_table(profile: ModelProfile, origin: Origin, top: int = 20) -> Table
         (
             TableCell(profile.names[layers[0]], Style.LAYER),
             len(layers),
-            cycles[layers[0]],
+            cycles[layers[0]] if clock_hz is None else duration(cycles[layers[0]], clock_hz),
             sum(cycles[i] for i in layers) / total,
             _always_live_bytes(profile.layers[layers[0]]),
             profile.layers[layers[0]].temporary_bytes,
         )
         for layers in kinds[:top]
     )
-    caption = f"{len(rows)} of {len(kinds)} kinds; {len(profile)} layers, {total:,} cycles"
+    caption = f"{len(rows)} of {len(kinds)} kinds; {len(profile)} layers, {duration(total, clock_hz)}"
     return Table(f"Layers compiled alone, {origin}", columns, rows, caption)
 
 

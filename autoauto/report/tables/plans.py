@@ -21,7 +21,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
 from autoauto.report.style import format_value
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
-from autoauto.report.wording import milliseconds, stage_devices
+from autoauto.report.wording import duration, stage_devices
 
 MAX_COLUMNS = 8
 """Devices in a row; a machine with more of them has several rows."""
@@ -93,10 +93,17 @@ def timeline_table(timeline: Timeline, stash_entries: Iterable[int]) -> Table:
     return Table(f"Devices, {timeline.origin}", columns, tuple(rows), _totals(timeline))
 
 
-def step_parts_text(timeline: Timeline) -> str:
-    """The parts of a step of training in a line; empty where the end of the step is not known."""
+def step_parts_text(timeline: Timeline, clock_hz: float | None = None) -> str:
+    """The parts of a step of training in a line; empty where the end of the step is not known.
+
+    Args:
+        timeline: with the end of its step.
+        clock_hz: of the cycles, where time is shown instead.
+    """
     if timeline.step_end is None:
         return ""
+    if clock_hz is not None:
+        return f"step: {', '.join(f'{name} {duration(n, clock_hz)}' for name, n in timeline.step_parts.items())}\n"
     parts = (f"{name} {format_value('cycles', cycles)}" for name, cycles in timeline.step_parts.items())
     return f"step: {', '.join(parts)} cycles\n"
 
@@ -125,16 +132,16 @@ _PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B
 
 
 def parts_tables(
-    plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin | None, in_ms: bool = False
+    plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin | None, clock_hz: float | None = None
 ) -> list[Table]:
     """The phases of a plan; or its stages, for every plan of its replicas, and which device holds which.
 
     Args:
-        plan, names, origin, in_ms: as for `stages_table`.
+        plan, names, origin, clock_hz: as for `stages_table`.
     """
     if isinstance(plan, PhasedPlan):
         return [phases_table(plan, origin)]
-    tables = [stages_table(each, names, origin, in_ms) for each in plan.plans]
+    tables = [stages_table(each, names, origin, clock_hz) for each in plan.plans]
     if plan.other_plans:
         tables = [
             replace(table, title=f"{table.title}: replica {', '.join(map(str, replicas))}")
@@ -144,7 +151,7 @@ def parts_tables(
     return [*tables, placement] if placement else tables
 
 
-def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, in_ms: bool = False) -> Table:
+def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, clock_hz: float | None = None) -> Table:
     """One row per stage, two lines high.
 
     "slowest" and "longest" mark the stages whose compute or transfer determines the period (`Period`), "busiest" those
@@ -156,7 +163,7 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, in
         plan: the plan.
         names: the name of every layer; None when they are not known.
         origin: of the numbers; None where it is not known.
-        in_ms: whether a cycle is a nanosecond, as on the host, so that milliseconds are shown.
+        clock_hz: of the cycles, where time is shown instead.
     """
     one_each = plan.n_devices == len(plan.stages)
     n_recompute = sum(stage.recomputes for stage in plan.stages)
@@ -164,8 +171,8 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, in
     slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
     columns = (
         *map(Column, ("stage", "layers", "first, last layer")),
-        Column("compute" if in_ms else "compute\ncycles", "compute_cycles"),
-        Column("transfer" if in_ms else "transfer\ncycles", "transfer_cycles"),
+        _of_cycles("compute", clock_hz),
+        _of_cycles("transfer", clock_hz),
         Column("memory of\nits limit"),
     )
     rows = []
@@ -175,19 +182,24 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, in
                 _stage(index, stage, one_each) + ("\nrecomputes" if some_recompute and stage.recomputes else ""),
                 str(stage.layers),
                 _ends(stage, names),
-                _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else "", in_ms),
-                _cycles(stage, stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else "", in_ms),
+                _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else "", clock_hz),
+                _cycles(stage, stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else "", clock_hz),
                 _memory(stage),
             )
         )
     # The period that devices measured does not follow from the stages' cycles.
-    caption = "" if origin == Origin.MEASURED else f"period: {_duration(plan.cost_cycles, in_ms)}, {_period(plan)}"
+    caption = "" if origin == Origin.MEASURED else f"period: {duration(plan.cost_cycles, clock_hz)}, {_period(plan)}"
     table = Table(_titled("Stages", origin), columns, tuple(rows), caption)
     return table.without("first, last layer") if names is None else table
 
 
-def _duration(cycles: int, in_ms: bool) -> str:
-    return milliseconds(cycles) if in_ms else f"{cycles:,} cycles"
+def _of_cycles(head: str, clock_hz: float | None) -> Column:
+    """The column of numbers of cycles, which are shown as time where their clock is given."""
+    return Column(f"{head}\ncycles" if clock_hz is None else head, "cycles")
+
+
+def _value(cycles: int, clock_hz: float | None) -> Value:
+    return cycles if clock_hz is None else duration(cycles, clock_hz)
 
 
 def _titled(name: str, origin: str | None) -> str:
@@ -214,12 +226,10 @@ def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
     return TableCell(f"{names[stage.layers.start]}\n{names[stage.layers.stop - 1]}", Style.LAYER)
 
 
-def _cycles(stage: Stage, cycles: int, mark: str, in_ms: bool) -> Value:
-    cycles = -(-cycles // stage.n_replicas)
-    if in_ms:
-        shown = milliseconds(cycles)
-        return TableCell(f"{shown}\n{mark}", Style.STRONG) if mark else shown
-    return TableCell(f"{cycles:,}\n{mark}", Style.STRONG) if mark else cycles
+def _cycles(stage: Stage, cycles: int, mark: str, clock_hz: float | None) -> Value:
+    value = _value(-(-cycles // stage.n_replicas), clock_hz)
+    shown = f"{value:,}" if isinstance(value, int) else value
+    return TableCell(f"{shown}\n{mark}", Style.STRONG) if mark else value
 
 
 def _memory(part: Stage) -> TableCell:
@@ -227,17 +237,30 @@ def _memory(part: Stage) -> TableCell:
     return TableCell(f"{format_bytes(part.total_bytes)}, {100 * share:.0f} %", share=share)
 
 
-def plans_table(title: str, label: str, rows: Iterable[tuple[str, Plan | DoesNotFit]]) -> Table:
-    """One row per plan, or per failure with the bytes that are missing; `label` heads the column of the rows' names."""
-    costs = ("cost\ncycles", "compute\ncycles", "transfer\ncycles")
-    columns = (Column(label), *(Column(head, "cycles") for head in costs), Column("peak\nmemory", "peak_memory_bytes"))
-    values = ((name, *(_plan_cells(plan) if isinstance(plan, Plan) else _failure_cells(plan))) for name, plan in rows)
-    return Table(title, (*columns, Column("stages begin at layers")), tuple(values))
+def plans_table(
+    title: str, label: str, rows: Iterable[tuple[str, Plan | DoesNotFit]], clock_hz: float | None = None
+) -> Table:
+    """One row per plan, or per failure with the bytes that are missing.
+
+    Args:
+        title: of the table.
+        label: heads the column of the rows' names.
+        rows: names and plans.
+        clock_hz: of the cycles, where time is shown instead.
+    """
+    costs = (_of_cycles(head, clock_hz) for head in ("cost", "compute", "transfer"))
+    values = (
+        (name, *(_plan_cells(plan, clock_hz) if isinstance(plan, Plan) else _failure_cells(plan)))
+        for name, plan in rows
+    )
+    columns = Column(label), *costs, Column("peak\nmemory", "peak_memory_bytes"), Column("stages begin at layers")
+    return Table(title, columns, tuple(values))
 
 
-def _plan_cells(plan: Plan) -> tuple[Value, ...]:
+def _plan_cells(plan: Plan, clock_hz: float | None) -> tuple[Value, ...]:
     begins = " ".join(str(layer) for layer in plan.partition[:-1])
-    return plan.cost_cycles, plan.compute_cycles, plan.transfer_cycles, plan.peak_memory_bytes, begins
+    cycles = plan.cost_cycles, plan.compute_cycles, plan.transfer_cycles
+    return *(_value(each, clock_hz) for each in cycles), plan.peak_memory_bytes, begins
 
 
 def _failure_cells(failure: DoesNotFit) -> tuple[Value, ...]:
@@ -245,12 +268,19 @@ def _failure_cells(failure: DoesNotFit) -> tuple[Value, ...]:
     return (None, None, None, None, missing if failure.excess_bytes else "too few positions to cut")
 
 
-def explanation_table(explanation: Explanation, plan: Plan) -> Table:
-    """One row per cut, with the additional cost if the cut moved to the next legal position on either side."""
-    more = Column("costs more\ncycles", "more_cycles")
+def explanation_table(explanation: Explanation, plan: Plan, clock_hz: float | None = None) -> Table:
+    """One row per cut, with the additional cost if the cut moved to the next legal position on either side.
+
+    Args:
+        explanation: of the plan.
+        plan: the plan.
+        clock_hz: of the cycles, where time is shown instead.
+    """
+    more = _of_cycles("costs more", clock_hz)
     columns = (Column("cut"), Column("earlier"), more, Column("later"), more)
     rows = (
-        (str(cut.layer), *_move_cells(cut.earlier, plan), *_move_cells(cut.later, plan)) for cut in explanation.cuts
+        (str(cut.layer), *_move_cells(cut.earlier, plan, clock_hz), *_move_cells(cut.later, plan, clock_hz))
+        for cut in explanation.cuts
     )
     lines = [
         *_binding("compute", explanation.compute_stages),
@@ -265,12 +295,13 @@ def _binding(what: str, stages: tuple[int, ...]) -> list[str]:
     return [f"{what} binds: stage {', '.join(map(str, stages))}"] if stages else []
 
 
-def _move_cells(move: Move | None, plan: Plan) -> tuple[str, str]:
+def _move_cells(move: Move | None, plan: Plan, clock_hz: float | None) -> tuple[str, str]:
     if move is None:
         return "-", "-"
     if move.excess_bytes:
         return str(move.layer), f"{format_bytes(move.excess_bytes)} missing"
-    return str(move.layer), f"{move.cost_cycles - plan.cost_cycles:+,}"
+    more = move.cost_cycles - plan.cost_cycles
+    return str(move.layer), f"{more:+,}" if clock_hz is None else f"+{duration(more, clock_hz)}"
 
 
 def phases_table(plan: PhasedPlan, origin: Origin | None) -> Table:

@@ -76,12 +76,15 @@ def _comparison(comparison: Comparison, winner: Knobs) -> tuple[Value, ...]:
     return compared_name(comparison), speed_text(speed) if speed else None, comparison.gain_percent, note
 
 
-def binding_table(trial: Trial, origin: Origin, transferred: Sequence[tuple[str, int]] = ()) -> Table:
+def binding_table(
+    trial: Trial, origin: Origin, transferred: Sequence[tuple[str, int]] = (), clock_hz: float | None = None
+) -> Table:
     """One row per limit of a configuration with its plan: compute, transfer, memory and, in training, the bubble.
 
-    The largest tensors of the longest transfer are named where they are known, as those of a study's winner.
+    The largest tensors of the longest transfer are named where they are known, as those of a study's winner. With the
+    clock of the cycles time is shown instead of these.
     """
-    facts = what_binds(trial, origin is Origin.MEASURED, transferred)
+    facts = what_binds(trial, origin is Origin.MEASURED, transferred, clock_hz)
     rows = tuple((fact.name, fact.headline, fact.text) for fact in facts)
     return Table(f"What binds, {origin}", (Column(""),) * 3, rows)
 

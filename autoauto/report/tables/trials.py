@@ -13,14 +13,14 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import head, knob_value, label, stage_devices
+from autoauto.report.wording import duration, head, knob_value, label, stage_devices
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.table import COLUMNS, OF_EVERY, shown, value_of
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
 
 
-def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
+def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | None = None) -> Table:
     """One row per fact of the best configuration and of its search.
 
     Args:
@@ -30,19 +30,20 @@ def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
     """
     others = "the estimate ruled out the others" if counts.n_measured < counts.n_tried else ""
     rows = (
-        *best_facts(trial, origin),
+        *best_facts(trial, origin, clock_hz),
         ("tried", _tried(counts), ""),
         (origin, f"{counts.n_measured:,} of those tried", others),
     )
     return Table("Best configuration", (Column(""),) * 3, rows)
 
 
-def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
+def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> list[tuple[str, str, str]]:
     """What is known of a configuration: names, values, and the origins of numbers; the estimate has no name.
 
     Args:
         trial: with its plan.
         origin: of the measured numbers.
+        clock_hz: of the cycles, where time is shown instead.
     """
     knobs, plan = trial.knobs, trial.plan
     rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in shown(knobs)]
@@ -61,13 +62,13 @@ def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
         rows.append(("period", f"{1e3 * knobs.n_samples / trial.samples_per_s:,.3f} ms", origin))
     else:
         name = "all phases" if isinstance(plan, PhasedPlan) else "period"
-        rows.append((name, f"{plan.cost_cycles:,} cycles", origin))
+        rows.append((name, duration(plan.cost_cycles, clock_hz), origin))
     if trial.output_error is not None:
         rows.append(("output error", f"{trial.output_error:.1e} of the largest value", origin))
     if trial.latency_s:
         rows.append(("latency", format_value("latency_s", trial.latency_s), origin))
     if trial.makespan_cycles is not None:
-        rows.append(("makespan", f"{trial.makespan_cycles:,.0f} cycles", Origin.SIMULATED))
+        rows.append(("makespan", duration(trial.makespan_cycles, clock_hz), Origin.SIMULATED))
     return rows
 
 

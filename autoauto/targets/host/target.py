@@ -102,6 +102,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             stage_replicas=self._machines is None,  # their plans are for a line of like links
             sessions=tuple(SESSIONS[name] for name in own),
             whole_first=True,
+            in_seconds=True,
             space={
                 **RUNS_PLANS.space,
                 "runtime": own,

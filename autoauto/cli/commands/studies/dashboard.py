@@ -230,13 +230,13 @@ def _files(summary: StudySummary, finalist: Trial) -> Iterator[tuple[str, str]]:
     from autoauto.report.charts.plan import memory_chart, timeline_chart
     from autoauto.report.charts.svg import picture_file
     from autoauto.report.trace import chrome_trace
-    from autoauto.report.wording import clock_of, origin_of
+    from autoauto.report.wording import clock_of, origin_of, shown_clock
 
     timeline, clock_hz = simulated_timeline(finalist), clock_of(summary, finalist)
     yield "plan.json", json.dumps(describe_plan(finalist.plan), indent=1)
     charts = [memory_chart(finalist, origin_of(summary))]
     if timeline is not None:
         yield "trace.json", json.dumps(chrome_trace(timeline, clock_hz))
-        charts.insert(0, timeline_chart(timeline, clock_hz))
+        charts.insert(0, timeline_chart(timeline, clock_hz, in_seconds=shown_clock(summary) is not None))
     for chart in charts:
         yield f"{chart.name}.svg", picture_file(chart)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from autoauto.report.tables.study import binding_table, comparisons_table, reasons_table
     from autoauto.report.tables.table import show, show_command
-    from autoauto.report.wording import origin_of
+    from autoauto.report.wording import origin_of, shown_clock
     from autoauto.study.analysis.best import summarise_study
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             if not summary.of_several:
                 show_uses_of(summary)
             compared = with_best_use(study_comparisons(summary))
-            binds = binding_table(summary.winner, origin_of(summary), summary.transferred)
+            binds = binding_table(summary.winner, origin_of(summary), summary.transferred, shown_clock(summary))
             show(comparisons_table(summary, compared), binds)
         show(reasons_table(summary))
         show_outside(summary)
@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
 def _describe(summary: StudySummary) -> dict[str, Any]:
     """Why the winner won, as plain values."""
     from autoauto.report.reasons import what_binds
-    from autoauto.report.wording import ran_on_devices
+    from autoauto.report.wording import ran_on_devices, shown_clock
 
-    winner = summary.winner
-    binds = what_binds(winner, ran_on_devices(summary), summary.transferred) if winner else ()
+    winner, clock_hz = summary.winner, shown_clock(summary)
+    binds = what_binds(winner, ran_on_devices(summary), summary.transferred, clock_hz) if winner else ()
     return {
         "study_name": summary.study_name,
         "best": winner and _describe_trial(winner),

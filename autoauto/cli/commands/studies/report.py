@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import trials_table
-    from autoauto.report.wording import origin_of
+    from autoauto.report.wording import origin_of, shown_clock
     from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study, summarise_study
     from autoauto.study.store.database import shown_storage
     from autoauto.study.store.trials import with_plans
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         origin, counts = origin_of(summary), counts_of(summary.trials)
         if best is not None:
             show_uses_of(summary)
-            show_best(best, counts, summary.cells, origin)
+            show_best(best, counts, summary.cells, origin, clock_hz=shown_clock(summary))
             show_comparisons(summary)
             print()
         else:

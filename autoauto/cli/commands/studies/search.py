@@ -242,7 +242,8 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
 
     if result.best is not None:
         show_uses_of(summary)
-        show_best(result.best, result.counts, result.cells, flow.traits.origin, flow.names)
+        origin, clock_hz = flow.traits.origin, flow.shown_clock_hz
+        show_best(result.best, result.counts, result.cells, origin, flow.names, clock_hz)
         show_comparisons(summary)
     elif result.front:
         show_front(result.front, result.counts, args.objective, flow.traits.origin)
