@@ -5,18 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from autoauto.records.costs.correction import RangeExample
-from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
-from autoauto.records.files.fields import Positive, PositiveWhole, stored_form
+from autoauto.records.files.fields import PositiveWhole, stored_form
 from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json
+from autoauto.records.units import Precision
 
-_OPTIONS = stored_form(CompileOptions, batch_size=PositiveWhole, memory_proportion=Positive)
+
+class _Options(Struct):
+    """What is read of the options of a profile; the session is written beside it for people."""
+
+    batch_size: PositiveWhole
+    precision: Precision
+    training: bool
+
+
 _LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
-_PROFILE = stored_form(ModelProfile, options=_OPTIONS | None, layers=tuple[_LAYER, ...])
+_PROFILE = stored_form(ModelProfile, options=_Options | None, layers=tuple[_LAYER, ...])
 _EXAMPLE = stored_form(RangeExample)
 
 
@@ -32,11 +41,15 @@ def save_profile(profile: ModelProfile, path: Path) -> None:
 def profile_record(profile: ModelProfile) -> dict[str, Any]:
     """A profile as plain values: its fields, some by another name, and the number of their schema."""
     record: dict[str, Any] = to_plain(profile, PROFILE_SCHEMA, _PROFILE)
+    if profile.options is not None:
+        session = profile.options.session
+        runtime = {} if session.runtime is None else {"runtime": session.runtime}
+        record["options"]["session"] = {**runtime, **session.values}
     return record
 
 
 def load_profile(path: Path) -> ModelProfile:
-    """Read a profile that `save_profile` wrote.
+    """Read a profile that `save_profile` wrote, with a `PlainSession` in its options: nothing is compiled for it again.
 
     Raises:
         BadInput: no such file, not JSON, another schema, or a field that is missing or wrong; the message names it.

@@ -8,22 +8,49 @@ from typing import Any
 import pytest
 
 from autoauto.profile.codec import layer_to_json, load_profile, profile_record, save_profile
-from autoauto.records.costs.options import CompileOptions, GraphOptimization, RuntimeOptions
+from autoauto.records.costs.options import CompileOptions, PlainSession, Session
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import write_json
 from autoauto.records.units import Precision
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
+from autoauto.targets.ipu.session import IpuSession
 
 LAYER = LayerProfile(10, 21, {"vertexCode_k": 5}, {"parameter": 7}, 11, 1, 2, 3, 4, 9, 2)
 
 
 @pytest.mark.parametrize(
-    "options", [None, CompileOptions(4, 0.6, Precision.FP16), CompileOptions(4, 0.6, Precision.FP16, training=True)]
+    "options", [None, CompileOptions(4, Precision.FP16), CompileOptions(4, Precision.FP16, training=True)]
 )
 def test_a_saved_profile_comes_back_equal(tmp_path: Path, options: CompileOptions | None) -> None:
     profile = ModelProfile("m", "ipu bow", options, ("a", "b"), ("k", "k"), (None, "w"), (LAYER, LAYER))
     save_profile(profile, tmp_path / "p.json")
     assert load_profile(tmp_path / "p.json") == profile
+
+
+@pytest.mark.parametrize(
+    ("session", "written"),
+    [
+        (PlainSession(), {}),
+        (IpuSession(0.3), {"memory_proportion": 0.3}),
+        (
+            OpenVinoSession(2, Precision.BF16, streams=2),
+            {"runtime": "openvino", "cores_per_device": 2, "precision": "bf16", "streams": 2},
+        ),
+    ],
+)
+def test_a_session_is_written_but_not_read(session: Session, written: dict[str, object], tmp_path: Path) -> None:
+    options = CompileOptions(4, Precision.FP16, session=session)
+    profile = ModelProfile("m", "ipu bow", options, ("a", "b"), ("k", "k"), (None, "w"), (LAYER, LAYER))
+    assert profile_record(profile)["options"] == {
+        "batch_size": 4,
+        "precision": "fp16",
+        "training": False,
+        "session": written,
+    }
+    save_profile(profile, tmp_path / "p.json")
+    read = replace(profile, options=CompileOptions(4, Precision.FP16))
+    assert load_profile(tmp_path / "p.json") == read
 
 
 def test_keys_of_stored_layers_do_not_change() -> None:
@@ -64,7 +91,7 @@ def test_an_unwritable_path_is_refused(tmp_path: Path) -> None:
 
 
 def stored() -> dict[str, Any]:
-    options = CompileOptions(4, 0.6, Precision.FP16)
+    options = CompileOptions(4, Precision.FP16, session=IpuSession(0.6))
     profile = ModelProfile("m", "ipu bow", options, ("a", "b"), ("k", "k"), (None, "w"), (LAYER, LAYER))
     fresh: dict[str, Any] = json.loads(json.dumps(profile_record(profile)))
     return fresh
@@ -75,13 +102,13 @@ def stored() -> dict[str, Any]:
     [
         (("model",), ..., "the top level must have the field model"),
         (("target",), 7, "target must be a text, got 7"),
-        (("schema",), ..., "schema must be 8, got none"),
-        (("schema",), 1, "schema must be 8, got 1"),
-        (("schema",), 99, "schema must be 8, got 99"),
+        (("schema",), ..., "schema must be 9, got none"),
+        (("schema",), 1, "schema must be 9, got 1"),
+        (("schema",), 8, "schema must be 9, got 8"),
+        (("schema",), 99, "schema must be 9, got 99"),
         (("options",), 7, "options must be an object with the fields batch_size, .* got 7"),
         (("options", "batch_size"), 0, r"options.batch_size must be a whole number from 1 to 2\*\*53, got 0"),
-        (("options", "memory_proportion"), "all", "options.memory_proportion must be a finite number .* got 'all'"),
-        (("options", "precision"), "fp4", "options.precision must be one of fp16, fp32, fp8, got 'fp4'"),
+        (("options", "precision"), "fp4", "options.precision must be one of fp16, fp32, fp8, bf16, tf32, got 'fp4'"),
         (("options", "training"), "yes", "options.training must be true or false, got 'yes'"),
         (("names",), ["a"], r"names, kinds, tied and layers of one length, at least 1, got \[1, 2, 2, 2\]"),
         (("names",), "ab", "names must be a list, got 'ab'"),
@@ -132,55 +159,3 @@ def test_a_profile_without_layers_is_refused(tmp_path: Path) -> None:
     write_json(stored() | {"names": [], "kinds": [], "tied": [], "layers": []}, tmp_path / "p.json")
     with pytest.raises(BadInput, match="at least 1"):
         load_profile(tmp_path / "p.json")
-
-
-def test_a_profile_of_the_first_release_is_read(tmp_path: Path) -> None:
-    """A file as `json.dumps(..., indent=1)` wrote it."""
-    (tmp_path / "p.json").write_text(
-        """{
- "model": "m",
- "target": "ipu bow",
- "options": {"batch_size": 4, "memory_proportion": 0.6, "precision": "fp16", "training": false},
- "names": ["\\u00e9"],
- "kinds": ["k"],
- "tied": [null],
- "layers": [{"forward_cycles": 10, "backward_cycles": 21, "shared": {"vertexCode_k": 5}, "exclusive": {"parameter": 7},
-  "temporary_bytes": 11, "carried_bytes": 1, "input_bytes": 2, "output_bytes": 3, "activation_bytes": 4,
-  "weight_cycles": 9, "kept_input_bytes": 2}],
- "schema": 2
-}
-"""
-    )
-    options = CompileOptions(4, 0.6, Precision.FP16)
-    assert load_profile(tmp_path / "p.json") == ModelProfile(
-        "m", "ipu bow", options, ("\u00e9",), ("k",), (None,), (LAYER,)
-    )
-
-
-def test_a_profile_of_before_the_options_of_gpus_has_their_defaults(tmp_path: Path) -> None:
-    record = stored() | {"schema": 7}
-    record["options"]["runtime_options"] = {"streams": 2, "spinning": False, "graph_optimization": "basic"}
-    write_json(record, tmp_path / "p.json")
-    options = load_profile(tmp_path / "p.json").options
-    assert options is not None
-    assert options.runtime_options == RuntimeOptions(2, False, GraphOptimization.BASIC)
-
-
-@pytest.mark.parametrize("chosen", [7, None, "x", []])
-def test_wrong_options_of_an_old_profile_are_named(chosen: object, tmp_path: Path) -> None:
-    record = stored() | {"schema": 7}
-    record["options"]["runtime_options"] = chosen
-    write_json(record, tmp_path / "p.json")
-    with pytest.raises(BadInput, match=r"options.runtime_options must be an object, got "):
-        load_profile(tmp_path / "p.json")
-
-
-def test_a_profile_of_before_the_runtimes_is_of_onnx_runtime(tmp_path: Path) -> None:
-    record = stored() | {"schema": 3}
-    for name in ("runtime", "computes_in"):
-        del record["options"][name]
-    for layer in record["layers"]:
-        del layer["checkpoint_bytes"]
-    write_json(record, tmp_path / "p.json")
-    write_json(stored(), tmp_path / "now.json")
-    assert load_profile(tmp_path / "p.json") == load_profile(tmp_path / "now.json")
