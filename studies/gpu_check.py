@@ -37,13 +37,13 @@ from autoauto.exporters.onnx_stages import compared, examples, whole_model
 from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut import onnx_source
 from autoauto.processes.channel import Channel
-from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import AutoautoError, OutOfMemory
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.timeline import Runner
-from autoauto.records.units import GIB, MIB, Array, format_bytes
+from autoauto.records.units import GIB, MIB, Array, Precision, format_bytes
 from autoauto.serve.artifact import Artifact
 from autoauto.space.knobs import Knobs
+from autoauto.space.table import value_of
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import usable_cores
@@ -52,7 +52,7 @@ from autoauto.targets.host.gpu.gpus import gpus_named, used_bytes
 from autoauto.targets.host.measure.examples import examples as made_up
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.run.run import copy_of
-from autoauto.targets.host.runtimes.registry import check_cuda_installed
+from autoauto.targets.host.runtimes.registry import SESSIONS, check_cuda_installed
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 ROOT = Path(__file__).parents[1]
@@ -92,22 +92,16 @@ def open_flow(model: str, device: str | None, memory_mib: int | None = None) -> 
     return load_flow(model, target="host", options={name: value for name, value in given.items() if value is not None})
 
 
-def runtime_of(flow: Flow) -> HostRuntime:
+def runtime_of(flow: Flow) -> str:
     """The runtime of its devices."""
-    runtime: HostRuntime = flow.traits.space["runtime"][0]
+    runtime: str = flow.traits.space["runtime"][0]
     return runtime
 
 
 def sessions(flow: Flow, batch_sizes: Sequence[int]) -> Iterator[Session]:
     """One session in fp32 for every batch size, estimated before it is measured."""
     for batch_size in batch_sizes:
-        knobs = Knobs(
-            n_ipu=1,
-            memory_proportion=1.0,
-            batch_size=batch_size,
-            runtime=runtime_of(flow),
-            precision=HostPrecision.FP32,
-        )
+        knobs = Knobs(n_ipu=1, batch_size=batch_size, runtime=runtime_of(flow), precision=Precision.FP32)
         plan = flow.predict(knobs)
         run = flow.measure(knobs, plan)
         yield Session(batch_size, flow.samples_per_s(knobs, plan), flow.measured_samples_per_s(knobs, run))
@@ -125,15 +119,15 @@ def searched(model: str, flow: Flow, measured: Sequence[Session]) -> Check:
     given = {
         "n_ipu": (1,),
         "batch_size": tuple(session.batch_size for session in measured),
-        "precision": runtime_of(flow).precisions,
+        "precision": SESSIONS[runtime_of(flow)].precisions,
     }
     best = search_flow(flow, default_space(flow, given)).best
     simple = max(session.samples_per_s for session in measured)
     if best is None:
         return Check(f"search {model}", False, "nothing fits")
     ratio = best.samples_per_s / simple
-    layout = ", channels last" * best.knobs.channels_last
-    knobs = f"{best.knobs.precision} batch {best.knobs.batch_size} x {best.knobs.replicas}{layout}"
+    layout = ", channels last" * value_of(best.knobs, "channels_last")
+    knobs = f"{best.knobs.session.computes_in} batch {best.knobs.batch_size} x {best.knobs.replicas}{layout}"
     figures = f"{best.samples_per_s:.1f}/s with {knobs}, {ratio:.2f} x the best"
     return Check(f"search {model}", ratio >= 1 - MAX_LOSS, figures)
 
@@ -158,7 +152,7 @@ def fits_device(flow: Flow) -> Callable[[int], bool]:
     """Whether one session of the whole model runs on a device at a batch size: False where it is out of memory."""
     assert isinstance(flow.target, Runner)
     runner = flow.target
-    first = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, runtime=runtime_of(flow), precision=HostPrecision.FP32)
+    first = Knobs(n_ipu=1, batch_size=1, runtime=runtime_of(flow), precision=Precision.FP32)
     plan = replace(flow.predict(first), placement=(), other_plans=())
 
     def fits(batch_size: int) -> bool:
@@ -190,13 +184,7 @@ def boundary(model: str, device: str, memory_gib: float) -> Check:
 
 def of_devices(flow: Flow, n_devices: int) -> Knobs:
     """A pipeline of so many devices in fp32."""
-    return Knobs(
-        n_ipu=n_devices,
-        memory_proportion=1.0,
-        batch_size=BATCH_SIZES[1],
-        runtime=runtime_of(flow),
-        precision=HostPrecision.FP32,
-    )
+    return Knobs(n_ipu=n_devices, batch_size=BATCH_SIZES[1], runtime=runtime_of(flow), precision=Precision.FP32)
 
 
 def unlike(model: str, flow: Flow) -> Check:

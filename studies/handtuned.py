@@ -38,7 +38,9 @@ from autoauto.records.schedule import Order
 from autoauto.records.units import format_bytes
 from autoauto.schedule.stash import in_flight
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Training
 from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.target import IpuTarget
 
 Row = dict[str, Any]
@@ -84,10 +86,9 @@ def compare(row: Row) -> Comparison:
 
 def knobs_of(row: Row) -> Knobs:
     """The configuration of a row; where IPUs differ in memory proportion, all get the most frequent one."""
-    inference = row["n_ipu"], row["memory_proportion"], row["batch_size"]
-    if row["mode"] == "infer":
-        return Knobs(*inference)
-    return Knobs(*inference, Order.POPART, row["recompute"], row["n_micro_batches"])
+    session = IpuSession(row["memory_proportion"])
+    training = Training(Order.POPART, recompute=row["recompute"], n_micro_batches=row["n_micro_batches"])
+    return Knobs(row["n_ipu"], row["batch_size"], mode=training if row["mode"] != "infer" else None, session=session)
 
 
 def cluster_of(row: Row) -> Cluster:
@@ -120,9 +121,9 @@ def stage_bytes(flow: Flow, row: Row, stage: Stage) -> int:
 
     whole = compiled(stage.layers)
     always_bytes = sum(whole.memory_bytes.values()) - whole.temporary_bytes
-    if not knobs.recompute:
+    if not knobs.mode.recompute:
         return always_bytes + whole.temporary_bytes
-    n_waiting = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
+    n_waiting = in_flight(knobs.mode.order, knobs.n_ipu, knobs.mode.n_micro_batches)[stage.device] - 1
     pieces = pieces_of(flow.graph, stage.layers, row.get("block"))
     layers = flow.profile(flow.options(knobs)).layers
     before = [0, *accumulate(layers[piece.start].input_bytes for piece in pieces)]

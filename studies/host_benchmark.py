@@ -27,19 +27,20 @@ from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.costs.options import HostPrecision, HostRuntime
+from autoauto.records.costs.options import Session
 from autoauto.records.errors import Infeasible
 from autoauto.records.interval import Interval, interval
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
+from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import on_cluster
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import host_cluster
 from autoauto.targets.host.run import run as host_run
-from autoauto.targets.host.runtimes.registry import installed
+from autoauto.targets.host.runtimes.registry import SESSIONS, installed
 from autoauto.targets.host.target import HostTarget
 from studies.planner_baselines import uniform_count
 
@@ -102,9 +103,9 @@ class Entrant(NamedTuple):
         return self.plan.cost_cycles / self.knobs.replicas / 1e6
 
     @property
-    def format(self) -> HostPrecision:
+    def format(self) -> Precision:
         """In which its products are computed."""
-        return self.knobs.session[1]
+        return self.knobs.session.computes_in or Precision.FP32
 
 
 class MeasuredEntrant(NamedTuple):
@@ -121,10 +122,9 @@ def open_flow(name: str) -> Flow:
     return Flow(load_graph(model), host_cluster(), HostTarget(onnx_source(model)), Precision.FP32)
 
 
-def entrants(flow: Flow, session: tuple[HostRuntime, HostPrecision], batch_size: int) -> Iterator[Entrant]:
+def entrants(flow: Flow, session: Session, batch_size: int) -> Iterator[Entrant]:
     """The simpler ways to run a model, and the planned split."""
-    n_devices, (runtime, precision) = len(flow.cluster), session
-    alone = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=batch_size, runtime=runtime, precision=precision)
+    n_devices, alone = len(flow.cluster), Knobs(n_ipu=1, batch_size=batch_size, session=session)
     whole = {ALL_CORES: alone.with_values(cores_per_device=n_devices), ALONE: alone}
     if n_devices > 1:
         whole[REPLICAS] = replace(alone, replicas=n_devices)
@@ -140,16 +140,13 @@ def entrants(flow: Flow, session: tuple[HostRuntime, HostPrecision], batch_size:
             yield Entrant(PLANNED, flow, split, optimal(table))
 
 
-def searched(
-    flow: Flow, batch_sizes: Sequence[int], runtimes: Sequence[HostRuntime], precision: HostPrecision
-) -> Entrant:
+def searched(flow: Flow, batch_sizes: Sequence[int], runtimes: Sequence[str], precision: Precision) -> Entrant:
     """What a search returns, verified: pipelines, replicas or both, at any of the batch sizes, in a format."""
     counts = tuple(n for n in (1, 2, 4, 8) if n <= len(flow.cluster))
-    able = tuple(runtime for runtime in runtimes if precision in runtime.precisions)
+    able = tuple(runtime for runtime in runtimes if precision in SESSIONS[runtime].precisions)
     space = SearchSpace(
-        counts,
-        (1.0,),
-        tuple(batch_sizes),
+        n_ipu=counts,
+        batch_size=tuple(batch_sizes),
         replicas=counts,
         cores_per_device=counts,
         runtime=able,
@@ -195,17 +192,21 @@ def error(result: MeasuredEntrant) -> float:
     return result.entrant.predicted_ms / period_ms(result) - 1
 
 
+def in_words(session: Session) -> str:
+    """Its runtime and format."""
+    return f"{session.runtime} {session.computes_in}"
+
+
 def row(model: str, result: MeasuredEntrant, reference: float) -> list[str]:
     """A line of the table; `reference` is the throughput of the search's configuration in the same format."""
     entrant, speed = result.entrant, speed_of(result)
-    runtime, precision = entrant.knobs.session
-    cells = [model, f"{runtime} {precision}", str(entrant.knobs.batch_size), entrant.name, f"{speed.mean:.2f}"]
+    cells = [model, in_words(entrant.knobs.session), str(entrant.knobs.batch_size), entrant.name, f"{speed.mean:.2f}"]
     cells += ["-" if speed.error is None else f"{speed.error:.2f}", f"{speed.mean / reference:.2f}"]
     cells += [f"{latency_ms(result):.1f}", f"{period_ms(result):.2f}", f"{entrant.predicted_ms:.2f}"]
     return [*cells, f"{100 * error(result):+.1f} %"]
 
 
-def summary(model: str, precision: HostPrecision, results: Sequence[MeasuredEntrant]) -> list[str]:
+def summary(model: str, precision: Precision, results: Sequence[MeasuredEntrant]) -> list[str]:
     """The best throughput of every way to run a model, the search's over the best of the others, and the mean error.
 
     The ratio is the mean of those of the rounds, so what disturbs a whole round does not count.
@@ -244,13 +245,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     host_run.MIN_S, host_run.MAX_S = args.min_s, args.min_s * host_run.MAX_S / host_run.MIN_S
     batch_sizes = [int(size) for size in args.batch_sizes.split(",")]
-    runtimes = [HostRuntime(name) for name in args.runtimes.split(",")]
-    measured: dict[tuple[str, HostPrecision], list[MeasuredEntrant]] = {}
+    runtimes = args.runtimes.split(",")
+    measured: dict[tuple[str, Precision], list[MeasuredEntrant]] = {}
     print_row((name for name, _ in COLUMNS), COLUMNS)
     for model in args.models.split(","):
         flow = open_flow(model)
         known = target_precisions(flow)
-        precisions = [HostPrecision(name) for name in args.precisions.split(",")] if args.precisions else known
+        precisions = [Precision(name) for name in args.precisions.split(",")] if args.precisions else known
         for result in measure_model(flow, batch_sizes, runtimes, precisions, args.rounds):
             measured.setdefault((model, result.entrant.format), []).append(result)
         for precision in precisions:
@@ -266,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def target_precisions(flow: Flow) -> list[HostPrecision]:
+def target_precisions(flow: Flow) -> list[Precision]:
     """The formats in which the runtimes of this machine compute."""
     assert isinstance(flow.target, HostTarget)
     return list(flow.target.precisions())
@@ -275,15 +276,16 @@ def target_precisions(flow: Flow) -> list[HostPrecision]:
 def measure_model(
     flow: Flow,
     batch_sizes: Sequence[int],
-    runtimes: Sequence[HostRuntime],
-    precisions: Sequence[HostPrecision],
+    runtimes: Sequence[str],
+    precisions: Sequence[Precision],
     n_rounds: int,
 ) -> list[MeasuredEntrant]:
     """All entrants of a model and their runs; of each format the search's configuration is the last."""
     every = []
     for precision in precisions:
-        for runtime in (runtime for runtime in runtimes if precision in runtime.precisions):
-            every += [entrant for size in batch_sizes for entrant in entrants(flow, (runtime, precision), size)]
+        for kind in (SESSIONS[runtime] for runtime in runtimes if precision in SESSIONS[runtime].precisions):
+            session = session_of({"runtime": kind.runtime, "precision": precision})
+            every += [entrant for size in batch_sizes for entrant in entrants(flow, session, size)]
         every.append(searched(flow, batch_sizes, runtimes, precision))
     return run_in_turns(every, n_rounds)
 

@@ -86,7 +86,7 @@ def fits(flow: Flow, knobs: Knobs) -> bool:
     """Whether the cost model's program fits; on one device without the estimate."""
     if knobs.n_ipu > 1:
         return samples_per_s(flow, knobs) is not None
-    options = CompileOptions(knobs.batch_size, knobs.memory_proportion, flow.precision)
+    options = CompileOptions(knobs.batch_size, flow.precision, session=knobs.session)
     device = flow.cluster.devices[0]
     try:
         program = flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), device, options)

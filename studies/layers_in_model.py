@@ -24,8 +24,8 @@ from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.layers import LayerRange
 from autoauto.space.knobs import Knobs
-from autoauto.targets.host.runtimes.registry import installed
-from studies.host_benchmark import open_flow, print_row, target_precisions
+from autoauto.targets.host.runtimes.registry import SESSIONS, installed
+from studies.host_benchmark import in_words, open_flow, print_row, target_precisions
 
 MODELS = ("squeezenet", "resnet50", "bert-base-128")
 COLUMNS = (
@@ -44,8 +44,8 @@ def rows(model: str, batch_size: int, n_rounds: int) -> Iterator[list[str]]:
     """A line for every session."""
     flow = open_flow(model)
     for precision in target_precisions(flow):
-        for runtime in (runtime for runtime in installed() if precision in runtime.precisions):
-            knobs = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=batch_size, runtime=runtime, precision=precision)
+        for runtime in (runtime for runtime in installed() if precision in SESSIONS[runtime].precisions):
+            knobs = Knobs(n_ipu=1, batch_size=batch_size, runtime=runtime, precision=precision)
             with tempfile.TemporaryDirectory() as folder:
                 empty = replace(flow, cache=ProfileCache(Path(folder) / "profiles.db"))
                 yield [model, *row(empty, knobs, n_rounds)]
@@ -74,8 +74,7 @@ def row(flow: Flow, knobs: Knobs, n_rounds: int) -> list[str]:
     n_kinds = len({layer.kind for layer in flow.graph.layers})
     seconds = [f"{alone_s:.1f}", f"{in_model_s:.1f}", f"{alone_s / in_model_s:.1f}"]
     errors = [f"{100 * error(each, list(cycles.values())):.1f} %" for each in (by_alone, in_model)]
-    runtime, precision = knobs.session
-    return [f"{runtime} {precision}", str(n_kinds), *seconds, *errors]
+    return [in_words(knobs.session), str(n_kinds), *seconds, *errors]
 
 
 def error(estimated: Sequence[float], measured: Sequence[Sequence[int]]) -> float:

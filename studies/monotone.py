@@ -30,6 +30,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.target import IpuTarget
 
 MODES = {
@@ -100,7 +101,7 @@ def sweep(graph: LayerGraph, device: Device, precision: Precision, training: boo
     for proportion in proportions:
 
         def at(batch_size: int, proportion: float = proportion) -> Need:
-            return need(graph, device, CompileOptions(batch_size, proportion, precision, training))
+            return need(graph, device, CompileOptions(batch_size, precision, training, IpuSession(proportion)))
 
         needs = {n: at(n) for n in BATCH_SIZES}
         largest.append(last_fit(needs, at, device.memory_bytes))

@@ -93,7 +93,7 @@ def _price(model: onnx.ModelProto, device: Device) -> tuple[Outcome, str]:
     except BadInput as error:
         folded = "computes something" in str(error)
         return (Outcome.FOLDED, "") if folded else (Outcome.REFUSED, str(error))
-    IpuTarget().compile(graph, LayerRange(0, len(graph)), device, CompileOptions(1, 0.6, Precision.FP16))
+    IpuTarget().compile(graph, LayerRange(0, len(graph)), device, CompileOptions(1, Precision.FP16))
     notes = default_notes(graph)
     return (Outcome.DEFAULT, notes[0]) if notes else (Outcome.PRICED, "")
 

@@ -86,7 +86,7 @@ def rows_of_case(case: Case, device: Device, precision: Precision) -> list[Row]:
         for tensor in graph.tensors
         if tensor.batch_axis is not None and tensor.name in fixed
     }
-    options = CompileOptions(max(batches, default=1), 0.6, precision)
+    options = CompileOptions(max(batches, default=1), precision)
     return list(rows_of(graph, device, options, case.operands))
 
 
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = []
         for model in args.models:
             graph = load_graph(model)
-            rows_of_model = list(rows_of(graph, device, CompileOptions(args.batch_size, 0.6, precision)))
+            rows_of_model = list(rows_of(graph, device, CompileOptions(args.batch_size, precision)))
             print_model(graph, rows_of_model)
             rows += rows_of_model
     excess = [row for row in rows if row.cycles > row.allowed]

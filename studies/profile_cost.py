@@ -32,7 +32,7 @@ from autoauto.targets.ipu.target import CompileOptions, IpuTarget
 model, batch_size, precision, mode = sys.argv[1:]
 flow = Flow(load_graph(model), load_cluster("c600"), IpuTarget(), Precision(precision))
 start = time.process_time()
-flow.profile(CompileOptions(int(batch_size), 0.6, Precision(precision), mode == "training"))
+flow.profile(CompileOptions(int(batch_size), Precision(precision), mode == "training"))
 print(time.process_time() - start)
 """
 """It names only what earlier versions of the package have, too, and where they have it."""

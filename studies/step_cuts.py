@@ -93,7 +93,7 @@ def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[
         )
         if flows:
             yield knobs, flows[period].stage_table(knobs)
-        elif knobs.stages_per_device == 1:
+        elif knobs.mode.stages_per_device == 1:
             devices = cluster.first(setting.n_devices)
             table = cost_table(random_profile(n_layers), devices, 0.9, period)
             yield knobs, StageTable.of(table)
@@ -111,7 +111,7 @@ def row(setting: Setting, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
     gain = timeline_of(knobs.step, first, PLANNING_EFFORT).makespan_cycles / bounded.step_cycles - 1
     times = (1000 * (planned - started), 1000 * (done - planned))
     shares = (f"{100 * gain:.2f} %", f"{100 * bounded.gap:.2f} %")
-    names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.schedule, stages.rows.period)
+    names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.mode.order, stages.rows.period)
     return (*names, *shares, *(f"{ms:.0f}" for ms in times))
 
 

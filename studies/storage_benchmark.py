@@ -41,7 +41,7 @@ N_WRITTEN = 50
 def some_trial(number: int) -> FrozenTrial:
     """The trial of one measured configuration of the default space."""
     cells = SPACE.cells
-    knobs: Knobs = cells[number % len(cells)][number // len(cells) % len(SPACE.batch_size)]
+    knobs: Knobs = cells[number % len(cells)][number // len(cells) % len(SPACE["batch_size"])]
     stages = [Stage(LayerRange(10 * i, 10 * i + 10), i, 90_000, 0, 40, 60, MEMORY, 900_000_000) for i in range(4)]
     plan = Plan(tuple(stages))
     trial = measured_trial(

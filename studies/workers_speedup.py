@@ -28,6 +28,7 @@ from autoauto.records.units import samples_per_s
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
+from autoauto.space.table import value_of
 from autoauto.space.trial import Trial, measured_trial, unfit_trial
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
@@ -57,7 +58,7 @@ class Model:
         """Cycles grow in steps of 6 samples, memory with the batch and the proportion."""
         sleep(self.wait_s)
         cycles = int(ceil(knobs.batch_size / 6) * 6000 * self.factor) // knobs.n_ipu
-        n_bytes = int(100 + knobs.batch_size * 25 * knobs.memory_proportion / knobs.n_ipu)
+        n_bytes = int(100 + knobs.batch_size * 25 * value_of(knobs, "memory_proportion") / knobs.n_ipu)
         stages = [
             Stage(LayerRange(10 * i, 10 * i + 10), i, cycles, 0, 40, 60, {"temporary": n_bytes}, LIMIT_BYTES)
             for i in range(knobs.n_ipu)
