@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,9 @@ from autoauto.exporters.onnx_stages import (
     save_whole,
     whole_model,
 )
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 
@@ -140,9 +140,9 @@ def _stage(node: onnx.NodeProto) -> int | None:
 def _stages_are_those_of_the_plan(deployment: Deployment, model: onnx.ModelProto) -> Check:
     """Every node says the first stage whose sub-model, cut out again, computes it."""
     first: dict[tuple[str, ...], int] = {}
-    with TemporaryDirectory() as temporary:
+    with temporary_folder(TEMPORARY) as temporary:
         for index, stage in enumerate(deployment.plan.stages):
-            path = Path(temporary) / f"stage{index}.onnx"
+            path = temporary / f"stage{index}.onnx"
             deployment.source.save(deployment.graph, stage.layers, deployment.knobs.batch_size, path)
             for node in onnx.load_model(path, load_external_data=False).graph.node:
                 first.setdefault(tuple(node.output), index)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -16,8 +15,9 @@ import msgspec
 import numpy as np
 
 from autoauto.exporters.pipeline_runner import save
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.files.json import to_json
@@ -230,16 +230,16 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Run the program on a micro-batch for every device and one more, and compare with the whole model as one stage."""
     n_devices = max(stage.n_replicas for plan in deployment.plan.plans for stage in plan.stages)
     n, inputs = examples(deployment, deployment.knobs.replicas * n_devices + 1)
-    with TemporaryDirectory() as temporary:
-        write(_whole(deployment), Path(temporary))
-        expected = _run(Path(temporary), inputs, Path(temporary))
+    with temporary_folder(TEMPORARY) as temporary:
+        write(_whole(deployment), temporary)
+        expected = _run(temporary, inputs, temporary)
         try:
-            outputs = _run(folder, inputs, Path(temporary))
+            outputs = _run(folder, inputs, temporary)
         except BadInput as error:
             yield Check(f"{RUNNER} runs all stages", False, str(error))
             return
         yield from compared(outputs, expected, n, _precision(deployment))
-        yield from _independence(deployment, lambda batches: _run(folder, batches, Path(temporary)))
+        yield from _independence(deployment, lambda batches: _run(folder, batches, temporary))
 
 
 def _independence(deployment: Deployment, run: Callable[[dict[str, Array]], dict[str, Array]]) -> Iterator[Check]:
@@ -361,8 +361,8 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 def whole_model(deployment: Deployment, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """What the whole model computes; an output that is an input is not among it."""
-    with TemporaryDirectory() as temporary:
-        path = Path(temporary) / "model.onnx"
+    with temporary_folder(TEMPORARY) as temporary:
+        path = temporary / "model.onnx"
         save_whole(deployment, path)
         return run_file(path, inputs)
 

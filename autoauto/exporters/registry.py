@@ -6,12 +6,13 @@ What is exported, and what an exporter is: `Deployment`, `Exporter`, `Check`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import DeviceSession, Session, SessionOptions
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
@@ -25,6 +26,10 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.sessions import session_of
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+
+TEMPORARY = "autoauto-export-"
+"""The beginning of the names of temporary folders."""
+_FILES = "files"
 
 
 class ModelFile(Source, Protocol):
@@ -229,13 +234,13 @@ def write_artifact(
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or (existing == folder and any(folder.iterdir())):
         raise BadInput(f"an artifact is written into a new or empty folder, {existing} is not one; try another")
-    try:
-        made = TemporaryDirectory(dir=existing, prefix=f".{folder.name}-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise BadInput(f"an artifact needs a folder that can be written, got {existing}; try another") from error
-    with made as temporary:
-        files = Path(temporary) / "files"
-        files.mkdir()
+    with ExitStack() as at_end:
+        try:
+            made = temporary_folder(f".{folder.name}-autoauto-", _holds_files_only, existing)
+            files = at_end.enter_context(made) / _FILES
+            files.mkdir()
+        except OSError as error:
+            raise BadInput(f"an artifact needs a folder that can be written, got {existing}; try another") from error
         n_steps = 2 if check else 1
         progress(0, n_steps, "write the files")
         exporter.write(deployment, files)
@@ -248,6 +253,11 @@ def write_artifact(
         for path in files.iterdir():
             path.rename(folder / path.name)
     return checks
+
+
+def _holds_files_only(folder: Path) -> bool:
+    """Whether a folder is one in which an artifact is made, and no folder of the user of such a name."""
+    return all(path.name == _FILES for path in folder.iterdir())
 
 
 def _without_options(session: Session) -> Session:

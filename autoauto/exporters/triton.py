@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import onnx
@@ -24,7 +23,8 @@ from onnx import helper
 
 from autoauto.exporters.onnx_stages import compared, examples, run_file, whole_model
 from autoauto.exporters.open_batch import AXIS, is_open, keeps_apart, opened
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import Port, SubModel
@@ -104,8 +104,8 @@ def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Seque
     if graph.fixed_batch:
         return Batching()
     files = []
-    with TemporaryDirectory() as temporary:
-        other = Path(temporary) / "model.onnx"
+    with temporary_folder(TEMPORARY) as temporary:
+        other = temporary / "model.onnx"
         for stage, part, model in zip(deployment.plan.stages, saved, models, strict=True):
             larger = deployment.source.save(graph, stage.layers, batch_size + 1, other)
             ports, others = (*part.inputs, *part.outputs), (*larger.inputs, *larger.outputs)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
@@ -16,24 +17,32 @@ def _any(_: Path) -> bool:
 
 
 @contextmanager
-def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any) -> Iterator[Path]:
+def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any, parent: Path | None = None) -> Iterator[Path]:
     """A folder that is deleted at the end; deletes first those with this prefix that killed processes left.
 
     A process holds a lock on its folder as long as it lives: whoever can lock a folder may delete it. It gets the name
-    by which others look for it once it is locked. Only a folder of this user that `is_ours` is deleted.
+    by which others look for it once it is locked; where the file system has no locks, it never does. Only a folder of
+    this user that `is_ours` is deleted.
+
+    Args:
+        prefix: of its name.
+        is_ours: whether a folder of such a name may be deleted.
+        parent: the folder in which it is made; by default that for temporary files.
+
+    Raises:
+        OSError: it cannot be made.
     """
-    parent = Path(tempfile.gettempdir())
-    for left in parent.glob(f"{prefix}*"):
+    parent = parent or Path(tempfile.gettempdir())
+    for left in parent.glob(f"{glob.escape(prefix)}*"):
         with suppress(OSError):
             _delete_unless_locked(left, is_ours)
-    made = Path(tempfile.mkdtemp(prefix=f".{prefix}", dir=parent))
-    lock = _lock(made)
-    folder = made.rename(parent / made.name[1:])
-    try:
+    folder = Path(tempfile.mkdtemp(prefix=f".{prefix}", dir=parent))
+    with ExitStack() as at_end:
+        with suppress(OSError):
+            at_end.callback(os.close, _lock(folder))
+            folder = folder.rename(parent / folder.name[1:])
+        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
 
 
 def _delete_unless_locked(folder: Path, is_ours: Callable[[Path], bool]) -> None:

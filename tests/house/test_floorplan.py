@@ -7,7 +7,8 @@
                                          +--  serve (targets, exporters)  <---------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
-lie below the rooms that use them: `processes` (targets, programs, study, serve) and `database` (profile, study).
+lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve) and `database` (profile,
+study).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -29,7 +30,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "targets": frozenset({"records", "processes"}),
     "profile": frozenset({"records", "database"}),
     "programs": ROOMS | {"records", "processes"},
-    "exporters": ROOMS | {"records"},
+    "exporters": ROOMS | {"records", "processes"},
     "evaluate": ROOMS | {"records", "exporters"},
     "study": frozenset({"records", "evaluate", "processes", "database"}),
     "serve": frozenset({"records", "targets", "exporters", "processes"}),

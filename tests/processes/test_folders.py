@@ -31,3 +31,34 @@ def test_what_a_killed_process_left_is_deleted(tmp_path: Path, monkeypatch: pyte
     assert living.exists()
     with temporary_folder("autoauto-try-"):
         assert not living.exists()
+
+
+def test_only_what_is_ours_is_deleted_in_another_folder(tmp_path: Path) -> None:
+    """Names that a pattern would read otherwise are names; what holds other files is the user's."""
+
+    def is_ours(folder: Path) -> bool:
+        return [path.name for path in folder.iterdir()] == ["files"]
+
+    parent = tmp_path / "parent"
+    left, theirs, other = (parent / name for name in (".o[1]-left", ".o[1]-theirs", ".o1-left"))
+    for folder in (left, theirs, other):
+        (folder / "files").mkdir(parents=True)
+    (theirs / "notes").touch()
+    with temporary_folder(".o[1]-", is_ours, parent) as own:
+        assert own.parent == parent
+        assert own.name.startswith(".o[1]-")
+    assert [folder.exists() for folder in (own, left, theirs, other)] == [False, False, True, True]
+
+
+def test_a_file_system_without_locks_has_folders_that_nobody_else_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with temporary_folder("autoauto-try-") as folder, temporary_folder("autoauto-try-") as other:
+        assert folder.is_dir()
+        assert other.is_dir()
+    assert list(tmp_path.iterdir()) == []

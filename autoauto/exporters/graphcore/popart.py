@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import onnx
 from onnx import helper
@@ -25,8 +24,9 @@ from autoauto.exporters.graphcore.ipu_plan import (
     recomputes,
 )
 from autoauto.exporters.onnx_stages import compared, examples, run_file, save_whole, whole_model
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 from autoauto.space.table import value_of
@@ -136,8 +136,8 @@ def _accepted(path: Path) -> Check:
 def _equal_outputs(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Whether the model computes the same with its attributes removed, which ONNX Runtime refuses."""
     n, inputs = examples(deployment, 1)
-    with TemporaryDirectory() as temporary:
-        plain = Path(temporary) / "plain"
+    with temporary_folder(TEMPORARY) as temporary:
+        plain = temporary / "plain"
         shutil.copytree(folder, plain)
         model = onnx.load(plain / MODEL, load_external_data=False)
         for node in model.graph.node:
