@@ -36,7 +36,7 @@ from autoauto.targets.host.measure.examples import examples
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = ("squeezenet", "bert-base-128")
-KNOBS = Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1)
+KNOBS = Knobs(n_ipu=2, batch_size=1, runtime="onnxruntime")
 COLUMNS = ("model", "profile", "cut", "predicted ms", "measured ms", "error", "ratio")
 WIDTHS = (-14, -12, 5, 13, 12, 8, 6)
 

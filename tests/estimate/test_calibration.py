@@ -22,7 +22,7 @@ def test_a_range_costs_its_entry_overhead(
     make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
 ) -> None:
     layers = [replace(nothing, forward_cycles=100, input_bytes=n_bytes) for n_bytes in (60, 30, 90)]
-    profile = replace(make_profile(*layers), options=CompileOptions(1, 1.0, Precision.FP32))
+    profile = replace(make_profile(*layers), options=CompileOptions(1, Precision.FP32))
     plain = cost_table(profile, make_cluster(2), 1.0)
     correction = Correction(features={RangeFeature.ENTRY: 2.0}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
     table = with_entry_overhead(plain, profile, correction)

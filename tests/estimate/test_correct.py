@@ -48,7 +48,7 @@ corrections = st.builds(
 
 def profile_of(profiles: list[LayerProfile]) -> ModelProfile:
     n = len(profiles)
-    options = CompileOptions(1, 0.6, Precision.FP16)
+    options = CompileOptions(1, Precision.FP16)
     return ModelProfile("chain", "fake", options, ("layer",) * n, ("a",) * n, (None,) * n, tuple(profiles))
 
 

@@ -27,7 +27,7 @@ def test_a_class_names_the_operator_and_the_one_before(chain: Callable[..., Laye
 def test_an_example_has_the_costs_of_its_layers_alone(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "a", "a"])
     layer = LayerProfile(10, 20, {"code_a": 5}, {"parameter": 3}, 7, 1, 0, 0, 0)
-    options = CompileOptions(2, 0.6, Precision.FP16, training=True)
+    options = CompileOptions(2, Precision.FP16, training=True)
     names = tuple(layer.name for layer in graph.layers)
     profile = ModelProfile("chain", "fake", options, names, ("a", "a", "a"), (None,) * 3, (layer,) * 3)
     whole = WholeRange(LayerRange(0, 3), 25, 50, {"parameter": 9})
@@ -45,7 +45,7 @@ def test_moved_tensors_are_a_feature_where_memory_is_far(chain: Callable[..., La
     graph = chain(kinds=["a", "a", "a"])
     layer = LayerProfile(10, 0, {}, {}, 0, 2, 11, 8, 0)  # 9 bytes are read, 6 written, 2 carried
     small = replace(layer, forward_cycles=3)
-    options = CompileOptions(2, 0.6, Precision.FP32)
+    options = CompileOptions(2, Precision.FP32)
     names = tuple(layer.name for layer in graph.layers)
     profile = ModelProfile("chain", "fake", options, names, ("a", "a", "a"), (None,) * 3, (layer, small, layer))
     wholes = [WholeRange(LayerRange(*ends), 25, 0, {}) for ends in ((0, 2), (1, 3))]

@@ -29,6 +29,7 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.target import IpuTarget
 
 MakeProfile = Callable[..., ModelProfile]
@@ -78,7 +79,7 @@ def test_outlined_ranges_are_estimated_as_they_are_compiled(precision: Precision
     graph, device, options = (
         load_graph("bert-base-128"),
         load_cluster("c600").devices[0],
-        CompileOptions(4, 0.3, precision),
+        CompileOptions(4, precision, session=IpuSession(0.3)),
     )
     memory = range_memory(profile_model(graph, IpuTarget(), device, options, ProfileCache(tmp_path / "profiles.db")))
     random = Random(7)
@@ -113,7 +114,7 @@ def test_limits_above_int64_are_cut(make_cluster: Callable[..., Cluster]) -> Non
 
 
 def compiled_for(profile: ModelProfile, training: bool) -> ModelProfile:
-    return replace(profile, options=CompileOptions(1, 0.6, Precision.FP16, training))
+    return replace(profile, options=CompileOptions(1, Precision.FP16, training))
 
 
 def test_options_of_a_profile_decide_on_training_else_in_flight_does(
@@ -150,7 +151,7 @@ def test_stashed_inputs_and_recomputed_inputs_by_layer(make_profile: MakeProfile
 
 def test_a_batch_of_resnet50_trains_on_four_devices_in_1f1b_and_not_in_gpipe(tmp_path: Path) -> None:
     cluster = load_cluster("bow-2000")
-    options, cache = CompileOptions(16, 0.6, Precision.FP16, training=True), ProfileCache(tmp_path / "cache.db")
+    options, cache = CompileOptions(16, Precision.FP16, training=True), ProfileCache(tmp_path / "cache.db")
     profile = profile_model(load_graph("resnet50"), IpuTarget(), cluster.devices[0], options, cache)
     plan = optimal(cost_table(profile, cluster, 0.85, in_flight=(4, 3, 2, 1)))
     assert all(stage.total_bytes <= stage.limit_bytes for stage in plan.stages)

@@ -43,7 +43,7 @@ def test_memory_holds_the_state_of_every_sample(make: Any) -> None:
     graph, device = decoder(make), load_cluster("c600").devices[0]
     whole = LayerRange(0, len(graph))
     of_one, of_four = (
-        IpuTarget().compile(graph, whole, device, CompileOptions(batch_size, 0.6, Precision.FP16)).exclusive
+        IpuTarget().compile(graph, whole, device, CompileOptions(batch_size, Precision.FP16)).exclusive
         for batch_size in (1, 4)
     )
     assert of_four["parameter"] - of_one["parameter"] == 3 * 2 * 127 * 8

@@ -17,7 +17,7 @@ from autoauto.records.layers import Layer, LayerGraph, Tensor
 from autoauto.records.units import Precision
 from tests.evaluate.linear import DEVICE, LinearTarget
 
-OPTIONS = CompileOptions(2, 1.0, Precision.FP16)
+OPTIONS = CompileOptions(2, Precision.FP16)
 
 
 def line(*operators: str, alike: bool = False) -> LayerGraph:

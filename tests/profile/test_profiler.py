@@ -16,9 +16,10 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
 from autoauto.records.units import Precision
+from autoauto.targets.ipu.session import IpuSession
 
 DEVICE = Device("bow", 1.85e9, 894 * 1024**2, 1472, 638976)
-OPTIONS = CompileOptions(4, 0.6, Precision.FP16)
+OPTIONS = CompileOptions(4, Precision.FP16, session=IpuSession())
 
 
 class CountingTarget:
@@ -62,7 +63,7 @@ def test_every_kind_is_compiled_once_and_then_never_again(
 
 @pytest.mark.parametrize(
     "change",
-    [{"batch_size": 8}, {"memory_proportion": 0.3}, {"precision": Precision.FP32}, {"training": True}],
+    [{"batch_size": 8}, {"session": IpuSession(0.3)}, {"precision": Precision.FP32}, {"training": True}],
 )
 def test_another_option_is_another_compile(
     chain: Callable[..., LayerGraph], cache: ProfileCache, change: dict[str, object]
@@ -182,7 +183,7 @@ def test_sizes_of_tensors_are_exact_between_compiled_batch_sizes(
 def test_neighbouring_batch_sizes_share_their_compiles(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
     target = SlowTarget()
     for batch_size in (1, 2, 3, 4, 5, 6, 7, 8):
-        options = replace(OPTIONS, batch_size=batch_size, memory_proportion=batch_size / 10)
+        options = replace(OPTIONS, batch_size=batch_size, session=IpuSession(batch_size / 10))
         profile_model(chain(kinds=["a"]), target, DEVICE, options, cache)
     assert target.compiled == ["a1", "a2", "a4", "a8"]
 

@@ -17,8 +17,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision
+from autoauto.targets.ipu.session import IpuSession
 
-OPTIONS = CompileOptions(4, 0.6, Precision.FP16)
+OPTIONS = CompileOptions(4, Precision.FP16, session=IpuSession())
 
 
 def example(start: int, cycles: int = 90, batch_size: int = 4) -> RangeExample:
@@ -44,7 +45,7 @@ def test_examples_come_back(store: RangeStore) -> None:
 def test_the_first_measurement_of_a_range_is_not_replaced(store: RangeStore) -> None:
     store.add(OPTIONS, [example(0, cycles=90)])
     store.add(OPTIONS, [example(0, cycles=99)])
-    store.add(replace(OPTIONS, memory_proportion=0.3), [example(0, cycles=70)])
+    store.add(replace(OPTIONS, session=IpuSession(0.3)), [example(0, cycles=70)])
     assert sorted(stored.whole.forward_cycles for stored in store.examples()) == [70, 90]
 
 
@@ -118,6 +119,6 @@ def test_batch_size_and_proportion_do_not_change_the_subject(chain: Callable[...
     def subject(options: CompileOptions, graph: LayerGraph = graph) -> str:
         return subject_of(graph, Fake(), device, options)  # type: ignore[arg-type]
 
-    assert subject(OPTIONS) == subject(replace(OPTIONS, batch_size=9, memory_proportion=0.3))
+    assert subject(OPTIONS) == subject(replace(OPTIONS, batch_size=9, session=IpuSession(0.3)))
     others = [replace(OPTIONS, training=True), replace(OPTIONS, precision=Precision.FP32)]
     assert len({subject(OPTIONS), *map(subject, others), subject(OPTIONS, chain(kinds=["b"] * 3))}) == 4

@@ -24,7 +24,7 @@ from autoauto.records.plans.timeline import Run
 from autoauto.records.units import Precision
 
 DEVICE = Device("small", 1e6, 10**8, 1, 10**8)
-OPTIONS = CompileOptions(64, 0.6, Precision.FP16)
+OPTIONS = CompileOptions(64, Precision.FP16)
 
 
 @given(st.integers(2, 80), st.integers(1, MAX_RANGES), st.floats(0.1, 20), st.integers(0, 9))

@@ -185,7 +185,7 @@ def check(model: onnx.ModelProto) -> None:
     graph = load_graph(model)
     assert default_notes(graph) == ()
     device = load_cluster("c600").devices[0]
-    IpuTarget().compile(graph, LayerRange(0, len(graph)), device, CompileOptions(4, 0.6, Precision.FP16))
+    IpuTarget().compile(graph, LayerRange(0, len(graph)), device, CompileOptions(4, Precision.FP16))
 
 
 @pytest.mark.parametrize("level", ["EXTENDED", "ALL"])

@@ -29,7 +29,7 @@ def use(profile: RecordedProfile) -> None:
     graph, target = line_graph(profile), ProfileTarget(profile)
     device = Device("d", 1e9, 1e9, 1, 1)
     for training in {False, profile.trains}:
-        options = CompileOptions(profile.batch_sizes[0], 1.0, Precision.FP32, training)
+        options = CompileOptions(profile.batch_sizes[0], Precision.FP32, training)
         target.profile(graph, device, options)
 
 

@@ -105,7 +105,7 @@ def test_beyond_the_recorded_batch_sizes_nothing_is_known(batch_size: int) -> No
 
 def test_training_needs_a_backward_pass() -> None:
     profile = recorded(training=False)
-    options = CompileOptions(1, 1.0, Precision.FP32, training=True)
+    options = CompileOptions(1, Precision.FP32, training=True)
     with pytest.raises(BadInput, match="net has no times of a backward pass, got --mode training"):
         ProfileTarget(profile).profile(line_graph(profile), Device("d", 1e9, 1e6, 1, 1), options)
 

@@ -21,7 +21,7 @@ KINDS = ("fc1", "inner", "inner", "fc4")
 def program(*, training: bool) -> PhasedProgram:
     """A device that holds one layer of 100 bytes at a time; 8 bytes between layers."""
     layer = LayerProfile(10, 20 * training, {}, {"parameter": 100}, 20, 0, 8, 8, 0)
-    options = CompileOptions(1, 0.6, Precision.FP16, training)
+    options = CompileOptions(1, Precision.FP16, training)
     profile = ModelProfile("mnist", "ipu", options, KINDS, KINDS, (None,) * 4, (layer,) * 4)
     link = Link(1.0, 0)
     cluster = Cluster("c", "ipu", (Device("d", 1.0, 200, 8, 25),), (link,), (link,), StreamingMemory(1.0, 0, 10**6))
