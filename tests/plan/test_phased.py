@@ -130,7 +130,7 @@ def instance(seed: int, make_table: MakeTable) -> Instance:
     top = random.choice((5, 30))
     layers = [LayerProfile(0, 0, {}, {}, 0, 0, random.randint(0, top), random.randint(0, top), 0) for _ in range(n)]
     kinds = tuple(random.choice("ab") for _ in range(n))
-    options = CompileOptions(1, 0.6, Precision.FP16, training)
+    options = CompileOptions(1, Precision.FP16, training)
     profile = ModelProfile("m", "t", options, kinds, kinds, (None,) * n, tuple(layers))
     links = tuple(Link(random.choice((0.5, 3.0)), random.choice((0, 4))) for _ in range(4))
     memory = StreamingMemory(random.choice((0.3, 2.0, 1e3)), random.choice((0, 7)), 10**9)

@@ -50,7 +50,7 @@ def network(
         )
         for i in range(4)
     ]
-    options = CompileOptions(1, 0.6, Precision.FP16, training)
+    options = CompileOptions(1, Precision.FP16, training)
     profile = ModelProfile("mnist", "ipu", options, KINDS, KINDS, (None,) * 4, tuple(layers))
     devices, links = (Device("d", 1.0, 200, 8, 25),) * 3, (LINK,) * 3
     cluster = Cluster("c", "ipu", devices, links, links, StreamingMemory(1.0, 0, 10**6))

@@ -61,7 +61,7 @@ def prepared(options: PhasedOptions, *, training: bool = False) -> PhaseCosts:
         memory_limit_bytes=[100],
     )
     layers = tuple(LayerProfile(10, 20, {}, {}, 5, 0, *moved, 6) for moved in ((4, 8), (8, 2)))
-    compile_options = CompileOptions(1, 0.6, Precision.FP16, training)
+    compile_options = CompileOptions(1, Precision.FP16, training)
     profile = ModelProfile("m", "t", compile_options, ("a", "b"), ("a", "b"), (None, None), layers)
     return prepare_phases(table, profile, CLUSTER, options)
 

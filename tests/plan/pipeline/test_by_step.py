@@ -155,7 +155,7 @@ def test_the_step_of_a_long_zero_bubble_order_follows_from_a_shorter_one(order: 
     )
     cuts = (0, 3, 6, 9, 12) if n_each == 1 else (0, 1, 3, 4, 6, 7, 9, 11, 12)
     devices = stage_devices_of(order, 4)
-    moments = in_flight_by_stage(order, 4, knobs.n_micro_batches, n_each)
+    moments = in_flight_by_stage(order, 4, knobs.mode.n_micro_batches, n_each)
     rows = table if n_each == 1 else arranged(table, devices, [1] * len(devices))
     stages = StageTable(rows, devices, moments)
     plan = stages.evaluate(cuts, [False] * len(devices))

@@ -45,21 +45,23 @@ def random_profile(random: np.random.Generator, n_layers: int) -> ModelProfile:
 
 def stage_table(profile: ModelProfile, knobs: Knobs, limit_bytes: float, period: Period) -> StageTable:
     """The costs of the stages of a configuration on devices with so much memory."""
-    devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs.step))
-    moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+    devices = stage_devices_of(knobs.mode.order, knobs.n_ipu, chunks_of(knobs.step))
+    moments = in_flight_by_stage(
+        knobs.mode.order, knobs.n_ipu, knobs.mode.n_micro_batches, knobs.mode.stages_per_device
+    )
     cluster = load_cluster("bow-pod16").first(knobs.n_ipu)
 
     def table(*, recompute: bool) -> CostTable:
         in_flight = [int(each[:, 0].max()) for each in moments]
         whole = cost_table(profile, cluster, 1.0, period, in_flight, recompute=recompute)
         whole = replace(whole, memory_limit_bytes=np.full(knobs.n_ipu, int(limit_bytes)))
-        if knobs.stages_per_device == 1:
+        if knobs.mode.stages_per_device == 1:
             return whole
         most = [int(moments[d][:, devices[:s].count(d)].max()) for s, d in enumerate(devices)]
         return arranged(whole, devices, most)
 
-    recomputing = table(recompute=True) if knobs.recompute is Recompute.AUTO else None
-    return StageTable(table(recompute=knobs.recompute is True), devices, moments, recomputing)
+    recomputing = table(recompute=True) if knobs.mode.recompute is Recompute.AUTO else None
+    return StageTable(table(recompute=knobs.mode.recompute is True), devices, moments, recomputing)
 
 
 def plans_that_fit(stages: StageTable) -> Iterator[Plan]:
