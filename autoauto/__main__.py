@@ -9,10 +9,13 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from autoauto.processes.signals import catch, watch
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from types import FrameType
 
 LOST_S = 0.05
 """Time after which a lost interrupt is sent again: by then the destructor that it fell into has ended."""
@@ -24,8 +27,15 @@ def main() -> int:
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = lasting_stream(sys.stderr)
     try:
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as Ctrl-C does
+        caught = [
+            number
+            for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+            if signal.getsignal(number) is usual  # the caller may have it ignored
+        ]
+        if caught:
+            watch()
+        for number in caught:
+            catch(number, interrupt)
         send_lost_interrupts_again()
         from autoauto.cli.main import main as run
 
@@ -39,6 +49,11 @@ def main() -> int:
     # KeyboardInterrupt was caught. The next `exec` resets that state.
     exec("")
     return code
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End the command, as Python does at Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def send_lost_interrupts_again() -> None:

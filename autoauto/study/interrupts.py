@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from autoauto.processes.signals import Handler, catch, put_back
+
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
@@ -19,7 +21,9 @@ class Interrupts:
 
     An interrupt in the middle of a database write would lose a finished measurement; and Optuna alone marks a trial as
     failed at SIGINT only, and leaves it running at SIGTERM. Signals that the process ignores stay ignored. Outside the
-    main thread, where Python delivers no signals, nothing changes. A signal that arrives while Python runs a
+    main thread, where Python delivers no signals, nothing changes. A second signal ends the process where C++ computes
+    and keeps Python from handling the first (`autoauto/processes/signals.py`); finished trials are in the database.
+    A signal that arrives while Python runs a
     destructor, which cannot raise, or imports a module, which may print the exception and fail, raises at the next
     `interruptible()`.
     """
@@ -29,21 +33,23 @@ class Interrupts:
     def __init__(self) -> None:
         self._pending = False
         self._interruptible = False
-        self._replaced: dict[signal.Signals, signal.Handlers] = {}
+        self._replaced: dict[signal.Signals, Handler | int] = {}
         self._previous_hook = sys.unraisablehook
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not Python's, cannot be put back
-                    self._replaced[number] = signal.signal(number, self._on_signal)  # type: ignore[assignment]
+                previous = signal.getsignal(number)
+                if previous is not None and previous is not signal.SIG_IGN:  # None: not Python's, cannot be put back
+                    self._replaced[number] = previous
+                    catch(number, self._on_signal)
             self._active.append(self)
             self._previous_hook, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._replaced.items():
-            signal.signal(number, handler)
+            put_back(number, handler)
         if self in self._active:
             self._active.remove(self)
             sys.unraisablehook = self._previous_hook

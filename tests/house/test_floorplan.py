@@ -35,7 +35,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "study": frozenset({"records", "evaluate", "processes", "database"}),
     "serve": frozenset({"records", "targets", "exporters", "processes"}),
     "cli": ALL_BUT_CLI | {"__init__"},
-    "__main__": frozenset({"cli"}),
+    "__main__": frozenset({"cli", "processes"}),
     "__init__": ALL_BUT_CLI - {"programs", "serve"},
 }
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "autoauto", "tests", "studies", "data", "docs"}
