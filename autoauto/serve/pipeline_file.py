@@ -141,6 +141,10 @@ def _problems_of_a_stage(stage: StageFile, path: str) -> Iterator[str]:
             yield f"{path}.{name}: {error}"
         else:
             yield from _problems_of_ports(ports, f"{path}.{name}")
+    try:
+        _ = stage.session
+    except BadInput as error:
+        yield f"{path}: {str(error).partition('; ')[0]}"
 
 
 def _problems_of_ports(ports: Sequence[Port], where: str) -> Iterator[str]:

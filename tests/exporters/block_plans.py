@@ -39,7 +39,7 @@ def deployment(graph: LayerGraph, partition: Sequence[int], **knobs: Any) -> Dep
     n_devices = n_stages // knobs.get("stages_per_device", 1)
     device, link = Device("small", 1e6, 1 << 20, 1, 1 << 20), Link(1e9, 0)
     configuration = Knobs(**({"n_ipu": n_devices, "memory_proportion": 0.6, "batch_size": 4} | knobs))
-    devices = stage_devices_of(configuration.schedule, n_devices, chunks_of(configuration.step))
+    devices = stage_devices_of(configuration.mode.order, n_devices, chunks_of(configuration.step))
     stages = (
         Stage(LayerRange(*ends), i, 1, 1 if configuration.training else 0, 0, 0, {"state": 1}, 2)
         for i, ends in zip(devices, pairwise(partition), strict=True)

@@ -14,7 +14,7 @@ import pytest
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.options import HostPrecision, HostRuntime
+from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Cluster, MachineDevice
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
@@ -52,20 +52,12 @@ def deploy(tmp_path: Path) -> Deploy:
         batch_size: int = 2,
         replicas: int = 1,
         cluster: Cluster | None = None,
-        session: tuple[HostRuntime | None, HostPrecision | None] = (None, None),
+        session: Session | None = None,
     ) -> Deployment:
         path = tmp_path / "model" / "small.onnx"
         path.parent.mkdir(exist_ok=True)
         onnx.save_model(make(program, inputs, outputs, constants), path)
-        runtime, precision = session
-        knobs = Knobs(
-            n_ipu=len(plan.stages),
-            memory_proportion=0.6,
-            batch_size=batch_size,
-            replicas=replicas,
-            runtime=runtime,
-            precision=precision,
-        )
+        knobs = Knobs(n_ipu=len(plan.stages), batch_size=batch_size, replicas=replicas, session=session)
         flow = load_flow(str(path))
         return Deployment(
             graph=flow.graph,

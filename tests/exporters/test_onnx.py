@@ -18,14 +18,18 @@ from autoauto.exporters.onnx_stages import RUNNER, TOLERANCES, check, examples, 
 from autoauto.exporters.pipeline_runner import in_fp16
 from autoauto.exporters.registry import Check, Deployment, exporter_named, write_artifact
 from autoauto.graph import cut
-from autoauto.records.costs.options import DeviceSession, GraphOptimization, HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.plans.plan import side_by_side
 from autoauto.records.schedule import Order
-from autoauto.records.units import relative_error
+from autoauto.records.units import Precision, relative_error
 from autoauto.space.knobs import Knobs
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.runtimes.session import GraphOptimization, HostSession
 from tests.exporters.conftest import Deploy, plan_of
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
@@ -80,25 +84,23 @@ def test_the_stages_of_a_special_model_are_the_model(case: str, to: str, deploy:
     assert any(f"output {outputs.split()[0]} " in each.what for each in checks)
 
 
-@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
-def test_stages_take_scalars_and_lengths(runtime: HostRuntime, deploy: Deploy, tmp_path: Path) -> None:
-    pytest.importorskip(runtime)
+@pytest.mark.parametrize("session", [OnnxRuntimeSession(), OpenVinoSession()], ids=["onnxruntime", "openvino"])
+def test_stages_take_scalars_and_lengths(session: HostSession, deploy: Deploy, tmp_path: Path) -> None:
+    pytest.importorskip(session.runtime)
     program = "Mul x rate > a; MatMul a w > b; Cast x_lens > l to=1; Unsqueeze l axis > c; Div b c > y"
     inputs = {**X, "rate": [], "int:x_lens": ["n"]}
-    plan = deploy(
-        program, inputs, "y", {"w": W, "axis": np.array([1])}, plan=plan_of((0, 2, 4)), session=(runtime, None)
-    )
+    plan = deploy(program, inputs, "y", {"w": W, "axis": np.array([1])}, plan=plan_of((0, 2, 4)), session=session)
     assert [each for each in written(plan, tmp_path / "artifact") if each.passed is False] == []
     n, made = examples(plan, 3)
     assert (n, made["x_lens"].tolist(), made["rate"].shape) == (3, [4] * 6, ())
 
 
-@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
+@pytest.mark.parametrize("session", [OnnxRuntimeSession(), OpenVinoSession()], ids=["onnxruntime", "openvino"])
 def test_outputs_whose_lengths_depend_on_data_have_their_own_lengths_and_one_micro_batch(
-    runtime: HostRuntime, deploy: Deploy, tmp_path: Path
+    session: HostSession, deploy: Deploy, tmp_path: Path
 ) -> None:
-    pytest.importorskip(runtime)
-    plan = deploy("Relu x > a; NonZero a > y", X, "y", plan=plan_of((0, 1, 2)), session=(runtime, None))
+    pytest.importorskip(session.runtime)
+    plan = deploy("Relu x > a; NonZero a > y", X, "y", plan=plan_of((0, 1, 2)), session=session)
     written(plan, tmp_path / "artifact")
     assert json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["outputs"] == [
         {"name": "y", "shape": [2, 8], "dtype": "int64", "batch_axis": None, "data_dependent": True}
@@ -111,12 +113,12 @@ def test_outputs_whose_lengths_depend_on_data_have_their_own_lengths_and_one_mic
     assert done.stderr == "run_pipeline.py: output 'y' has lengths of its own, so give one micro-batch, got 2\n"
 
 
-@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
-def test_stages_of_a_quantised_model_send_its_integers(runtime: HostRuntime, deploy: Deploy, tmp_path: Path) -> None:
-    pytest.importorskip(runtime)
+@pytest.mark.parametrize("session", [OnnxRuntimeSession(), OpenVinoSession()], ids=["onnxruntime", "openvino"])
+def test_stages_of_a_quantised_model_send_its_integers(session: HostSession, deploy: Deploy, tmp_path: Path) -> None:
+    pytest.importorskip(session.runtime)
     constants = {"w": W, "scale": np.array(0.05, np.float32)}
     program = "QuantizeLinear x scale > q; DequantizeLinear q scale > d; MatMul d w > y"
-    plan = deploy(program, X, "y", constants, plan=plan_of((0, 1, 3)), session=(runtime, None))
+    plan = deploy(program, X, "y", constants, plan=plan_of((0, 1, 3)), session=session)
     checks = written(plan, tmp_path / "artifact")
     assert [each for each in checks if each.passed is False] == []
     [first, _] = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
@@ -163,31 +165,29 @@ def test_devices_of_a_stage_take_micro_batches_in_turn(deploy: Deploy, tmp_path:
         written(deployment, tmp_path / "other", "onnx-annotated")
 
 
-@pytest.mark.parametrize("precision", HostRuntime.OPENVINO.precisions)
-def test_the_program_runs_every_stage_as_it_was_measured(
-    precision: HostPrecision, deploy: Deploy, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("precision", OpenVinoSession.precisions)
+def test_the_program_runs_every_stage_as_it_was_measured(precision: Precision, deploy: Deploy, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
-    if precision not in runtime_named(HostRuntime.OPENVINO).precisions():
+    if precision not in runtime_named(OpenVinoSession.runtime).precisions():
         pytest.skip(f"this processor has no instructions for {precision}")
-    session = HostRuntime.OPENVINO, precision
+    session = OpenVinoSession(precision=precision)
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=session)
     [result, *_] = written(deployment, tmp_path / "artifact")
     assert result.passed
     stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
-    assert {(stage["runtime"], stage["precision"]) for stage in stages} == {session}
+    assert {(stage["runtime"], stage["precision"]) for stage in stages} == {("openvino", precision)}
     assert "pip install openvino\n" in (tmp_path / "artifact" / "README.md").read_text()
     with pytest.raises(BadInput, match=rf"does not say what runs a stage, got a plan for openvino in {precision}"):
         written(deployment, tmp_path / "other", "triton")
 
 
 def on_core_and_gpu(deployment: Deployment) -> Deployment:
-    sessions = SessionOptions(3), SessionOptions(1, HostRuntime.CUDA, gpu="GPU-a")
+    sessions = SessionOptions(3, OnnxRuntimeSession()), SessionOptions(1, CudaSession(), gpu="GPU-a")
     return replace(deployment, devices=tuple(map(DeviceSession, ("cpu:3", "cuda:0"), sessions)))
 
 
 def test_a_stage_is_written_with_the_session_of_its_device(deploy: Deploy, tmp_path: Path) -> None:
-    deployment = on_core_and_gpu(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4))))
+    deployment = on_core_and_gpu(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=OnnxRuntimeSession()))
     write_artifact(deployment, "onnx", tmp_path / "artifact")
     content = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())
     assert content["devices"] == ["cpu:3", "cuda:0"]
@@ -200,7 +200,7 @@ def test_a_stage_is_written_with_the_session_of_its_device(deploy: Deploy, tmp_p
 
 def test_a_stage_in_fp16_keeps_its_file_and_is_converted_by_the_program(deploy: Deploy, tmp_path: Path) -> None:
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 4)))
-    session = SessionOptions(1, HostRuntime.CUDA, HostPrecision.FP16, gpu="GPU-a")
+    session = SessionOptions(1, CudaSession(precision=Precision.FP16), gpu="GPU-a")
     write_artifact(replace(deployment, devices=(DeviceSession("cuda:0", session),)), "onnx", tmp_path / "artifact")
     assert "pip install 'onnxruntime-gpu[cuda,cudnn]' onnx\n" in (tmp_path / "artifact" / "README.md").read_text()
     file = tmp_path / "artifact" / "stage0.onnx"
@@ -208,14 +208,14 @@ def test_a_stage_in_fp16_keeps_its_file_and_is_converted_by_the_program(deploy: 
     x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
     exact, rounded = (session.run(["y"], {"x": x})[0] for session in sessions)
     assert rounded.dtype == np.float32
-    assert 0 < relative_error(rounded, exact) < TOLERANCES[HostPrecision.FP16]
+    assert 0 < relative_error(rounded, exact) < TOLERANCES[Precision.FP16]
 
 
 @pytest.mark.skipif(
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this onnxruntime is for GPUs"
 )
 def test_a_stage_for_a_gpu_runs_nowhere_else(deploy: Deploy, tmp_path: Path) -> None:
-    deployment = on_core_and_gpu(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4))))
+    deployment = on_core_and_gpu(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=OnnxRuntimeSession()))
     write_artifact(deployment, "onnx", tmp_path / "artifact")
     done = run(tmp_path / "artifact", {"x": np.zeros((2, 4), np.float32)})
     assert done.returncode == 1
@@ -223,24 +223,25 @@ def test_a_stage_for_a_gpu_runs_nowhere_else(deploy: Deploy, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("runtime", "options"),
+    ("session", "options"),
     [
-        (HostRuntime.OPENVINO, {"streams": 2}),
-        (HostRuntime.ONNXRUNTIME, {"spinning": False}),
-        (HostRuntime.ONNXRUNTIME, {"graph_optimization": GraphOptimization.OFF}),
+        (OpenVinoSession(2, streams=2), {"streams": 2}),
+        (OnnxRuntimeSession(2, spinning=False), {"spinning": False, "graph_optimization": "all"}),
+        (
+            OnnxRuntimeSession(2, graph_optimization=GraphOptimization.OFF),
+            {"spinning": True, "graph_optimization": "off"},
+        ),
     ],
 )
 def test_the_program_runs_every_stage_with_its_options(
-    runtime: HostRuntime, options: dict[str, Any], deploy: Deploy, tmp_path: Path
+    session: HostSession, options: dict[str, Any], deploy: Deploy, tmp_path: Path
 ) -> None:
-    pytest.importorskip(runtime)
-    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=(runtime, None))
-    deployment = replace(deployment, knobs=deployment.knobs.with_values(cores_per_device=2, **options))
+    pytest.importorskip(session.runtime)
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=session)
     [result, *_] = written(deployment, tmp_path / "artifact")
     assert result.passed
     stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
-    plain = {"streams": 1, "spinning": True, "graph_optimization": "all", "cuda_graph": True, "channels_last": False}
-    assert [stage["options"] for stage in stages] == [plain | options] * 2
+    assert [stage["options"] for stage in stages] == [options] * 2
     assert {tuple(port["shape"]) for stage in stages for port in (*stage["inputs"], *stage["outputs"])} == {(2, 4)}
     with pytest.raises(
         BadInput, match=r"does not say what runs a stage, got a plan for .* with options; try --to onnx"

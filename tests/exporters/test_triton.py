@@ -14,6 +14,7 @@ from autoauto.exporters.registry import Deployment, write_artifact
 from autoauto.exporters.triton import check
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.exporters.conftest import Deploy, plan_of
 
 pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
@@ -75,7 +76,7 @@ def test_threads_of_a_host(deployment: Deployment, tmp_path: Path) -> None:
     on_host = replace(
         deployment,
         cluster=replace(deployment.cluster, target="host"),
-        knobs=deployment.knobs.with_values(cores_per_device=3),
+        knobs=replace(deployment.knobs, session=OnnxRuntimeSession(3)),
     )
     write_artifact(on_host, "triton", tmp_path / "artifact")
     parameters = config(tmp_path / "artifact", "small_stage0").parameters

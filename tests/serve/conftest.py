@@ -21,7 +21,7 @@ import pytest
 from autoauto.exporters import onnx_stages
 from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.options import HostPrecision, HostRuntime
+from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
@@ -30,6 +30,7 @@ from autoauto.records.units import MIB, Array, Precision
 from autoauto.schedule.times import timeline_of
 from autoauto.serve.protocol import ServedTensor
 from autoauto.space.knobs import Knobs
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.graph.conftest import make
 from tests.running import PATIENCE_S, is_running, wait_until
 
@@ -58,8 +59,7 @@ def write_folder(
     replicas: int = 1,
     program: str = PROGRAM,
     inputs: dict[str, Sequence[Any]] | None = None,
-    threads: int = 1,
-    session: tuple[HostRuntime, HostPrecision] = (HostRuntime.ONNXRUNTIME, HostPrecision.FP32),
+    session: Session | None = None,
 ) -> Path:
     """Export the model as a plan whose processes all share the first core, so that it runs on any machine."""
     folder.mkdir(parents=True)
@@ -71,13 +71,7 @@ def write_folder(
         for index, layers in enumerate(pairwise(cuts))
     )
     plan = Plan(stages, placement=((MachineDevice(0, 0),) * len(stages),) * replicas)
-    knobs = Knobs(
-        *(len(stages), 0.6, batch_size),
-        replicas=replicas,
-        cores_per_device=threads,
-        runtime=session[0],
-        precision=session[1],
-    )
+    knobs = Knobs(len(stages), batch_size, replicas, session=session or OnnxRuntimeSession())
     cluster = Cluster("host", "host", (device,), (Link(1e9, 1),), (Link(1e9, 1),))
     onnx_stages.write(
         Deployment(

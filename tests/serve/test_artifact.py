@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.options import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.target import Origin
-from autoauto.records.units import GIB
+from autoauto.records.units import GIB, Precision
 from autoauto.serve.artifact import Artifact
 from autoauto.targets.host import devices as host_devices
 from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.runtimes import registry
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
+from autoauto.targets.host.runtimes.registry import SESSIONS
 from tests.serve.conftest import WIDTH, write_folder
 
 
@@ -38,15 +42,15 @@ def sessions(folder: Path) -> set[SessionOptions]:
 
 
 def test_a_stage_is_served_as_it_was_measured_and_in_onnx_runtime_where_the_file_is_older(tmp_path: Path) -> None:
-    session = (HostRuntime.OPENVINO, HostPrecision.BF16)
+    session = OpenVinoSession(precision=Precision.BF16)
     folder = write_folder(tmp_path / "folder", session=session)
-    assert sessions(folder) == {SessionOptions(1, *session)}
+    assert sessions(folder) == {SessionOptions(1, session)}
 
     def as_before(content: dict[str, Any]) -> None:
         for stage in content["pipelines"][0]["stages"]:
             del stage["runtime"], stage["precision"]
 
-    assert sessions(changed(folder, as_before)) == {SessionOptions(1, HostRuntime.ONNXRUNTIME, HostPrecision.FP32)}
+    assert sessions(changed(folder, as_before)) == {SessionOptions(1, OnnxRuntimeSession())}
 
 
 def on_devices(*names: str, runtime: str = "onnxruntime") -> Callable[[dict[str, Any]], None]:
@@ -61,12 +65,12 @@ def on_devices(*names: str, runtime: str = "onnxruntime") -> Callable[[dict[str,
 def test_stages_are_served_on_the_devices_that_the_folder_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(registry, "installed", lambda: tuple(SESSIONS))
     monkeypatch.setattr(host_devices, "gpus_named", lambda text: (Gpu(0, "GPU-a", "H100", GIB, 0.0, (9, 0), "580"),))
     artifact = Artifact(changed(write_folder(tmp_path / "folder"), on_devices("cpu:1", "cuda:0", runtime="cuda")))
     [[on_core, on_gpu]] = artifact._resources()
-    assert on_core.session == SessionOptions(1, HostRuntime.ONNXRUNTIME)
-    assert on_gpu.session == SessionOptions(1, HostRuntime.CUDA, gpu="GPU-a")
+    assert on_core.session == SessionOptions(1, OnnxRuntimeSession())
+    assert on_gpu.session == SessionOptions(1, CudaSession(), gpu="GPU-a")
 
 
 def changed(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
@@ -180,6 +184,11 @@ def in_pipeline(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
             "a port must have the fields",
         ),
         (in_stage(0, "inputs", [{"name": "x", "shape": "y", "dtype": "f4"}]), "a port: .* must be a list"),
+        (in_stage(0, "options", {"spinning": 2}), r"stages\[0\]: options.spinning must be true or false, got 2"),
+        (in_stage(0, "options", {"colour": 2}), r"stages\[0\]: options.colour must be left out, got 2"),
+        (in_stage(0, "options", {"streams": 2}), r"stages\[0\]: streams is for openvino, got onnxruntime"),
+        (in_stage(0, "runtime", "tvm"), r"stages\[0\]: runtime is one of onnxruntime, openvino, cuda, got 'tvm'"),
+        (in_stage(0, "precision", "fp8"), r"stages\[0\]: onnxruntime must compute in fp8, with a thread or more"),
         (in_stage(0, "n_replicas", -1), r"stages\[0\].n_replicas must be a number from 1"),
         (in_stage(0, "limit_bytes", -1), "limit_bytes must be above 0, got -1"),
         (lambda content: content.update(batch_size=0), "batch_size must be 1 or more, got 0"),

@@ -37,7 +37,7 @@ def test_a_compiled_range_has_a_time_and_the_bytes_of_its_tensors(tmp_path: Path
     path = tmp_path / "products.onnx"
     onnx.save(custom_target.model_of(4, 64), path)
     graph, target = autoauto.load_graph(path), custom_target.NumpyTarget(str(path))
-    options = CompileOptions(8, 1.0, Precision.FP32)
+    options = CompileOptions(8, Precision.FP32)
     device = custom_target.cluster().devices[0]
     compiled = target.compile(graph, LayerRange(1, 3), device, options)
     assert compiled.forward_cycles > 0

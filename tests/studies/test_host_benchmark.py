@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.records.costs.options import HostPrecision
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
 from studies.custom_target import model_of
 from studies.host_benchmark import (
@@ -53,7 +53,8 @@ def steady(period_ms: float, n_pipelines: int = 1) -> Run:
 
 def entrant(cycles: int, replicas: int = 1, name: str = "entrant") -> Entrant:
     flow: Any = None
-    return Entrant(name, flow, Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, replicas=replicas), plan(cycles))
+    knobs = Knobs(n_ipu=1, batch_size=4, replicas=replicas, runtime="onnxruntime")
+    return Entrant(name, flow, knobs, plan(cycles))
 
 
 def test_a_row_has_throughput_its_interval_latency_and_the_error_of_the_prediction() -> None:
@@ -75,7 +76,7 @@ def test_the_summary_has_the_best_of_every_way_and_the_ratio_of_the_search_to_th
         MeasuredEntrant(entrant(20_000_000, name=name), [steady(period_ms)])
         for name, period_ms in ((ALONE, 20.0), (ALONE, 16.0), (REPLICAS, 10.0), (SEARCH, 8.0))
     ]
-    cells = summary("model", HostPrecision.FP32, results)
+    cells = summary("model", Precision.FP32, results)
     assert cells == ["model", "fp32", "-", "250.00", "400.00", "-", "-", "500.00", "1.25", "-", "68.8 %"]
     assert len(cells) == len(SUMMARY)
 
@@ -86,7 +87,7 @@ def test_what_disturbs_a_whole_round_does_not_count_in_the_ratio() -> None:
         MeasuredEntrant(entrant(1, name=name), [steady(period_ms * times) for times in disturbed])
         for name, period_ms in ((REPLICAS, 10.0), (SEARCH, 8.0))
     ]
-    assert summary("model", HostPrecision.FP32, results)[-3:-1] == ["1.25", "0.00"]
+    assert summary("model", Precision.FP32, results)[-3:-1] == ["1.25", "0.00"]
 
 
 def test_entrants_run_in_turn() -> None:
