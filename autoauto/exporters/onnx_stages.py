@@ -26,7 +26,7 @@ from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision, relative_error
-from autoauto.space.sessions import session_of
+from autoauto.space.sessions import SESSION_KNOBS, session_of
 from autoauto.targets.host.measure.examples import lengths_of
 from autoauto.targets.host.run.independence import BatchTensor, SampleProbe, dependence
 
@@ -100,9 +100,18 @@ class StageFile:
         """The session with which the stage was measured.
 
         Raises:
-            BadInput: there is no such runtime, or it has no such option.
+            BadInput: there is no such runtime or option, or the runtime does not compute in the format.
         """
-        return session_of({"runtime": self.runtime, "precision": self.precision, **self.options})
+        options = {**self.options, "cores_per_device": max(1, self.intra_op_threads)}
+        for name, value in options.items():
+            if name not in SESSION_KNOBS or not SESSION_KNOBS[name].domain.allows(value):
+                known = SESSION_KNOBS[name].domain.text if name in SESSION_KNOBS else "left out"
+                raise BadInput(f"options.{name} must be {known}, got {value!r:.60}")
+        read = {name: SESSION_KNOBS[name].domain.read(value) for name, value in options.items()}
+        session = session_of({**read, "runtime": self.runtime, "precision": self.precision})
+        if not session.is_possible:
+            raise BadInput(f"{self.runtime} must compute in {self.precision}, with a thread or more for every stream")
+        return session
 
 
 @dataclass(frozen=True, slots=True)
