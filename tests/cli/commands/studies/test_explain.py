@@ -42,15 +42,3 @@ def test_a_study_is_explained(run_cli: RunCli) -> None:
         "Measure it again: autoauto measure resnet50",
     ):
         assert text in out
-
-
-def test_every_cell_has_a_reason_where_nothing_fits(run_cli: RunCli) -> None:
-    search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "128", "--strategy", "pipeline")
-    run_cli(*search, "--study-name", "too-large")
-    code, out, err = run_cli("explain", "too-large")
-    assert (code, err.count("\n")) == (3, 1)
-    assert "batch 128 does not fit: layers" in " ".join(out.split())
-    assert "[0, 635) need" in out
-    assert "Why this one" not in out
-    code, out, _ = run_cli("explain", "too-large", "--json")
-    assert (code, json.loads(out)["best"]) == (3, None)

@@ -9,37 +9,34 @@ import pytest
 from tests.cli.conftest import RunCli
 
 
-def test_the_report_shows_the_best_configuration_of_the_search(run_cli: RunCli) -> None:
+def test_report_and_page_show_the_best_configuration_of_the_search(run_cli: RunCli) -> None:
     result = json.loads(run_cli("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:4", "--json").out)
     assert json.loads(run_cli("report", result["study_name"], "--json").out)["best"] == result["best"]
-    out = run_cli("report", result["study_name"]).out
-    assert "Best configuration" in out
-    assert "Trials by throughput" in out
-
-
-def test_a_study_without_a_fit_exits_with_3(run_cli: RunCli) -> None:
-    search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "128", "--strategy", "pipeline")
-    assert run_cli(*search, "--study-name", "too-large").code == 3
-    code, out, err = run_cli("report", "too-large")
-    assert (code, out) == (3, "")
-    assert err.count("\n") == 1
-
-
-def test_the_page_shows_the_best_configuration(run_cli: RunCli) -> None:
-    result = json.loads(run_cli("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:4", "--json").out)
     out = run_cli("report", result["study_name"], "--html", "page.html").out
     assert "Best configuration" in out
+    assert "Trials by throughput" in out
     page = Path("page.html").read_text(encoding="utf-8")
     assert f"{result['best']['samples_per_s']:,.1f}" in page
     assert 'id="timeline"' in page
     assert result["study_name"] in page
 
 
-def test_a_page_is_written_where_nothing_fits(run_cli: RunCli) -> None:
+def test_search_report_page_and_explanation_exit_with_3_where_nothing_fits(run_cli: RunCli) -> None:
     search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "128", "--strategy", "pipeline")
-    run_cli(*search, "--study-name", "too-large")
+    code, out, err = run_cli(*search, "--study-name", "too-large", "--json")
+    assert (code, json.loads(out)["best"], err.count("\n")) == (3, None, 1)
+    assert "no configuration fits" in err
+    code, out, err = run_cli("report", "too-large")
+    assert (code, out, err.count("\n")) == (3, "", 1)
     assert run_cli("report", "too-large", "--html", "page.html").code == 3
     assert "Nothing fits" in Path("page.html").read_text(encoding="utf-8")
+    code, out, err = run_cli("explain", "too-large")
+    assert (code, err.count("\n")) == (3, 1)
+    assert "batch 128 does not fit: layers" in " ".join(out.split())
+    assert "[0, 635) need" in out
+    assert "Why this one" not in out
+    code, out, _ = run_cli("explain", "too-large", "--json")
+    assert (code, json.loads(out)["best"]) == (3, None)
 
 
 def test_a_page_of_phases(run_cli: RunCli) -> None:

@@ -32,7 +32,7 @@ def test_text_that_is_no_constraint_is_refused(run_cli: RunCli) -> None:
         assert "%%" not in err
 
 
-def test_the_best_configuration_meets_a_latency_bound_and_loses_throughput(run_cli: RunCli) -> None:
+def test_the_best_configuration_meets_a_bound_in_a_study_of_its_own(run_cli: RunCli) -> None:
     free = json.loads(run_cli(*SMALL, "--json").out)
     bound = free["best"]["latency_s"] * 0.8
     bounded = json.loads(run_cli(*SMALL, "--max-latency-s", str(bound), "--json").out)
@@ -42,20 +42,16 @@ def test_the_best_configuration_meets_a_latency_bound_and_loses_throughput(run_c
     refused = run_cli(*SMALL, "--max-latency-s", str(bound), "--study-name", free["study_name"])
     assert refused.code == 2
     assert "made with constraints ''" in refused.err
+    small = json.loads(run_cli(*SMALL, "--constraint", "n_ipu * batch_size <= 8", "--json").out)
+    assert (free["n_configurations"], small["n_configurations"]) == (16, 12)
+    assert small["study_name"] != free["study_name"]
+    assert small["best"]["n_ipu"] * small["best"]["batch_size"] <= 8
 
 
 def test_the_reason_names_a_constraint_that_nothing_meets(run_cli: RunCli) -> None:
     code, out, err = run_cli(*SMALL, "--max-latency-s", "1e-6", "--json")
     assert (code, json.loads(out)["best"], err.count("\n")) == (3, None, 1)
     assert "latency_s <= 1e-06 does not hold" in err
-
-
-def test_a_constraint_over_knobs_makes_another_space_and_study(run_cli: RunCli) -> None:
-    wide = json.loads(run_cli(*SMALL, "--json").out)
-    small = json.loads(run_cli(*SMALL, "--constraint", "n_ipu * batch_size <= 8", "--json").out)
-    assert (wide["n_configurations"], small["n_configurations"]) == (16, 12)
-    assert small["study_name"] != wide["study_name"]
-    assert small["best"]["n_ipu"] * small["best"]["batch_size"] <= 8
 
 
 @pytest.mark.slow
