@@ -15,6 +15,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import resource
 import select
 import shlex
@@ -23,12 +24,14 @@ import sqlite3
 import sys
 import tempfile
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread would not be in the forked processes
 
@@ -38,7 +41,10 @@ from google.protobuf.message import Message
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.cli.main import build_parser, main
+from autoauto.cli.options.model import open_flow
 from autoauto.cli.options.values import at_most
+from autoauto.cli.output.lines import warn
+from autoauto.records.errors import AutoautoError
 from autoauto.records.installation import data_dir
 
 TIME_LIMIT_S, WALL_LIMIT_S, ADDRESS_SPACE_BYTES = 10, 60.0, 2 * 2**30
@@ -160,6 +166,90 @@ def mutated_toml(content: bytes, random: Random) -> bytes:
             text = json.dumps(value).replace("{}", "{ }").replace('{"a": 1}', "{ a = 1 }").replace("\\ud7ff", "\ud7ff")
             lines[index] = f"{lines[index].partition('=')[0]}= {text}"
     return "\n".join(lines).encode()
+
+
+def mutated_numbers(content: bytes, random: Random) -> bytes:
+    """One to three numbers of a TOML file that are extreme or none, or a key with many dots or brackets."""
+    lines = content.decode().split("\n")
+    if random.random() < 0.1:
+        depth = random.choice([2, 100, 5_000])
+        lines.insert(random.randrange(len(lines)), random.choice(["a" + ".a" * depth + " = 1", "a = " + "[" * depth]))
+        return "\n".join(lines).encode()
+    for _ in range(random.randint(1, 3)):
+        places = [(i, match) for i, line in enumerate(lines) for match in _NUMBER.finditer(line)]
+        index, match = random.choice(places)
+        lines[index] = f"{lines[index][: match.start(1)]}{random.choice(EXTREMES)}{lines[index][match.end(1) :]}"
+    return "\n".join(lines).encode()
+
+
+_NUMBER = re.compile(r"[=\[,]\s*([+-]?\d[\d_.e+-]*)")
+EXTREMES = (
+    *(
+        "0",
+        "-0",
+        "-1",
+        "1",
+        "2",
+        "0.0",
+        "-0.0",
+        "1e-9",
+        "1e-300",
+        "5e-324",
+        "1e9",
+        "1e18",
+        "1e300",
+        "1.7e308",
+        "-1e308",
+    ),
+    *("nan", "inf", "-inf", "1e999", "65_536", "65_537", "4_294_967_296", "9_007_199_254_740_993", "1e400", "true"),
+    *("9_223_372_036_854_775_807", "9_223_372_036_854_775_808", "-9_223_372_036_854_775_808", "9" * 400, "0x7fff"),
+    *("0.1", "0.999999999999999999", "1.0000000001", '"1"', "1979-05-27", "[1, 2]", "{ a = 1 }"),
+)
+
+
+def mutated_arrays(content: bytes, random: Random) -> bytes:
+    """The headers or the data of one array changed, arrays renamed, removed, doubled or added, or bytes."""
+    if random.random() < 0.2:
+        return mutated_bytes(content, random)
+    with ZipFile(io.BytesIO(content)) as archive:
+        members = [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
+    index = random.randrange(len(members))
+    name, member = members[index]
+    odd = (random.randint(0, 9), random.choice(ODD_INTEGERS), 2**40, 10**30)
+    match random.randrange(7):
+        case 0:
+            members[index] = name, mutated_bytes(member, random)
+        case 1 | 2:  # the length of the header stays, so that it is read
+            head = member[:128].decode("latin-1")
+            numbers = list(re.finditer(r"\d+", head[10:]))
+            chosen = random.choice(numbers)
+            text = str(random.choice(odd))
+            changed = f"{head[: 10 + chosen.start()]}{text}{head[10 + chosen.end() :]}"
+            members[index] = name, _of_length(changed, 128).encode("latin-1") + member[128:]
+        case 3:
+            dtype = random.choice(["<f8", "<i4", "|O", ">f4", "|b1", "<U9", "|V7", "<M8[s]", "<c16", "<f2", "|S0"])
+            members[index] = name, member.replace(b"<f4", dtype.encode(), 1)
+        case 4:
+            del members[index]
+        case 5:
+            members.append((random.choice([name, ".npy", "y.npy", "x", "../x.npy", "\u202e.npy", "x" * 5_000]), member))
+        case _:
+            shape = random.choice([(), (0,), (2, 3, 8), (1, 3, 8, 8), (7, 3, 8, 8), (2, 3, 8, 9), (1,) * 32])
+            array = np.full(shape, random.choice([np.nan, np.inf, 0.0, 1e38]), random.choice(["f4", "f8", "c16"]))
+            written = io.BytesIO()
+            np.save(written, array)
+            members[index] = name, written.getvalue()
+    packed = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # two members of one name
+        with ZipFile(packed, "w", random.choice([ZIP_STORED, ZIP_DEFLATED])) as archive:
+            for name, member in members:
+                archive.writestr(name, member)
+    return packed.getvalue()
+
+
+def _of_length(text: str, length: int) -> str:
+    return text[: length - 1].rstrip("\n").ljust(length - 1) + "\n"
 
 
 def mutated_command_line(
@@ -434,6 +524,53 @@ def toml_files() -> list[Case]:
     return [*clusters, *[Case(search, models | {"file.toml": SEARCH_CONFIG.encode()})] * 5]
 
 
+PIPELINE = "pipeline.json"
+PROFILED_KINDS = """
+name = "kinds"
+target = "profile"
+[[kinds]]
+n_devices = 2
+speed = 2.0
+device = { name = "fast", memory_bytes = 17_179_869_184 }
+device_link = { bytes_per_s = 25e9, idle_cycles = 10 }
+host_link = { bytes_per_s = 25e9, idle_cycles = 10 }
+[[kinds]]
+n_devices = 2
+device = { name = "slow", memory_bytes = 17_179_869_184, clock_hz = 2e9 }
+device_link = { bytes_per_s = 25e9, idle_cycles = 10 }
+host_link = { bytes_per_s = 25e9, idle_cycles = 10 }
+"""
+
+
+def toml_numbers() -> list[Case]:
+    """Clusters and searches with numbers, also those of a profile for devices of unlike speed."""
+    blocks = (data_dir() / "profiles" / "recorded" / "blocks.csv").read_bytes()
+    line = ("plan", "--profile", "blocks.csv", "--profile-format", "csv", "--cluster", "file.toml", "--n-ipu", "3")
+    files = {"blocks.csv": blocks, "file.toml": PROFILED_KINDS.encode()}
+    return [*toml_files()[:-4], Case(line, files), Case((*line[:-1], "4", "--json"), files)]
+
+
+def inputs() -> list[Case]:
+    """Inputs of a model for the host."""
+    written = io.BytesIO()
+    np.savez(written, x=np.ones((4, 3, 8, 8), np.float32))
+    line = ("measure", "tiny.onnx", "--target", "host", "--batch-size", "2", "--inputs", "inputs.npz")
+    return [Case(line, small_models() | {"inputs.npz": written.getvalue()})]
+
+
+def folders() -> list[Case]:
+    """The `pipeline.json` of an exported folder of two stages."""
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        Path("tiny.onnx").write_bytes(small_models()["tiny.onnx"])
+        knobs = ("--n-ipu", "2", "--batch-size", "4")
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            main(("export", "tiny.onnx", "--to", "onnx", "--output", "made", *knobs))
+        files = {path.name: path.read_bytes() for path in Path("made").iterdir()}
+    # As of a plan for this machine, whose measurement would take longer and not repeat itself.
+    files[PIPELINE] = files[PIPELINE].replace(b'"intra_op_threads": 0', b'"intra_op_threads": 1')
+    return [Case(("serve", ".", "--port", "0"), files)]
+
+
 def profiles() -> list[Case]:
     """Files of every program whose profiles are read; of traces the first events, so that a mutation hits one."""
     recorded = data_dir() / "profiles" / "recorded"
@@ -545,6 +682,9 @@ def databases() -> list[Case]:
 CASES: dict[str, Callable[[], list[Case]]] = {
     "command-lines": command_lines,
     "toml": toml_files,
+    "toml-numbers": toml_numbers,
+    "inputs": inputs,
+    "folders": folders,
     "profiles": profiles,
     "onnx": onnx_files,
     "functions": function_files,
@@ -553,13 +693,22 @@ CASES: dict[str, Callable[[], list[Case]]] = {
 }
 MUTATE_FILE = {
     "toml": mutated_toml,
+    "toml-numbers": mutated_numbers,
+    "inputs": mutated_arrays,
+    "folders": mutated_json,
     "profiles": mutated_json,
     "onnx": mutated_onnx,
     "functions": mutated_onnx,
     "schedules": mutated_table,
     "databases": mutated_database,
 }
-MUTATED = {"toml": "file.toml", "databases": "trials.db"}
+MUTATED = {
+    "toml": "file.toml",
+    "toml-numbers": "file.toml",
+    "inputs": "inputs.npz",
+    "folders": PIPELINE,
+    "databases": "trials.db",
+}
 """The file that is mutated, where it is not any of a case."""
 
 
@@ -609,6 +758,24 @@ def run_case(case: Case, folder: Path) -> Outcome:
     return Outcome(verdict or verdict_of(code, output), code, output, usage.ru_maxrss * 1024)
 
 
+def run_command(argv: Sequence[str]) -> int:
+    """Run a command; where it would serve or measure, only what it reads before that."""
+    if argv[0] != "serve" and "--inputs" not in argv:
+        return main(argv)
+    from autoauto.serve.artifact import Artifact
+
+    try:
+        if argv[0] == "serve":
+            model = Artifact(Path(argv[1])).model
+            json.dumps(model.metadata("1"))
+        else:
+            open_flow(build_parser().parse_args(argv))
+    except AutoautoError as error:
+        warn(str(error))
+        return error.exit_code
+    return 0
+
+
 def _run_limited(argv: Sequence[str], work: Path, log: Path) -> None:
     """The forked process: run the command within its limits, with all output in a file."""
     code = 1
@@ -624,7 +791,7 @@ def _run_limited(argv: Sequence[str], work: Path, log: Path) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (TIME_LIMIT_S, TIME_LIMIT_S + 1))
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
         try:
-            code = main(argv)
+            code = run_command(argv)
         except SystemExit as end:  # after --help
             code = end.code if isinstance(end.code, int) else 1
         if not all(line.isprintable() for line in output.getvalue().split("\n")):
@@ -678,7 +845,7 @@ def warm_up(cases: Sequence[Case], folder: Path) -> None:
             (work / name).write_bytes(content)
         errors = io.StringIO()
         with contextlib.chdir(work), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-            code = main(case.argv)
+            code = run_command(case.argv)
         if code:
             raise SystemExit(f"{shlex.join(case.argv)}: {code}: {errors.getvalue()}")
     shutil.copytree(work / "studies", folder / "studies", dirs_exist_ok=True)
