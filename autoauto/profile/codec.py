@@ -1,4 +1,4 @@
-"""How profiles, and what the estimate is fitted to, are stored: `save_profile`, `load_profile`, layers, examples."""
+"""How profiles, their layers, and examples for the fit are stored: `save_profile`, `read_profile_record`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoauto.records.costs.correction import RangeExample
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import PositiveWhole, stored_form
-from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json
+from autoauto.records.files.json import from_json, from_plain, to_json, to_plain, write_json
 from autoauto.records.units import Precision
 
 
@@ -48,17 +48,12 @@ def profile_record(profile: ModelProfile) -> dict[str, Any]:
     return record
 
 
-def load_profile(path: Path) -> ModelProfile:
-    """Read a profile that `save_profile` wrote, with a `PlainSession` in its options: nothing is compiled for it again.
-
-    Raises:
-        BadInput: no such file, not JSON, another schema, or a field that is missing or wrong; the message names it.
-    """
-    return read_profile_record(read_json(path), str(path))
-
-
 def read_profile_record(record: object, where: str) -> ModelProfile:
-    """Read what `profile_record` made; `where` is the start of every error.
+    """Read what `profile_record` made, with a `PlainSession`: nothing is compiled for it again.
+
+    Args:
+        record: plain values.
+        where: the start of every error.
 
     Raises:
         BadInput: another schema, or a field that is missing or wrong; the message names it.

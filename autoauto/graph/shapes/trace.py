@@ -94,12 +94,6 @@ def _outputs(
     return written
 
 
-def _is_shaped_by_data(node: onnx.NodeProto, read: Sequence[Value]) -> bool:
-    """Whether lengths of the outputs follow from elements that are upper bounds."""
-    bounds = any(value.data is not None and not value.constant for value in read)
-    return bounds and node.op_type in SHAPED_BY_DATA
-
-
 def _is_fixed(kind: TypeProto | None) -> bool:
     """Whether all lengths of a type are known; a type that is no tensor has none that could be."""
     if kind is None or not kind.HasField("tensor_type"):
