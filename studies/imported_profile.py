@@ -28,7 +28,6 @@ from autoauto.evaluate.load import load_flow
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
@@ -85,7 +84,7 @@ def _run(whole: SubModel, prefix: str, n_runs: int) -> str:
 
 def imported(model: str, profile: Path) -> Flow:
     """The model on this machine with the costs of a profile of ONNX Runtime."""
-    files = ProfileFiles((str(profile),), RecordedFormat.ONNXRUNTIME)
+    files = ProfileFiles((str(profile),), "onnxruntime")
     return FlowConfig(model, cluster="host", profile=files).open()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -15,14 +15,10 @@ from autoauto.estimate.table import cost_table
 from autoauto.graph.load import find_model, load_graph
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order, no_cycles
 from autoauto.profile.importers.imported import ImportedGraph, ImportedProfile, like_devices, linear_orders, order_by
-from autoauto.profile.importers.layer_table import read_layer_table
-from autoauto.profile.importers.onnxruntime_join import FileNode, join_model
-from autoauto.profile.importers.onnxruntime_trace import line_of_nodes, read_onnxruntime
+from autoauto.profile.importers.importer import FileNode, Importer, ProfiledFile
 from autoauto.profile.importers.recorded import Layers, ProfileTarget, RecordedProfile, line_graph
-from autoauto.profile.importers.tensorrt import read_tensorrt
-from autoauto.profile.importers.torch_trace import read_torch_trace
+from autoauto.profile.importers.registry import importer_named
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Link, Period
 from autoauto.records.layers import AS_IN_FILE, LayerGraph, ModelInputs
@@ -125,14 +121,6 @@ def _shuffled(graph: ImportedGraph, planned: PlannedProfile, random: Random) -> 
     return order_by(graph.n_layers, graph.edges, lambda layer, _: (stage_of[layer], ranks[layer]))
 
 
-_READERS: Mapping[str, Callable[[Path, Path | None, int | None], RecordedProfile]] = {
-    RecordedFormat.CSV: read_layer_table,
-    RecordedFormat.TORCH: read_torch_trace,
-    RecordedFormat.TENSORRT: read_tensorrt,
-}
-"""The formats in which a file has all layers; for others a model may be joined with the profile."""
-
-
 class ProfiledModel(NamedTuple):
     """A model, the target that has its profile, and its devices."""
 
@@ -147,7 +135,7 @@ class ProfileFiles:
     Attributes:
         profile: paths, each alone or after its batch size, for example "8=FILE"; where devices are of several kinds,
             after the name of the kind, too: "fast:8=FILE", or "fast=FILE" for a file with batch sizes of its own.
-        profile_format: one of `RecordedFormat`.
+        profile_format: the name of an importer.
         profile_details: second files of the same kinds and batch sizes.
         devices: so many equal devices; None where a cluster is named.
         device_memory_gib: of each.
@@ -185,14 +173,10 @@ class ProfileFiles:
         Raises:
             BadInput: a file cannot be read, or is of another model.
         """
-        if self.profile_format not in set(RecordedFormat):
-            raise BadInput(f"a profile is of {', '.join(RecordedFormat)}, got {self.profile_format}; correct it there")
-        if model is not None and self.profile_format != RecordedFormat.ONNXRUNTIME:
-            raise BadInput(f"a profile of {self.profile_format} has no MODEL, got {model}; leave it out")
+        importer = importer_named(self.profile_format)
         if model is not None:
-            return self._joined(model, precision, given)
-        read = _READERS.get(self.profile_format, _read_line)
-        target = _target((kind, read(file, details, size)) for kind, file, details, size in self._files())
+            return self._joined(importer, model, precision, given)
+        target = _target((kind, importer.read(file, details, size)) for kind, file, details, size in self._files())
         return ProfiledModel(line_graph(target.recorded), target)
 
     def cluster(self) -> Cluster | None:
@@ -203,19 +187,21 @@ class ProfileFiles:
         devices = like_devices("device", self.devices, memory_bytes, Link(self.link_gb_per_s * 1e9, 0))
         return replace(devices, name=f"{self.devices}x{self.device_memory_gib:g}gib", target=PROFILED)
 
-    def _joined(self, model: str, precision: Precision, given: ModelInputs) -> ProfiledModel:
-        """The layers of a model with the times of the profile."""
+    def _joined(self, importer: Importer, model: str, precision: Precision, given: ModelInputs) -> ProfiledModel:
+        """The layers of a model with the times of the profile.
+
+        Raises:
+            BadInput: the format has layers of its own.
+        """
         from autoauto.graph.onnx_file import read_model
 
-        path, graph = find_model(model), load_graph(model, given)
-        file_nodes = [FileNode(node.name, node.op_type, tuple(node.output)) for node in read_model(path).graph.node]
-
-        def joined(file: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
-            records = read_onnxruntime(file, memory)
-            size, layers = join_model(graph, file_nodes, records.nodes, precision, batch_size, str(file))
-            return RecordedProfile(graph.name, {size: layers}, records.notes)
-
-        target = _target((kind, joined(file, memory, size)) for kind, file, memory, size in self._files())
+        join = importer.join
+        if join is None:
+            raise BadInput(f"a profile of {importer.name} has no MODEL, got {model}; leave it out")
+        graph, proto = load_graph(model, given), read_model(find_model(model))
+        nodes = [FileNode(node.name, node.op_type, tuple(node.output)) for node in proto.graph.node]
+        file = ProfiledFile(graph, nodes, precision)
+        target = _target((kind, join(path, memory, size, file)) for kind, path, memory, size in self._files())
         return ProfiledModel(graph, target)
 
     def _files(self) -> Iterator[tuple[str | None, Path, Path | None, int | None]]:
@@ -267,10 +253,6 @@ def _resolved(text: str) -> str:
     kind, size, path = _named(text)
     head = ":".join(str(each) for each in (kind, size) if each is not None)
     return f"{head}={path.resolve()}" if head else f"{path.resolve()}"
-
-
-def _read_line(path: Path, details: Path | None, batch_size: int | None) -> RecordedProfile:
-    return line_of_nodes(path, read_onnxruntime(path, details), batch_size)
 
 
 def _target(read: Iterable[tuple[str | None, RecordedProfile]]) -> ProfileTarget:

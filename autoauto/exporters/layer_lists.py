@@ -250,41 +250,39 @@ def _read_deepspeed(folder: Path) -> list[int]:
 
 
 _SOURCE = "set -a; . ./pipeline.env; set +a"
-EXPORTERS = (
-    _exporter(
-        "vllm",
-        "vLLM",
-        (_SOURCE, 'vllm serve MODEL --pipeline-parallel-size "$PIPELINE_PARALLEL_SIZE"'),
-        _write_environment("VLLM"),
-        _read_environment("VLLM"),
-        trains=False,
+VLLM = _exporter(
+    "vllm",
+    "vLLM",
+    (_SOURCE, 'vllm serve MODEL --pipeline-parallel-size "$PIPELINE_PARALLEL_SIZE"'),
+    _write_environment("VLLM"),
+    _read_environment("VLLM"),
+    trains=False,
+)
+SGLANG = _exporter(
+    "sglang",
+    "SGLang",
+    (_SOURCE, 'python -m sglang.launch_server --model-path MODEL --pp-size "$PIPELINE_PARALLEL_SIZE"'),
+    _write_environment("SGLANG"),
+    _read_environment("SGLANG"),
+    trains=False,
+)
+TENSORRT_LLM = _exporter(
+    "tensorrt-llm",
+    "TensorRT-LLM",
+    ("trtllm-serve MODEL --extra_llm_api_options llm_api.yaml",),
+    _write_tensorrt,
+    _read_tensorrt,
+    trains=False,
+)
+DEEPSPEED = _exporter(
+    "deepspeed",
+    "DeepSpeed",
+    (
+        "import deepspeed, json; from planned_pipeline import FIRST_BLOCKS, PlannedPipelineModule",
+        'module = PlannedPipelineModule(layers, num_stages=len(FIRST_BLOCKS), partition_method="type:BLOCK")',
+        'deepspeed.initialize(model=module, config=json.load(open("ds_config.json")) | CONFIG)',
     ),
-    _exporter(
-        "sglang",
-        "SGLang",
-        (_SOURCE, 'python -m sglang.launch_server --model-path MODEL --pp-size "$PIPELINE_PARALLEL_SIZE"'),
-        _write_environment("SGLANG"),
-        _read_environment("SGLANG"),
-        trains=False,
-    ),
-    _exporter(
-        "tensorrt-llm",
-        "TensorRT-LLM",
-        ("trtllm-serve MODEL --extra_llm_api_options llm_api.yaml",),
-        _write_tensorrt,
-        _read_tensorrt,
-        trains=False,
-    ),
-    _exporter(
-        "deepspeed",
-        "DeepSpeed",
-        (
-            "import deepspeed, json; from planned_pipeline import FIRST_BLOCKS, PlannedPipelineModule",
-            'module = PlannedPipelineModule(layers, num_stages=len(FIRST_BLOCKS), partition_method="type:BLOCK")',
-            'deepspeed.initialize(model=module, config=json.load(open("ds_config.json")) | CONFIG)',
-        ),
-        _write_deepspeed,
-        _read_deepspeed,
-        trains=True,
-    ),
+    _write_deepspeed,
+    _read_deepspeed,
+    trains=True,
 )

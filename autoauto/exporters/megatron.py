@@ -112,21 +112,19 @@ def _parsed(layout: str, size: int, counts: list[int]) -> Check:
     return Check(what, seen == counts, f"{size} ranks, virtual size {len(seen) // size}, decoder layers {seen}")
 
 
-EXPORTERS = (
-    Exporter(
-        name="megatron",
-        summary="Megatron-LM, decoder layers of every stage",
-        apply=(
-            f". ./{FILE}",
-            'torchrun OPTIONS pretrain_gpt.py "${PIPELINE_ARGS[@]}" ARGUMENTS  # a plan for training',
-            'torchrun OPTIONS tools/run_text_generation_server.py "${PIPELINE_ARGS[@]}" ARGUMENTS  # for inference',
-        ),
-        write=write,
-        check=check,
-        trains=True,
-        notes=(
-            "Megatron-LM trains in 1F1B, interleaved where the layout has several parts for each rank: part i is on\n"
-            "rank i mod size. Its other ranks are replicas."
-        ),
+EXPORTER = Exporter(
+    name="megatron",
+    summary="Megatron-LM, decoder layers of every stage",
+    apply=(
+        f". ./{FILE}",
+        'torchrun OPTIONS pretrain_gpt.py "${PIPELINE_ARGS[@]}" ARGUMENTS  # a plan for training',
+        'torchrun OPTIONS tools/run_text_generation_server.py "${PIPELINE_ARGS[@]}" ARGUMENTS  # for inference',
+    ),
+    write=write,
+    check=check,
+    trains=True,
+    notes=(
+        "Megatron-LM trains in 1F1B, interleaved where the layout has several parts for each rank: part i is on\n"
+        "rank i mod size. Its other ranks are replicas."
     ),
 )

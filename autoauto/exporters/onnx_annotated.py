@@ -199,23 +199,20 @@ def _options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
     return options
 
 
-EXPORTERS = (
-    Exporter(
-        name="onnx-annotated",
-        summary="ONNX Runtime and multi-device runtimes, one file whose nodes say their stage",
-        apply=(
-            "import json, onnxruntime; options = onnxruntime.SessionOptions()",
-            f'[options.add_session_config_entry(*entry) for entry in json.load(open("{OPTIONS}")).items()]',
-            f'session = onnxruntime.InferenceSession("{MODEL}", options, '
-            "providers=onnxruntime.get_available_providers())",
-        ),
-        write=write,
-        check=check,
-        notes=(
-            "A replica is a session of its own. A session of ONNX Runtime has one device of every execution provider,\n"
-            "runs the stages one after the other, and leaves out rules for devices that it does not have; they are a\n"
-            "pipeline in a runtime that reads `pipeline_stage`. For ONNX Runtime, which has no IPUs, these are an\n"
-            '"accelerator": any device that is no processor.'
-        ),
+EXPORTER = Exporter(
+    name="onnx-annotated",
+    summary="ONNX Runtime and multi-device runtimes, one file whose nodes say their stage",
+    apply=(
+        "import json, onnxruntime; options = onnxruntime.SessionOptions()",
+        f'[options.add_session_config_entry(*entry) for entry in json.load(open("{OPTIONS}")).items()]',
+        f'session = onnxruntime.InferenceSession("{MODEL}", options, providers=onnxruntime.get_available_providers())',
+    ),
+    write=write,
+    check=check,
+    notes=(
+        "A replica is a session of its own. A session of ONNX Runtime has one device of every execution provider,\n"
+        "runs the stages one after the other, and leaves out rules for devices that it does not have; they are a\n"
+        "pipeline in a runtime that reads `pipeline_stage`. For ONNX Runtime, which has no IPUs, these are an\n"
+        '"accelerator": any device that is no processor.'
     ),
 )

@@ -382,13 +382,11 @@ def save_whole(deployment: Deployment, path: Path) -> None:
     deployment.source.save(deployment.graph, layers, deployment.knobs.batch_size, path)
 
 
-EXPORTERS = (
-    Exporter(
-        name="onnx",
-        summary="ONNX Runtime or OpenVINO, a file a stage",
-        apply=("pip install {packages}", f"python {RUNNER} INPUTS.npz OUTPUTS.npz"),
-        write=write,
-        check=check,
-        keeps_session=True,
-    ),
+EXPORTER = Exporter(
+    name="onnx",
+    summary="ONNX Runtime or OpenVINO, a file a stage",
+    apply=("pip install {packages}", f"python {RUNNER} INPUTS.npz OUTPUTS.npz"),
+    write=write,
+    check=check,
+    keeps_session=True,
 )

@@ -140,35 +140,33 @@ def _check_order(deployment: Deployment, file: dict[str, Any]) -> Check:
     return Check("every rank has the actions of the plan", same, detail)
 
 
-EXPORTERS = (
-    Exporter(
-        name="torch",
-        summary="torch.distributed.pipelining, a split of the module",
-        apply=(
-            "import json; from torch.distributed.pipelining import SplitPoint, pipeline",
-            f'split_spec = {{k: SplitPoint[v] for k, v in json.load(open("{SPLIT_FILE}")).items()}}',
-            "stage = pipeline(module, mb_args=(micro_batch,), split_spec=split_spec).build_stage(rank, device)",
-        ),
-        write=write_split,
-        check=check_split,
-        trains=True,
-        notes=f"A plan for training also has `{schedule_csv.FILE}`, and `{LOADER}` says how processes train by both,\n"
-        "a process a device. Every replica is such a group of its own; a program averages gradients between replicas.",
+TORCH = Exporter(
+    name="torch",
+    summary="torch.distributed.pipelining, a split of the module",
+    apply=(
+        "import json; from torch.distributed.pipelining import SplitPoint, pipeline",
+        f'split_spec = {{k: SplitPoint[v] for k, v in json.load(open("{SPLIT_FILE}")).items()}}',
+        "stage = pipeline(module, mb_args=(micro_batch,), split_spec=split_spec).build_stage(rank, device)",
     ),
-    Exporter(
-        name="torchtitan",
-        summary="torchtitan, the modules of every stage",
-        apply=(
-            "import dataclasses, tomllib",
-            f'parallelism = tomllib.load(open("{TITAN_FILE}", "rb"))["parallelism"]',
-            "config.parallelism = dataclasses.replace(config.parallelism, **parallelism)",
-        ),
-        write=write_titan,
-        check=check_titan,
-        trains=True,
-        notes=(
-            "PyTorch's GPipe runs the backward passes of a rank from the first micro-batch on, a plan from the last;\n"
-            "a step takes as long."
-        ),
+    write=write_split,
+    check=check_split,
+    trains=True,
+    notes=f"A plan for training also has `{schedule_csv.FILE}`, and `{LOADER}` says how processes train by both,\n"
+    "a process a device. Every replica is such a group of its own; a program averages gradients between replicas.",
+)
+TORCHTITAN = Exporter(
+    name="torchtitan",
+    summary="torchtitan, the modules of every stage",
+    apply=(
+        "import dataclasses, tomllib",
+        f'parallelism = tomllib.load(open("{TITAN_FILE}", "rb"))["parallelism"]',
+        "config.parallelism = dataclasses.replace(config.parallelism, **parallelism)",
+    ),
+    write=write_titan,
+    check=check_titan,
+    trains=True,
+    notes=(
+        "PyTorch's GPipe runs the backward passes of a rank from the first micro-batch on, a plan from the last;\n"
+        "a step takes as long."
     ),
 )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from autoauto.plugins import Registry
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import DeviceSession, Session, SessionOptions
 from autoauto.records.costs.profile import ModelProfile
@@ -162,24 +162,7 @@ class Exporter:
     sets_recompute: bool = False
 
 
-FORMATS: Mapping[str, str] = {
-    "onnx": "onnx_stages",
-    "schedule-csv": "schedule_csv",
-    "popart": "graphcore.popart",
-    "poptorch": "graphcore.poptorch",
-    "tensorflow-ipu": "graphcore.tensorflow_ipu",
-    "auto-pipeline": "graphcore.auto_pipeline",
-    "onnx-annotated": "onnx_annotated",
-    "triton": "triton",
-    "torch": "pytorch",
-    "torchtitan": "pytorch",
-    "megatron": "megatron",
-    "vllm": "layer_lists",
-    "sglang": "layer_lists",
-    "tensorrt-llm": "layer_lists",
-    "deepspeed": "layer_lists",
-}
-"""The file of this room that holds the exporter of every format; it is imported when the format is used."""
+FORMATS = Registry("exporter", Exporter)
 
 
 def exporter_named(name: str) -> Exporter:
@@ -189,9 +172,8 @@ def exporter_named(name: str) -> Exporter:
         BadInput: there is no such format.
     """
     if name not in FORMATS:
-        raise BadInput(f"a format is one of {', '.join(FORMATS)}, got {name!r}")
-    exporters: tuple[Exporter, ...] = import_module(f"autoauto.exporters.{FORMATS[name]}").EXPORTERS
-    return next(exporter for exporter in exporters if exporter.name == name)
+        raise BadInput(f"a format is one of {', '.join(FORMATS.names)}, got {name!r}")
+    return FORMATS[name]
 
 
 def write_artifact(

@@ -88,21 +88,19 @@ def _require_expressible(schedule: Schedule) -> None:
                 )
 
 
-EXPORTERS = (
-    Exporter(
-        name="schedule-csv",
-        summary="PyTorch's pipelines, as a schedule CSV",
-        apply=(
-            "from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime",
-            "schedule = _PipelineScheduleRuntime(stages, n_microbatches=N, loss_fn=loss)",
-            f'schedule._load_csv("{FILE}")',
-        ),
-        write=write,
-        check=check,
-        trains=True,
-        notes=(
-            "A row is a device of one replica; a program makes the stages and averages gradients between replicas.\n"
-            "PyTorch loads files of training only: a file of forwards is for other readers."
-        ),
+EXPORTER = Exporter(
+    name="schedule-csv",
+    summary="PyTorch's pipelines, as a schedule CSV",
+    apply=(
+        "from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime",
+        "schedule = _PipelineScheduleRuntime(stages, n_microbatches=N, loss_fn=loss)",
+        f'schedule._load_csv("{FILE}")',
+    ),
+    write=write,
+    check=check,
+    trains=True,
+    notes=(
+        "A row is a device of one replica; a program makes the stages and averages gradients between replicas.\n"
+        "PyTorch loads files of training only: a file of forwards is for other readers."
     ),
 )

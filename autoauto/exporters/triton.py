@@ -345,19 +345,17 @@ def _run(folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array
     return tensors
 
 
-EXPORTERS = (
-    Exporter(
-        name="triton",
-        summary="Triton Inference Server, a model repository",
-        apply=('tritonserver --model-repository="$PWD"',),
-        write=write,
-        check=check,
-        notes=(
-            "Where `max_batch_size` is above 0, a request has up to so many samples, and stages with\n"
-            "`dynamic_batching` join requests, since no sample changes another. Where it is 0, a request is one\n"
-            "micro-batch: the batch size is a fixed dimension of every file. Every replica is one more instance of\n"
-            "each stage; any instance of the next stage may take what one has computed. Triton has no IPUs: their\n"
-            "stages are on processors."
-        ),
+EXPORTER = Exporter(
+    name="triton",
+    summary="Triton Inference Server, a model repository",
+    apply=('tritonserver --model-repository="$PWD"',),
+    write=write,
+    check=check,
+    notes=(
+        "Where `max_batch_size` is above 0, a request has up to so many samples, and stages with\n"
+        "`dynamic_batching` join requests, since no sample changes another. Where it is 0, a request is one\n"
+        "micro-batch: the batch size is a fixed dimension of every file. Every replica is one more instance of\n"
+        "each stage; any instance of the next stage may take what one has computed. Triton has no IPUs: their\n"
+        "stages are on processors."
     ),
 )

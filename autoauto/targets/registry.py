@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from autoauto.plugins import Registry
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.entry import HOST
-from autoauto.targets.ipu.entry import IPU
 from autoauto.targets.target import NamedTarget
 
-TARGETS = {entry.name: entry for entry in (IPU, HOST)}
-"""By name; the first is the default. A plug-in may add its own before the command line or a flow is opened."""
-DEFAULT_TARGET = IPU.name
+DEFAULT_TARGET = "ipu"
+
+
+def _wrong_options(entry: NamedTarget) -> str:
+    """What is wrong with the options of another package's target: theirs begin with its name, so that each has one."""
+    wrong = [option.name for option in entry.options if not option.name.startswith(f"{entry.name}_")]
+    return f"has options whose names must begin with {entry.name}_, got {', '.join(wrong)}" if wrong else ""
+
+
+TARGETS = Registry("target", NamedTarget, first=DEFAULT_TARGET, check=_wrong_options)
+"""By name; the first is the default."""
 
 
 def target_named(name: object) -> NamedTarget:

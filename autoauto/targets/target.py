@@ -79,7 +79,7 @@ class Request(NamedTuple):
 class NamedTarget:
     """A target that users choose by its name: all that is needed to open a `Target`.
 
-    Each lies in the folder of its target, imports nothing heavy before it is opened, and is listed in `registry.py`.
+    Each is an entry point of the group "autoauto.targets" and imports nothing heavy before it is opened.
     How the opened target measures, and the defaults of a search on it, are its `TargetTraits`.
 
     Attributes:

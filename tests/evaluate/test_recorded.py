@@ -17,7 +17,6 @@ from autoauto.evaluate.imported import ProfileFiles
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime
-from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
@@ -60,7 +59,7 @@ def record(tmp_path: Path) -> Record:
 
 def files(*profile: Path | str, details: Path | None = None) -> ProfileFiles:
     second = () if details is None else (str(details),)
-    return ProfileFiles(tuple(map(str, profile)), RecordedFormat.ONNXRUNTIME, second, 2, 1.0, 10.0)
+    return ProfileFiles(tuple(map(str, profile)), "onnxruntime", second, 2, 1.0, 10.0)
 
 
 def layers_of(model: Path, profile: Path | str, details: Path | None = None) -> Any:

@@ -8,7 +8,7 @@
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
 lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve) and `database` (profile,
-study).
+study); `plugins` lies below all that it names the values of (targets, profile, exporters).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -26,11 +26,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
     "processes": frozenset(),
     "database": frozenset({"records"}),
+    "plugins": frozenset({"records"}),
     **{room: frozenset({"records"}) for room in ROOMS},
-    "targets": frozenset({"records", "processes"}),
-    "profile": frozenset({"records", "database"}),
+    "targets": frozenset({"records", "processes", "plugins"}),
+    "profile": frozenset({"records", "database", "plugins"}),
     "programs": ROOMS | {"records", "processes"},
-    "exporters": ROOMS | {"records", "processes"},
+    "exporters": ROOMS | {"records", "processes", "plugins"},
     "evaluate": ROOMS | {"records", "exporters"},
     "study": frozenset({"records", "evaluate", "processes", "database"}),
     "serve": frozenset({"records", "targets", "exporters", "processes"}),

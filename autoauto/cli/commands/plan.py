@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoauto.cli.commands.plan_queries import QuerySubject, add_queries, best_plan, requested_query
 from autoauto.cli.options.model import (
@@ -22,16 +22,15 @@ from autoauto.cli.options.model import (
 from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.plans import describe_configuration, show_imported, show_infeasible, show_plan
+from autoauto.profile.importers.importer import GraphFile
+from autoauto.profile.importers.registry import GRAPH_IMPORTERS
 from autoauto.records.errors import BadInput, DoesNotFit
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import Link, Period
 from autoauto.records.target import Origin
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.space.modes import Recompute
 from autoauto.space.table import PIPELINE_KNOBS
 from autoauto.targets.registry import default_options
-
-if TYPE_CHECKING:
-    from autoauto.profile.importers.imported import ImportedGraph
 
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
 
@@ -81,7 +80,7 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     """Add a profile of another program, with the devices that it describes."""
     add_profile(
         parser,
-        PROFILE_FORMATS,
+        GRAPH_IMPORTERS.names,
         "; one of dnn-partitioning is planned on the devices of its file, all or fewer, one of pipedream on --n-ipu "
         "devices; that of pipeedge is the folder with its three files, and MODEL is one of its models",
     )
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.importers.auto_pipeline import planning_proportion_from_auto_pipeline
     from autoauto.records.files.json import read_json
 
-    if args.profile_format in PROFILE_FORMATS:
+    if args.profile_format in GRAPH_IMPORTERS.names:
         return _plan_imported(args)
     if (args.model_info is None) != (args.cluster_info is None):
         raise BadInput("--model-info and --cluster-info go together, got one of them; try both")
@@ -174,10 +173,11 @@ def _plan_imported(args: argparse.Namespace) -> int:
         raise BadInput("--profile and --profile-format go together, got one of them; try both")
     if requested_query(args) is not best_plan:
         raise BadInput("a profile of another program has the best plan only; leave the other query out")
-    read, used = PROFILE_FORMATS[args.profile_format]
-    unused = {*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS} - {"stage_replicas", *used}
+    importer = GRAPH_IMPORTERS[args.profile_format]
+    unused = {*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS} - {"stage_replicas", *(_ARGUMENTS[name] for name in importer.uses)}
     _check_unused(args, (name for name in args.defaults if name in unused))
-    graph = read(args)
+    link = Link(args.link_bytes_per_s, 0)
+    graph = importer.read(GraphFile(_one_file(args), one_value(args, "n_ipu"), link, args.model))
     for note in graph.notes:
         warn(note)
     period, proportion = config_of(args).period, args.planning_proportion
@@ -206,31 +206,8 @@ def _one_file(args: argparse.Namespace) -> Path:
     return Path(first)
 
 
-def _read_dnn_partitioning(args: argparse.Namespace) -> ImportedGraph:
-    from autoauto.profile.importers.dnn_partitioning import read_dnn_partitioning
-
-    return read_dnn_partitioning(_one_file(args))
-
-
-def _read_pipedream(args: argparse.Namespace) -> ImportedGraph:
-    from autoauto.profile.importers.pipedream import read_pipedream
-    from autoauto.records.hardware import Link
-
-    return read_pipedream(_one_file(args), one_value(args, "n_ipu"), Link(args.link_bytes_per_s, 0))
-
-
-def _read_pipeedge(args: argparse.Namespace) -> ImportedGraph:
-    from autoauto.profile.importers.pipeedge import read_pipeedge
-
-    return read_pipeedge(_one_file(args), args.model)
-
-
-PROFILE_FORMATS: dict[str, tuple[Callable[[argparse.Namespace], ImportedGraph], tuple[str, ...]]] = {
-    "dnn-partitioning": (_read_dnn_partitioning, ()),
-    "pipedream": (_read_pipedream, ("n_ipu", "link_bytes_per_s")),
-    "pipeedge": (_read_pipeedge, ("model",)),
-}
-"""The programs whose profiles can be planned, what reads a profile, and the arguments that this uses."""
+_ARGUMENTS = {"n_devices": "n_ipu", "link": "link_bytes_per_s", "model": "model"}
+"""The arguments that are the attributes of a `GraphFile`."""
 
 
 def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, Any]) -> int:

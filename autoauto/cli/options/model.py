@@ -22,8 +22,8 @@ from autoauto.cli.options.values import (
     switches_or,
 )
 from autoauto.cli.output.lines import add_json, warn
+from autoauto.profile.importers.registry import IMPORTERS
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MAX_DEVICES, Period
 from autoauto.records.installation import DEFAULT_MODEL
@@ -347,7 +347,7 @@ def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), mo
         f"MODEL is then only for onnxruntime{more_help}",
     )
     group.add_argument(
-        "--profile-format", choices=[*map(str, RecordedFormat), *formats], help="what the profile was recorded with"
+        "--profile-format", choices=[*IMPORTERS.names, *formats], help="what the profile was recorded with"
     )
     group.add_argument(
         "--profile-details",

@@ -143,16 +143,14 @@ def _plain(value: float) -> int | float:
     return int(value) if value == int(value) else value
 
 
-EXPORTERS = (
-    Exporter(
-        name="auto-pipeline",
-        summary="auto_pipeline, its profile, cluster, configuration and partition",
-        apply=(
-            "# needs ipu_tensorflow_addons; partition.txt counts the layers of model_info.json",
-            "partition.get_model_partition_cost(model_info, cluster_info, pipe_partition)",
-            "partition.get_auto_pipeline_partition_by_cycle_and_transfer(model_info, cluster_info, config)",
-        ),
-        write=write,
-        check=check,
+EXPORTER = Exporter(
+    name="auto-pipeline",
+    summary="auto_pipeline, its profile, cluster, configuration and partition",
+    apply=(
+        "# needs ipu_tensorflow_addons; partition.txt counts the layers of model_info.json",
+        "partition.get_model_partition_cost(model_info, cluster_info, pipe_partition)",
+        "partition.get_auto_pipeline_partition_by_cycle_and_transfer(model_info, cluster_info, config)",
     ),
+    write=write,
+    check=check,
 )

@@ -230,18 +230,16 @@ def _session(training: bool) -> str:
     return function("session(proto, loss, optimizer)", docstring, lines)
 
 
-EXPORTERS = (
-    Exporter(
-        name="popart",
-        summary="PopART, an ONNX file with the stage of every operator",
-        apply=(
-            "# needs Graphcore's Poplar SDK with PopART",
-            "from options import session",
-            "session()  # for training: session(proto, loss, optimizer)",
-        ),
-        write=write,
-        check=check,
-        trains=True,
-        sets_recompute=True,
+EXPORTER = Exporter(
+    name="popart",
+    summary="PopART, an ONNX file with the stage of every operator",
+    apply=(
+        "# needs Graphcore's Poplar SDK with PopART",
+        "from options import session",
+        "session()  # for training: session(proto, loss, optimizer)",
     ),
+    write=write,
+    check=check,
+    trains=True,
+    sets_recompute=True,
 )

@@ -203,18 +203,16 @@ def _functions(deployment: Deployment) -> str:
     )
 
 
-EXPORTERS = (
-    Exporter(
-        name="poptorch",
-        summary="PopTorch, blocks that begin with modules",
-        apply=(
-            "# needs Graphcore's Poplar SDK with PopTorch; the names in BLOCKS must be modules of your model",
-            "from blocks import ipu_model",
-            "ipu_model(model)  # for training: ipu_model(model, optimizer)",
-        ),
-        write=write,
-        check=check,
-        trains=True,
-        sets_recompute=True,
+EXPORTER = Exporter(
+    name="poptorch",
+    summary="PopTorch, blocks that begin with modules",
+    apply=(
+        "# needs Graphcore's Poplar SDK with PopTorch; the names in BLOCKS must be modules of your model",
+        "from blocks import ipu_model",
+        "ipu_model(model)  # for training: ipu_model(model, optimizer)",
     ),
+    write=write,
+    check=check,
+    trains=True,
+    sets_recompute=True,
 )

@@ -115,18 +115,16 @@ def _pipeline(deployment: Deployment) -> Iterator[str]:
     yield "return model"
 
 
-EXPORTERS = (
-    Exporter(
-        name="tensorflow-ipu",
-        summary="TensorFlow on IPUs, the pipeline stages of Keras layers",
-        apply=(
-            "# needs TensorFlow of Graphcore's Poplar SDK; layers must be called as in the paths of OPERATORS",
-            "from pipeline import ipu_config, set_pipeline",
-            "ipu_config().configure_ipu_system(); set_pipeline(model).print_pipeline_stage_assignment_summary()",
-        ),
-        write=write,
-        check=check,
-        trains=True,
-        sets_recompute=True,
+EXPORTER = Exporter(
+    name="tensorflow-ipu",
+    summary="TensorFlow on IPUs, the pipeline stages of Keras layers",
+    apply=(
+        "# needs TensorFlow of Graphcore's Poplar SDK; layers must be called as in the paths of OPERATORS",
+        "from pipeline import ipu_config, set_pipeline",
+        "ipu_config().configure_ipu_system(); set_pipeline(model).print_pipeline_stage_assignment_summary()",
     ),
+    write=write,
+    check=check,
+    trains=True,
+    sets_recompute=True,
 )

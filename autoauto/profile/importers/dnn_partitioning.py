@@ -17,6 +17,7 @@ from autoauto.profile.importers.imported import (
     like_devices,
     merge_cycles,
 )
+from autoauto.profile.importers.importer import GraphImporter
 from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.costs.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
@@ -146,3 +147,6 @@ def _layer(nodes: list[_Node]) -> LayerProfile:
 
     size = round(sum(node.size for node in nodes))
     return LayerProfile(cycles(backward=False), cycles(backward=True), {}, {PARAMETER: size}, 0, 0, 0, 0, 0)
+
+
+IMPORTER = GraphImporter("dnn-partitioning", lambda file: read_dnn_partitioning(file.path))

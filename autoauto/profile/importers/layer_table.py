@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 
+from autoauto.profile.importers.importer import Importer
 from autoauto.profile.importers.recorded import (
     MAX_S,
     RecordedLayer,
@@ -137,3 +138,6 @@ def _layer(where: str, cells: Mapping[str, str], before: RecordedLayer | None) -
         input_bytes=inputs,
         output_bytes=outputs,
     )
+
+
+IMPORTER = Importer("csv", read_layer_table)

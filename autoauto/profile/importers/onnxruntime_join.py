@@ -20,10 +20,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.profile.importers.onnxruntime_trace import NodeRecord
-from autoauto.profile.importers.recorded import Layers, RecordedLayer
+from autoauto.profile.importers.importer import FileNode, Importer, ProfiledFile
+from autoauto.profile.importers.onnxruntime_trace import NodeRecord, line_of_nodes, read_onnxruntime
+from autoauto.profile.importers.recorded import Layers, RecordedLayer, RecordedProfile
 from autoauto.profile.liveness import carried, first_read_bytes
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph, Tensor
@@ -35,14 +37,6 @@ MAX_FOREIGN = 0.1
 """Share of the time that products may have which the file has not."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"})
 _ADDED = re.compile(r"^fused |(_nchwc|_token_\d+)$")
-
-
-class FileNode(NamedTuple):
-    """A node of an ONNX file: its name, operator, and the names of its outputs."""
-
-    name: str
-    op: str
-    outputs: tuple[str, ...]
 
 
 class JoinedNodes(NamedTuple):
@@ -302,3 +296,18 @@ def _layers(
             )
         )
     return tuple(layers)
+
+
+def _read(path: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
+    """The nodes of a profile as layers in a row."""
+    return line_of_nodes(path, read_onnxruntime(path, memory), batch_size)
+
+
+def _join(path: Path, memory: Path | None, batch_size: int | None, file: ProfiledFile) -> RecordedProfile:
+    """The nodes of a profile on the layers of the file."""
+    records = read_onnxruntime(path, memory)
+    size, layers = join_model(file.graph, file.nodes, records.nodes, file.precision, batch_size, str(path))
+    return RecordedProfile(file.graph.name, {size: layers}, records.notes)
+
+
+IMPORTER = Importer("onnxruntime", _read, _join)

@@ -23,6 +23,7 @@ from autoauto.profile.importers.imported import (
     like_devices,
     merge_cycles,
 )
+from autoauto.profile.importers.importer import GraphImporter
 from autoauto.records.costs.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Link, Period
@@ -104,3 +105,8 @@ def _layer(node: dict[str, str], input_bytes: int, output_bytes: int) -> LayerPr
     forward, backward = (round(float(node[name]) * CYCLES_PER_MS) for name in ("forward", "backward"))
     parameters = round(float(node["parameter"]))
     return LayerProfile(forward, backward, {}, {PARAMETER: parameters}, 0, 0, input_bytes, output_bytes, 0)
+
+
+IMPORTER = GraphImporter(
+    "pipedream", lambda file: read_pipedream(file.path, file.n_devices, file.link), ("n_devices", "link")
+)

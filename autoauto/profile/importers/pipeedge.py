@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import DecodeError, Struct, field, yaml
 
 from autoauto.profile.importers.imported import CLOCK_HZ, ImportedGraph, ImportedKind, ImportedProfile, like_devices
+from autoauto.profile.importers.importer import GraphImporter
 from autoauto.records.costs.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import Positive, PositiveWhole, Whole
@@ -115,3 +116,6 @@ def _read(path: Path) -> Any:
         return yaml.decode(path.read_bytes())
     except (OSError, DecodeError) as error:
         raise BadInput(f"{path}: it must be a file of PipeEdge, {str(error).splitlines()[0]}") from error
+
+
+IMPORTER = GraphImporter("pipeedge", lambda file: read_pipeedge(file.path, file.model), ("model",))

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from autoauto.profile.importers.importer import Importer
 from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, number_in, with_boundaries
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER, Number, PositiveWhole, Whole
@@ -202,3 +203,6 @@ def _bits(text: str, where: str) -> int:
         if re.search(rf"(?<![A-Za-z0-9])(?:{pattern})", text):
             return bits
     raise BadInput(f"{where}: a format has FP32, FP16, INT8 or another type, got {text[:60]!r}; correct it there")
+
+
+IMPORTER = Importer("tensorrt", read_tensorrt)

@@ -33,6 +33,7 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct, field
 
+from autoauto.profile.importers.importer import Importer
 from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, with_boundaries
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER, Whole
@@ -356,3 +357,6 @@ def _arrows(events: Events) -> dict[str, list[tuple[float, str, float]]]:
         if event.cat == "fwdbwd" and event.ph == "s" and end is not None:
             arrows[str(event.tid)].append((event.ts, str(end.tid), end.ts))
     return dict(arrows)
+
+
+IMPORTER = Importer("torch", read_torch_trace)

@@ -42,19 +42,6 @@ def gradient_bytes(memory_bytes: Mapping[str, int]) -> int:
     return memory_bytes.get(GRADIENT, memory_bytes.get(PARAMETER, 0))
 
 
-class RecordedFormat(StrEnum):
-    """Files in which people have layers that another tool recorded."""
-
-    CSV = "csv"
-    """A table of layers of one's own."""
-    ONNXRUNTIME = "onnxruntime"
-    """What a session of ONNX Runtime writes with profiling enabled [onnxruntime-profiling]."""
-    TORCH = "torch"
-    """A trace of PyTorch with a record_function for every block [torch-profiler]."""
-    TENSORRT = "tensorrt"
-    """What trtexec exports [tensorrt]."""
-
-
 class Optimizer(StrEnum):
     """How gradients change weights."""
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study or a model with one configuration, a format, and a folder."""
     add_configuration(parser)
     add_storage(parser)
-    parser.add_argument("--to", required=True, choices=list(FORMATS), help="the format")
+    parser.add_argument("--to", required=True, choices=FORMATS.names, help="the format")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="a new or empty folder for the files")
     parser.add_argument("--check", action="store_true", help="put the files into force and read them back")
 

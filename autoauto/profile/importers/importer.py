@@ -1,0 +1,78 @@
+"""A format of profiles: an `Importer` of layers in a row, or a `GraphImporter` of layers that may be reordered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # formats are listed before any is read
+    from autoauto.profile.importers.imported import ImportedGraph
+    from autoauto.profile.importers.recorded import RecordedProfile
+    from autoauto.records.hardware import Link
+    from autoauto.records.layers import LayerGraph
+    from autoauto.records.units import Precision
+
+
+class FileNode(NamedTuple):
+    """A node of an ONNX file: its name, operator, and the names of its outputs."""
+
+    name: str
+    op: str
+    outputs: tuple[str, ...]
+
+
+class ProfiledFile(NamedTuple):
+    """The ONNX file of the model that was recorded: its layers, its nodes, and its precision."""
+
+    graph: LayerGraph
+    nodes: Sequence[FileNode]
+    precision: Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """A format in which another program records the layers of a model, in the order in which they run.
+
+    Attributes:
+        name: of the format.
+        read: the layers of a file, from its path, that of a second file about the same layers, and the batch size, the
+            latter two where they are given; raises `BadInput` for a file of another kind.
+        join: the same on the layers of the model's ONNX file; None where the layers are those of the profile.
+    """
+
+    name: str
+    read: Callable[[Path, Path | None, int | None], RecordedProfile]
+    join: Callable[[Path, Path | None, int | None, ProfiledFile], RecordedProfile] | None = None
+
+
+class GraphFile(NamedTuple):
+    """A profile with a graph of layers, as it is named on the command line.
+
+    Attributes:
+        path: of the file or folder.
+        n_devices: how many devices its stages may have.
+        link: between the devices.
+        model: the name of one of its models; None where none is named.
+    """
+
+    path: Path
+    n_devices: int
+    link: Link
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphImporter:
+    """A format in which another program records a graph of layers, for `autoauto plan`.
+
+    Attributes:
+        name: of the format.
+        read: the graph; raises `BadInput` for a file of another kind.
+        uses: the names of the attributes of `GraphFile` that it reads besides the path.
+    """
+
+    name: str
+    read: Callable[[GraphFile], ImportedGraph]
+    uses: tuple[str, ...] = ()
