@@ -83,7 +83,7 @@ def _failed_file(error: OSError) -> str:
 
 
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""What a full disk or a device that is gone says; without a name it is that of what stdout leads to."""
+"""Errors of a full disk or a device that is gone; where they name no file, they are of stdout."""
 _HINTS = {
     errno.ENOSPC: "free some space, or write elsewhere",
     errno.EDQUOT: "free some space, or write elsewhere",

@@ -136,7 +136,7 @@ def _actions(schedule: Schedule) -> list[list[str]]:
 
 
 def not_run(package: str) -> Check:
-    """What only a machine with the runtime and the module can tell."""
+    """The check that says what was not run, since it needs the runtime and the module with its weights."""
     return Check(f"{package} runs the stages", None, f"that needs {package} and the module with its weights")
 
 

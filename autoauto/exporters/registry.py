@@ -249,7 +249,7 @@ def _without_options(session: Session) -> Session:
 
 
 def _read_me(deployment: Deployment, exporter: Exporter) -> str:
-    """How the files are applied."""
+    """The text of README.md in an artifact: how its files are applied."""
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
     replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""

@@ -245,7 +245,7 @@ def _front(summary: StudySummary) -> str:
 
 
 def _devices(summary: StudySummary) -> str:
-    """What every device holds; nothing where the stages say all."""
+    """The table of which device holds which stage of which replica; empty where the stages say it."""
     plan = summary.winner and summary.winner.plan
     table = placement_table(plan) if isinstance(plan, Plan) else None
     return table_section(table, "devices") if table else ""

@@ -186,7 +186,7 @@ def shown_clock(summary: StudySummary) -> float | None:
 
 
 def clock_of_trial(trial: Trial) -> float | None:
-    """The same of a trial by itself, which shows that the host ran it."""
+    """The clock in Hz with which a trial's cycles are shown as time: the host's if a runtime ran it, else None."""
     return None if trial.knobs.session.runtime is None else _HOST_HZ
 
 

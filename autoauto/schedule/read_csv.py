@@ -29,7 +29,7 @@ MESSAGES = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
 _COMPUTE = {"F": ("F",), "I": ("B",), "W": ("W",), "B": ("B", "W")}
 _OF_WEIGHTS = ("UNSHARD", "RESHARD", "REDUCE_GRAD")
 _DOES = _COMPUTE | {kind: (kind,) for kind in MESSAGES} | dict.fromkeys(_OF_WEIGHTS, ())
-"""What remains of the kinds of a file: B is the input gradient here, as in `ActionKind`."""
+"""The kinds of actions that a word of the file stands for; B is the input gradient here, as in `ActionKind`."""
 
 _ACTION = re.compile(rf"([0-9]{{1,9}})({'|'.join(_DOES)})([0-9]{{0,9}})")
 _OVERLAP = re.compile(r"\(([^()]*)\)\s*OVERLAP_F_B")

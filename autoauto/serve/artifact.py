@@ -145,7 +145,7 @@ class Artifact:
         return SampleProbe(inputs, outputs, model.batch_size, coarsest, self._given)
 
     def _resources(self) -> list[list[StageResources]]:
-        """What the processes of every pipeline may use."""
+        """The cores, session and memory limit of every stage's process, for every pipeline."""
         return [
             [
                 StageResources(

@@ -115,7 +115,7 @@ class Unpacker:
         return self._stream.eof
 
     def parts(self, packed: bytes) -> Iterator[bytes]:
-        """What the next bytes of the stream hold.
+        """The unpacked content of the next bytes of the stream, in parts.
 
         Raises:
             zlib.error: they are not of such a stream.

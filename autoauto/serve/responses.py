@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 SHORT_BYTES = 1 << 16
-"""What is read and written in the event loop."""
+"""Bytes up to which a body is read or an answer is written in the event loop, not in a thread."""
 
 STATUS: Mapping[type[AutoautoError], int] = {
     BadInput: 400,

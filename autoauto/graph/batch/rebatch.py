@@ -1,4 +1,4 @@
-"""The same model for another batch size: `rebatch`.
+"""Models at another batch size than their file's: `PlainModel`, `rebatch`.
 
 A file with a symbolic batch only needs the number. In a file that fixes the batch, `_follow` tracks on which axis the
 samples of every tensor lie, node by node with the rules of `batch.rules`, and `_rewrite` changes the shapes that are

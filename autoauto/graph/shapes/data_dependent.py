@@ -33,7 +33,7 @@ def _non_zero(node: onnx.NodeProto, operands: Sequence[Value | None]) -> Sequenc
 
 
 def _non_max_suppression(node: onnx.NodeProto, operands: Sequence[Value | None]) -> Sequence[Bound]:
-    """As many boxes as are asked for, in every class of every sample."""
+    """At most as many boxes as are asked for, in every class of every sample."""
     n_samples, n_classes, n_boxes = _shape(operands, 1)
     most = operands[2] if len(operands) > 2 else None
     asked = 0 if most is None else n_boxes if most.data is None else int(most.data.reshape(-1)[0])

@@ -191,7 +191,7 @@ class StageCosts:
         return n_bytes - int(self.stages.rows.memory_limit_bytes[own[0]])
 
     def device_bytes(self, device: int, ranges: Sequence[Sequence[int]], recomputes: Sequence[bool]) -> int:
-        """What the stages of a device need together (`device_memory`)."""
+        """Bytes that the stages of a device need together (`device_memory`)."""
         parts = [self._memory(start, stop, flag) for (start, stop), flag in zip(ranges, recomputes, strict=True)]
         entries = np.array([part.entry_bytes for part in parts], dtype=np.int64)
         shared = {key: n_bytes for part in parts for key, n_bytes in part.shared_bytes.items()}

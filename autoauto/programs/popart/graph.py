@@ -88,7 +88,7 @@ class PipelineGraph:
 
 
 class OpKind(StrEnum):
-    """What an op does."""
+    """The kinds of ops in a pipeline."""
 
     MAIN = "main"
     """A layer, or its gradient."""

@@ -55,7 +55,7 @@ def placement_table(plan: Plan) -> Table | None:
 
 
 def _holders(plan: Plan) -> dict[MachineDevice, str]:
-    """What every used device holds."""
+    """For every used device the replica and the stage that it holds."""
     holders: dict[MachineDevice, str] = {}
     for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True):
         for (replica, devices), (number, stage) in product(

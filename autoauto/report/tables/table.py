@@ -28,7 +28,7 @@ class Style(StrEnum):
 
     PLAIN = "plain"
     STRONG = "strong"
-    """What binds or wins."""
+    """Cells that name what limits a plan, or the winner."""
     CODE = "code"
     LAYER = "layer"
     """Names of layers, one a line, that are shortened where the column is narrow."""

@@ -77,7 +77,7 @@ class ModuloSchedule(NamedTuple):
 
 
 class _Waits(NamedTuple):
-    """What the search changes.
+    """The waits of the micro-batch that all others repeat, which the search changes.
 
     Attributes:
         before: for every F and B job the ticks that an action waits although its input is there.

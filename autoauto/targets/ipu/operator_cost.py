@@ -139,7 +139,7 @@ class OperatorContext:
     settings: CompilerSettings = DEFAULT_SETTINGS
 
     def at(self, batch_size: int) -> OperatorContext:
-        """The same layer at another batch size."""
+        """This layer at another batch size."""
         return replace(self, options=replace(self.options, batch_size=batch_size))
 
     @property

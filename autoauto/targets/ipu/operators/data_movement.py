@@ -243,12 +243,12 @@ def _splits(work: LookUps, updates: bool, n_tiles: int) -> Iterator[_Split]:
 
 
 def _share(work: LookUps, split: _Split) -> LookUps:
-    """The part of one tile."""
+    """The look-ups of the tile that has most, once a plan has divided them."""
     return LookUps(*(-(-n // parts) for n, parts in zip(work, split, strict=True)))
 
 
 def _plan(work: LookUps, split: _Split, n_bytes: _Bytes, width: int, updates: bool) -> _Plan:
-    """What a split costs.
+    """The cycles and temporary bytes of look-ups that are divided by `split`.
 
     For rows that are read, every tile finds those among its entries; where entries are divided, it then picks its own
     rows from the candidates of the tiles that looked for the same ones. For rows that are written, all six workers of a

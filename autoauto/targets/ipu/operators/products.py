@@ -42,10 +42,10 @@ class FactorGradients(NamedTuple):
 
 
 ProductOf = Callable[[OperatorContext], Product]
-"""What a layer multiplies at the batch size of its context."""
+"""Makes the product that a layer computes at the batch size of its context."""
 
 GradientsOf = Callable[[OperatorContext], FactorGradients]
-"""The same for the gradients of its factors."""
+"""Makes the products that compute the gradients of both factors of a layer, at the batch size of its context."""
 
 
 def matmul(context: OperatorContext) -> OperatorCost:

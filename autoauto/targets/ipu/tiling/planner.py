@@ -60,7 +60,7 @@ def plan(product: Product, n_tiles: int, bound_bytes: float) -> Split:
 
 
 class Reserve(NamedTuple):
-    """What a product takes at some batch size in a way that never falls when the batch grows.
+    """Memory and code that are reserved for a product: they never fall when the batch grows.
 
     Attributes:
         tile_bytes: temporary bytes a tile of plans without a bound.
@@ -72,11 +72,11 @@ class Reserve(NamedTuple):
 
 
 def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) -> Reserve:
-    """What the fastest plans need as a function of the batch size that never falls: `never_falling`.
+    """The memory and code of a product's fastest plans, so that a larger batch never takes less (`never_falling`).
 
     Args:
         product: for `n_samples`.
-        doubled: the same for twice as many; what is equal in both does not depend on the batch.
+        doubled: the product for twice as many; sizes that are equal in both do not depend on the batch.
         n_samples: the batch size.
         n_tiles: of the device.
     """
