@@ -23,6 +23,7 @@ from autoauto.targets.host.gpu.gpus import gpus as gpus_here
 from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_from, cores_of
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.registry import check_cuda_installed, computes_on_gpus
+from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE
 
 CORES = "cpu"
 """The word of --device for cores; "cpu:4" is a device of four."""
@@ -212,9 +213,11 @@ class HostDevices:
         return next((n for n, other in enumerate(self.unlike) if other.name == device.name), 0)
 
     def session(self, number: int, options: CompileOptions) -> SessionOptions:
-        """How a session on a device computes; beside cores a GPU has the defaults of its runtime."""
+        """How a session on a device computes; beside cores a GPU has the knobs that both runtimes have."""
         if self.gpu(number) and self.has_cores:
-            return SessionOptions(1, CudaSession(), self.gpu(number))
+            own = {knob.field for knob in CudaSession.knobs if knob is not CORES_PER_DEVICE}
+            shared = {name: value for name, value in options.session.values.items() if name in own}
+            return SessionOptions(1, CudaSession(**shared), self.gpu(number))
         return SessionOptions(self._n_cores(number) * options.cores_per_device, options.session, self.gpu(number))
 
     def cores(self, number: int, n_threads: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:

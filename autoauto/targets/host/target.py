@@ -228,6 +228,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def _session(self, device: Device, options: CompileOptions) -> SessionOptions:
         """How a device computes."""
+        _check_session(options)
         return self._devices.session(self._devices.number(device), options)
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
@@ -294,9 +295,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return tuple(DeviceSession(name, self._devices.session(number, options)) for number, name in names)
 
     def _check(self, options: CompileOptions) -> None:
-        if not isinstance(options.session, HostSession):
-            raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
-        check_installed(options.session.runtime)
+        check_installed(_check_session(options).runtime)
         self._devices.check(options)
 
     def _open_meter(self, number: int, session: SessionOptions) -> Meter:
@@ -333,6 +332,17 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_session(options: CompileOptions) -> HostSession:
+    """The session of options; refuses that of another target.
+
+    Raises:
+        BadInput: it is one.
+    """
+    if not isinstance(options.session, HostSession):
+        raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
+    return options.session
 
 
 def _plain(options: SessionOptions) -> HostSession:

@@ -12,7 +12,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.costs.options import CompileOptions, GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.plans.plan import Plan, Stage
@@ -28,10 +28,15 @@ from autoauto.targets.host.gpu.cluster import GpuLinkTimes, gpu_cluster
 from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.runtimes import registry
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
+from autoauto.targets.host.runtimes.registry import SESSIONS
+from autoauto.targets.host.runtimes.session import GraphOptimization
 from autoauto.targets.host.target import HostTarget
 from tests.targets.host.conftest import residual, unlike_of
 
-OPTIONS = CompileOptions(4, 1.0, Precision.FP32)
+OPTIONS = CompileOptions(4, Precision.FP32, session=OnnxRuntimeSession())
 NAMED = (
     NamedDevice(2),
     NamedDevice(1),
@@ -43,7 +48,7 @@ NAMED = (
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight cores and a GPU, with known links."""
-    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(registry, "installed", lambda: tuple(SESSIONS))
     monkeypatch.setattr(host_devices, "usable_cores", lambda: 8)
     monkeypatch.setattr(host_devices, "total_bytes", lambda: 64 * GIB)
     monkeypatch.setattr(host_devices, "device_links", lambda n: LinkTimes(2e-6, 4e-6, 1e9, 3e9, 1e10))
@@ -115,16 +120,16 @@ def test_more_cores_than_there_are_cannot_be_named(machine: None) -> None:
 
 def test_every_device_has_cores_of_its_own_or_its_gpu(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoauto.targets.host.machine.cores", lambda: tuple((n, n + 8) for n in range(8)))
-    options = replace(OPTIONS, runtime=HostRuntime.OPENVINO, runtime_options=RuntimeOptions(spinning=False))
+    options = replace(OPTIONS, session=OnnxRuntimeSession(spinning=False))
     devices = HostDevices(("", "", "", "GPU-a"), unlike_cluster(NAMED).devices)
     sessions = [devices.session(number, options) for number in range(4)]
     assert [(each.n_threads, each.runtime, each.gpu) for each in sessions] == [
-        (2, HostRuntime.OPENVINO, ""),
-        (1, HostRuntime.OPENVINO, ""),
-        (1, HostRuntime.OPENVINO, ""),
-        (1, HostRuntime.CUDA, "GPU-a"),
+        (2, "onnxruntime", ""),
+        (1, "onnxruntime", ""),
+        (1, "onnxruntime", ""),
+        (1, "cuda", "GPU-a"),
     ]
-    assert [each.options.spinning for each in sessions] == [False, False, False, True]  # CUDA has no such option
+    assert [each.session for each in sessions] == [OnnxRuntimeSession(spinning=False)] * 3 + [CudaSession()]
     threads = [devices.cores(number, session.n_threads) for number, session in enumerate(sessions)]
     assert threads == [(0, 8, 1, 9), (2, 10), (3, 11), (4, 12)]
     assert [devices.number(device) for device in devices.unlike] == [0, 1, 1, 3]
@@ -148,16 +153,17 @@ def test_listed_devices_are_those_of_a_measurement(machine: None) -> None:
 
 def test_a_gpu_beside_cores_has_the_optimization_of_the_graph() -> None:
     devices = HostDevices(("", "GPU-a"), unlike_of(2 * MIB, 3 * MIB).devices)
-    options = replace(OPTIONS, runtime_options=RuntimeOptions(graph_optimization=GraphOptimization.BASIC))
-    assert devices.session(1, options).options == RuntimeOptions(graph_optimization=GraphOptimization.BASIC)
+    options = replace(OPTIONS, session=OnnxRuntimeSession(graph_optimization=GraphOptimization.BASIC))
+    assert devices.session(1, options).session == CudaSession(graph_optimization=GraphOptimization.BASIC)
+    assert devices.session(1, replace(OPTIONS, session=OpenVinoSession(2))).session == CudaSession()
 
 
 def test_cores_and_gpus_together_compute_in_fp32(machine: None) -> None:
     target = HostTarget(onnx_source("resnet50"), devices=HostDevices(("", "GPU-a"), unlike_of(MIB, MIB).devices))
-    assert target.precisions() == (HostPrecision.FP32,)
-    assert target.traits.space["runtime"] == (HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO)
+    assert target.precisions() == (Precision.FP32,)
+    assert target.traits.space["runtime"] == ("onnxruntime", "openvino")
     assert not target.traits.groups_cores
-    options = replace(OPTIONS, runtime=HostRuntime.OPENVINO, computes_in=HostPrecision.BF16)
+    options = replace(OPTIONS, session=OpenVinoSession(precision=Precision.BF16))
     with pytest.raises(BadInput, match="compute in fp32 only, got --precision bf16"):
         target._devices.check(options)
 
@@ -188,7 +194,7 @@ def stages_of(trial: Trial) -> tuple[Stage, ...]:
 
 @pytest.mark.slow
 def test_a_plan_on_unlike_cores_runs_within_the_memory_of_each(flow: Flow) -> None:
-    trial = flow.evaluate(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4))
+    trial = flow.evaluate(Knobs(n_ipu=2, batch_size=4, runtime="onnxruntime"))
     assert trial.status is Status.OK
     by_kind = {stage.device_kind: stage for stage in stages_of(trial)}
     assert set(by_kind) == {f"core of {256 * MIB}", f"core of {16 * MIB}"}
@@ -199,7 +205,7 @@ def test_a_plan_on_unlike_cores_runs_within_the_memory_of_each(flow: Flow) -> No
 
 @pytest.mark.slow
 def test_the_only_device_is_one_that_holds_the_model(flow: Flow) -> None:
-    trial = flow.evaluate(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4))
+    trial = flow.evaluate(Knobs(n_ipu=1, batch_size=4, runtime="onnxruntime"))
     assert [stage.device_kind for stage in stages_of(trial)] == [f"core of {256 * MIB}"]
     with pytest.raises(Infeasible, match="2 like replicas of 1 devices need so many each"):
-        flow.predict(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, replicas=2))
+        flow.predict(Knobs(n_ipu=1, batch_size=4, replicas=2, runtime="onnxruntime"))

@@ -25,6 +25,7 @@ from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.run import inputs_of, reference_outputs
 from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.samples import InputSamples, read_model_samples
 from autoauto.targets.host.target import HostTarget
 from tests.graph.conftest import make
@@ -156,7 +157,7 @@ def test_another_process_gets_them_with_the_target(source: OnnxSource) -> None:
 @pytest.fixture
 def meter() -> Iterator[Meter]:
     pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
-    with Meter(cores_of(0, 1), SessionOptions()) as meter:
+    with Meter(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession())) as meter:
         yield meter
 
 
@@ -188,18 +189,18 @@ def test_plans_are_measured_and_outputs_compared_on_them(source: OnnxSource, mon
     monkeypatch.setattr(run_module, "MAX_S", 0.2)
     plan = Plan((Stage(WHOLE, 0, 9, 0, 0, 0, {}, 1),))
     cluster = Cluster("host", "host", (Device("core", 1e9, GIB, 1, GIB),), (LINK,), (LINK,))
-    samples = samples_of()
+    samples, options = samples_of(), CompileOptions(4, Precision.FP32, session=OnnxRuntimeSession())
     with HostTarget(source, samples=samples) as target:
-        run = target.run(source.graph, plan, cluster, CompileOptions(4, 1.0, Precision.FP32), 1)
+        run = target.run(source.graph, plan, cluster, options, 1)
         assert run.plan.stages[0].forward_cycles > 0
-        assert target.compile(source.graph, WHOLE, cluster.devices[0], CompileOptions(4, 1.0, Precision.FP32))
+        assert target.compile(source.graph, WHOLE, cluster.devices[0], options)
     first, other = (reference_outputs(source, source.graph, plan, 2, of)["y"] for of in (samples, samples_of(IDS[1:])))
     np.testing.assert_array_equal(first[1], other[0])  # the second sample is the first of the other
     assert inputs_of(source, source.graph, 2, samples)["ids"].tolist() == IDS[:2].tolist()
 
 
 def _resources() -> StageResources:
-    return StageResources(cores_of(0, 1), SessionOptions(), 512 * MIB)
+    return StageResources(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession()), 512 * MIB)
 
 
 def claims(shape: str, kind: str = "<f4", rest: bytes = b"") -> bytes:

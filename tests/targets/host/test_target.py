@@ -11,7 +11,7 @@ import pytest
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
-from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime
+from autoauto.records.costs.options import CompileOptions, PlainSession
 from autoauto.records.errors import BadInput, MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
@@ -21,10 +21,16 @@ from autoauto.targets.host import target as host_target
 from autoauto.targets.host.devices import HostDevices
 from autoauto.targets.host.measure.worker import Measurement, RunTimes
 from autoauto.targets.host.runtimes import registry
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
+from autoauto.targets.host.runtimes.registry import SESSIONS
+from autoauto.targets.host.runtimes.session import HostSession
 from autoauto.targets.host.target import SESSION, HostTarget
+from autoauto.targets.ipu.session import IpuSession
 
 DEVICE = Device("core", 1e9, GIB, 1, GIB)
-OPTIONS = CompileOptions(1, 1.0, Precision.FP32)
+OPTIONS = CompileOptions(1, Precision.FP32, session=OnnxRuntimeSession())
 
 Models = Callable[[int, int], Any]
 
@@ -64,17 +70,27 @@ def test_layers_are_profiled_at_powers_of_two(batch_size: int, profiled: tuple[i
 def test_a_profile_depends_on_the_batch_size_and_the_cores_and_not_on_memory_limits() -> None:
     target = HostTarget(NoSource())
     key = target.depends_on(DEVICE, OPTIONS)
-    assert target.depends_on(replace(DEVICE, memory_bytes=7), replace(OPTIONS, memory_proportion=0.3)) == key
+    assert target.depends_on(replace(DEVICE, memory_bytes=7), OPTIONS) == key
     assert target.depends_on(DEVICE, replace(OPTIONS, batch_size=2)) != key
-    assert target.depends_on(DEVICE, replace(OPTIONS, cores_per_device=2)) != key
+    assert target.depends_on(DEVICE, replace(OPTIONS, session=OnnxRuntimeSession(2))) != key
+
+
+def test_a_session_of_another_target_is_refused() -> None:
+    target = HostTarget(NoSource())
+    for session in (PlainSession(), IpuSession()):
+        options = replace(OPTIONS, session=session)
+        with pytest.raises(BadInput, match=r"runs a model by onnxruntime, openvino, cuda, got .*; give a --runtime"):
+            target.depends_on(DEVICE, options)
+        with pytest.raises(BadInput, match="give a --runtime"):
+            target.compile(LayerGraph("none", (), (), None, ""), LayerRange(0, 1), DEVICE, options)
 
 
 def test_times_depend_on_the_runtime_its_version_and_the_format(open_target: Callable[[Any], HostTarget]) -> None:
     target = open_target(NoSource())
     assert f"onnxruntime {version('onnxruntime')}" in target.version
-    sessions = {target.depends_on(DEVICE, replace(OPTIONS, runtime=runtime)) for runtime in HostRuntime}
-    assert len(sessions) == len(HostRuntime)
-    short = replace(OPTIONS, runtime=HostRuntime.OPENVINO, computes_in=HostPrecision.BF16)
+    sessions = {target.depends_on(DEVICE, replace(OPTIONS, session=kind())) for kind in SESSIONS.values()}
+    assert len(sessions) == len(SESSIONS)
+    short = replace(OPTIONS, session=OpenVinoSession(precision=Precision.BF16))
     assert target.depends_on(DEVICE, short) not in sessions
 
 
@@ -88,7 +104,7 @@ def test_without_a_runtime_the_error_names_the_extra_to_install(monkeypatch: pyt
             LayerGraph("none", (), (), None, ""),
             LayerRange(0, 1),
             DEVICE,
-            replace(OPTIONS, runtime=HostRuntime.OPENVINO),
+            replace(OPTIONS, session=OpenVinoSession()),
         )
 
 
@@ -96,16 +112,17 @@ def test_without_a_runtime_the_error_names_the_extra_to_install(monkeypatch: pyt
 def test_outputs_in_another_format_are_compared_with_those_in_fp32(
     open_target: Callable[[Any], HostTarget], residual_model: Models
 ) -> None:
-    if HostPrecision.BF16 not in HostTarget(NoSource()).precisions():
+    if Precision.BF16 not in HostTarget(NoSource()).precisions():
         pytest.skip("no runtime computes in bf16 here")
     model = residual_model(2, 64)
     stage = Stage(LayerRange(0, len(model.graph)), 0, 9, 0, 0, 0, {}, 1)
     cluster = Cluster("host", "host", (Device("core", 1e9, 1 << 30, 1, 1 << 30),), (Link(1e9, 1),), (Link(1e9, 1),))
-    options = replace(OPTIONS, batch_size=4, runtime=HostRuntime.OPENVINO)
+    options = replace(OPTIONS, batch_size=4)
+    sessions = OpenVinoSession(), OpenVinoSession(precision=Precision.BF16)
     opened = open_target(model.source)
     exact, rounded = (
-        opened.run(model.graph, Plan((stage,)), cluster, replace(options, computes_in=precision), 1).output_error
-        for precision in (HostPrecision.FP32, HostPrecision.BF16)
+        opened.run(model.graph, Plan((stage,)), cluster, replace(options, session=session), 1).output_error
+        for session in sessions
     )
     assert exact is None
     assert rounded is not None
@@ -180,26 +197,26 @@ def on_devices(*gpus: str) -> HostTarget:
 
 
 def test_devices_with_gpus_have_one_runtime_and_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(registry, "installed", lambda: tuple(SESSIONS))
     on_gpus, on_cores = on_devices("GPU-a", "GPU-b").traits, HostTarget(NoSource()).traits
     assert (on_gpus.groups_cores, on_cores.groups_cores) == (False, True)
-    assert on_gpus.space["runtime"] == (HostRuntime.CUDA,)
-    assert HostRuntime.CUDA not in on_cores.space["runtime"]
-    assert on_gpus.space["precision"] == on_cores.space["precision"] == (HostPrecision.FP32,)
+    assert on_gpus.space["runtime"] == ("cuda",)
+    assert "cuda" not in on_cores.space["runtime"]
+    assert on_gpus.space["precision"] == on_cores.space["precision"] == (Precision.FP32,)
 
 
-@pytest.mark.parametrize(("gpus", "runtime"), [((), HostRuntime.CUDA), (("GPU-a",), HostRuntime.ONNXRUNTIME)])
+@pytest.mark.parametrize(("gpus", "session"), [((), CudaSession()), (("GPU-a",), OnnxRuntimeSession())])
 def test_a_runtime_runs_on_its_own_devices_only(
-    gpus: tuple[str, ...], runtime: HostRuntime, monkeypatch: pytest.MonkeyPatch
+    gpus: tuple[str, ...], session: HostSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(registry, "installed", lambda: tuple(SESSIONS))
     target = on_devices(*gpus)
-    with pytest.raises(BadInput, match=f"--runtime cuda and --device cuda:0 go together, got {runtime} and "):
-        target.compile(LayerGraph("m", (), (), None, ""), LayerRange(0, 1), DEVICE, replace(OPTIONS, runtime=runtime))
+    with pytest.raises(BadInput, match=f"--runtime cuda and --device cuda:0 go together, got {session.runtime} and "):
+        target.compile(LayerGraph("m", (), (), None, ""), LayerRange(0, 1), DEVICE, replace(OPTIONS, session=session))
 
 
 def test_profiles_on_gpus_are_those_of_their_kind() -> None:
-    options = replace(OPTIONS, runtime=HostRuntime.CUDA)
+    options = replace(OPTIONS, session=CudaSession())
     other = replace(DEVICE, name="H100")
     on_first, on_second = map(on_devices, ("GPU-a", "GPU-b"))
     assert on_first.depends_on(DEVICE, options) == on_second.depends_on(DEVICE, options)

@@ -11,6 +11,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph, Tensor
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import OperatorContext
+from autoauto.targets.ipu.session import IpuSession
 
 Shape = tuple[int, ...]
 Graph = Callable[["Sequence[Node]"], LayerGraph]
@@ -208,7 +209,7 @@ def options() -> Callable[..., CompileOptions]:
     def make(
         batch_size: int = 1, proportion: float = 0.6, precision: Precision = Precision.FP16, training: bool = False
     ) -> CompileOptions:
-        return CompileOptions(batch_size, proportion, precision, training)
+        return CompileOptions(batch_size, precision, training, IpuSession(proportion))
 
     return make
 
@@ -221,6 +222,7 @@ def context_of(graph_of: Graph, device: Device) -> Callable[..., OperatorContext
         alone: Node, batch_size: int = 1, proportion: float = 0.6, precision: Precision = Precision.FP16
     ) -> OperatorContext:
         graph = graph_of([alone])
-        return OperatorContext(graph, graph.layers[0], device, CompileOptions(batch_size, proportion, precision))
+        options = CompileOptions(batch_size, precision, session=IpuSession(proportion))
+        return OperatorContext(graph, graph.layers[0], device, options)
 
     return make

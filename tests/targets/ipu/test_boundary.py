@@ -23,7 +23,7 @@ def total_bytes(graph: LayerGraph, device: Device, batch_sizes: range) -> Iterat
     """Memory at every batch size without a limit on it."""
     endless = replace(device, memory_bytes=float(2**60))
     for batch_size in batch_sizes:
-        yield sum(compiled(graph, endless, CompileOptions(batch_size, 0.6, Precision.FP16)).memory_bytes.values())
+        yield sum(compiled(graph, endless, CompileOptions(batch_size, Precision.FP16)).memory_bytes.values())
 
 
 def test_memory_never_falls_when_the_batch_grows(device: Device) -> None:
@@ -34,7 +34,7 @@ def test_memory_never_falls_when_the_batch_grows(device: Device) -> None:
 
 
 def test_equal_layers_become_one_subgraph_only_where_a_program_does_not_fit_otherwise(device: Device) -> None:
-    graph, options = load_graph("bert-base-128"), CompileOptions(1, 0.6, Precision.FP16)
+    graph, options = load_graph("bert-base-128"), CompileOptions(1, Precision.FP16)
     plain = compiled(graph, device, options)
     needed = sum(plain.memory_bytes.values())
     outlined = compiled(graph, replace(device, memory_bytes=needed - 1.0), options)
@@ -47,7 +47,7 @@ def test_equal_layers_become_one_subgraph_only_where_a_program_does_not_fit_othe
 
 
 def test_layers_without_an_equal_save_nothing(device: Device) -> None:
-    graph, options = load_graph("bert-base-128"), CompileOptions(1, 0.6, Precision.FP16)
+    graph, options = load_graph("bert-base-128"), CompileOptions(1, Precision.FP16)
     encoder = LayerRange(5, 6)
     needed = sum(IpuTarget().compile(graph, encoder, device, options).memory_bytes.values())
     small = IpuTarget().compile(graph, encoder, replace(device, memory_bytes=needed - 1.0), options)
@@ -61,7 +61,7 @@ def test_a_product_in_fp8_frees_the_halves_that_it_is_the_last_to_read(device: D
     (tensor,) = marked.layers[index].inputs
     halves = marked.tensors[tensor].n_bytes(8, Precision.FP8)
     whole, quarters = (
-        IpuTarget().compile(model, LayerRange(index, index + 1), device, CompileOptions(8, 0.6, Precision.FP8))
+        IpuTarget().compile(model, LayerRange(index, index + 1), device, CompileOptions(8, Precision.FP8))
         for model in (replace(marked, layers=tuple(_unmarked(marked))), marked)
     )
     assert marked.tensors[tensor].last_use == index

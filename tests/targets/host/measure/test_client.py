@@ -22,6 +22,7 @@ from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.remote.machines import LocalMachine
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def meter() -> Iterator[Meter]:
     pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
-    with Meter(cores_of(0, 1), SessionOptions()) as meter:
+    with Meter(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession())) as meter:
         yield meter
 
 
@@ -98,7 +99,7 @@ def test_a_measurement_beyond_the_limit_is_out_of_memory_and_the_next_within_it_
         cut: SubModel = model.source.cut(model.graph, LayerRange(0, 4), batch_size)
         return cut
 
-    with Meter(cores_of(0, 1), SessionOptions(), limit_bytes=48 * MIB) as meter:
+    with Meter(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession()), limit_bytes=48 * MIB) as meter:
         meter.measure(sub_model(1024), WHOLE)  # 8 MiB of inputs and outputs, as much in between
         first = pids(meter)
         for batch_size in (5 * 1024, 64 * 1024):  # too much between layers, and in inputs and outputs alone
@@ -139,7 +140,7 @@ def test_the_answer_to_an_interrupted_request_is_not_taken_for_the_next(
 
 
 def test_no_process_runs_after_the_context(residual_model: Models) -> None:
-    with Meter(cores_of(0, 1), SessionOptions()) as meter:
+    with Meter(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession())) as meter:
         meter.measure(idle_model(), WHOLE)
         (pid,) = pids(meter)
     assert not is_running(pid)
@@ -148,7 +149,7 @@ def test_no_process_runs_after_the_context(residual_model: Models) -> None:
 def test_a_meter_that_nobody_holds_leaves_no_process_and_no_descriptor(residual_model: Models) -> None:
     resource_tracker.ensure_running()  # multiprocessing's own descriptor, which stays
     n_before = n_descriptors()
-    meter = Meter(cores_of(0, 1), SessionOptions())
+    meter = Meter(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession()))
     meter.measure(idle_model(), WHOLE)
     (pid,) = pids(meter)
     del meter
@@ -163,9 +164,10 @@ from autoauto.records.layers import LayerRange
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 
 if __name__ == "__main__":
-    meter = Meter(cores_of(0, 1), SessionOptions())
+    meter = Meter(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession()))
     meter.measure(idle_model(), LayerRange(0, 1))
     print(*meter._machine.workers.pids, flush=True)
     while True:

@@ -27,13 +27,14 @@ from autoauto.targets.host.remote.agent import agent
 from autoauto.targets.host.remote.machines import LocalMachine, RemoteMachine, connect
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.transport.tcp import TcpReader, new_token
 from tests.running import PATIENCE_S, is_running, n_descriptors, wait_until
 
 pytestmark = pytest.mark.slow
 Models = Callable[[int, int], Any]
 HALVES = (LayerRange(0, 2), LayerRange(2, 5))
-ENOUGH = StageResources(cores_of(0, 1), SessionOptions(), 512 * MIB)
+ENOUGH = StageResources(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession()), 512 * MIB)
 
 
 class Agents(NamedTuple):
@@ -181,7 +182,7 @@ def test_stages_on_other_machines_get_the_inputs_that_a_user_gives(agents: Agent
 
 def test_layers_are_measured_on_another_machine(agents: Agents, residual_model: Models) -> None:
     model = residual_model(1, 1024)
-    with Meter(cores_of(0, 1), SessionOptions(), lambda: agents.machines[0]) as meter:
+    with Meter(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession()), lambda: agents.machines[0]) as meter:
         layers = LayerRange(0, 1)
         given = {"x": np.ones((2, 1024), np.float32)}
         measurement = meter.measure(model.source.cut(model.graph, layers, 2), layers, given)

@@ -11,12 +11,13 @@ import onnx
 import pytest
 
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.options import HostRuntime, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.runtimes.registry import SESSIONS
 from tests.graph.conftest import make
 
 pytestmark = pytest.mark.slow
@@ -38,9 +39,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_micro_batch_has_the_lengths_of_its_own(name: str, runtime: HostRuntime, tmp_path: Path) -> None:
+def test_every_micro_batch_has_the_lengths_of_its_own(name: str, runtime: str, tmp_path: Path) -> None:
     pytest.importorskip(runtime)
     program, inputs, outputs = MODELS[name]
     path = tmp_path / "model.onnx"
@@ -53,7 +54,7 @@ def test_every_micro_batch_has_the_lengths_of_its_own(name: str, runtime: HostRu
     sent = [{port.name: rng.standard_normal(port.shape, np.float32) + shift for port in ports} for shift in (0, 1, -9)]
     cuts = (0, 1, len(graph))
     stages = [LayerRange(*layers) for layers in pairwise(cuts)]
-    resources = [[StageResources(cores_of(0, 1), SessionOptions(1, runtime), ENOUGH) for _ in stages]]
+    resources = [[StageResources(cores_of(0, 1), SessionOptions(1, SESSIONS[runtime]()), ENOUGH) for _ in stages]]
     received: list[dict[str, Any]] = []
     with Pipelines(graph, source, stages, batch_size, resources) as pipelines:
         pipelines.stream(

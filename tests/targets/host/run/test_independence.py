@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput
-from autoauto.records.units import Array
+from autoauto.records.units import Array, Precision
 from autoauto.targets.host.run.independence import UNCHECKED, BatchTensor, SampleProbe, dependence
 
 Model = Callable[..., Array]
@@ -32,7 +31,7 @@ def outcome(
     model: Model,
     inputs: Mapping[str, tuple[tuple[int, ...], str]],
     batch_size: int,
-    precision: HostPrecision = HostPrecision.FP32,
+    precision: Precision = Precision.FP32,
     **probe: Any,
 ) -> str | None:
     """What is said of a model of NumPy that computes every micro-batch with all its inputs."""
@@ -120,9 +119,9 @@ def test_several_rows_a_sample_belong_together() -> None:
 def test_rounding_of_formats_and_of_repeated_runs_is_no_dependence() -> None:
     rng, runs = np.random.default_rng(0), itertools.count()
     x: dict[str, tuple[tuple[int, ...], str]] = {"x": ((4, 8), "float16")}
-    assert outcome(lambda x: x * (1 + 1e-3 * rng.random()), x, 4, HostPrecision.BF16) is None
+    assert outcome(lambda x: x * (1 + 1e-3 * rng.random()), x, 4, Precision.BF16) is None
     assert outcome(lambda x: x * (1 + 0.01 * (next(runs) % 2)), x, 4) is None
-    assert outcome(lambda x: x - x.mean(0), x, 4, HostPrecision.BF16) == SEEN
+    assert outcome(lambda x: x - x.mean(0), x, 4, Precision.BF16) == SEEN
 
 
 def refusing(ids: Array) -> Array:

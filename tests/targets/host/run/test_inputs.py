@@ -12,13 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.options import HostRuntime, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.run import inputs_of
 from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.runtimes.registry import SESSIONS
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +59,8 @@ def of_every_type() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
-def test_stages_take_inputs_of_every_type_and_shape(runtime: HostRuntime, tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_stages_take_inputs_of_every_type_and_shape(runtime: str, tmp_path: Path) -> None:
     pytest.importorskip(runtime)
     onnxruntime = pytest.importorskip("onnxruntime")
     path = tmp_path / "types.onnx"
@@ -73,7 +74,7 @@ def test_stages_take_inputs_of_every_type_and_shape(runtime: HostRuntime, tmp_pa
     assert inputs["half_lens"].tolist() == [8, 8, 8]
     received: dict[str, Any] = {}
     stages = [LayerRange(*layers) for layers in pairwise((0, 3, len(graph)))]
-    resources = [[StageResources(cores_of(0, 1), SessionOptions(1, runtime), 256 * MIB) for _ in stages]]
+    resources = [[StageResources(cores_of(0, 1), SessionOptions(1, SESSIONS[runtime]()), 256 * MIB) for _ in stages]]
     with Pipelines(graph, source, stages, 3, resources) as pipelines:
         pipelines.stream(iter([inputs]), lambda _, __, batch: received.update({k: v.copy() for k, v in batch.items()}))
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

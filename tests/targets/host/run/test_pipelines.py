@@ -23,6 +23,7 @@ from autoauto.targets.host.measure.examples import example
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _by_own_clock, _Channels
 from autoauto.targets.host.run.stage import StageResources, StageSpans
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.graph.conftest import make
 from tests.running import n_descriptors
 
@@ -33,7 +34,10 @@ ENOUGH = 512 * MIB
 
 def resources(*budgets: int) -> list[StageResources]:
     cores = sorted(os.sched_getaffinity(0))
-    return [StageResources((cores[i % len(cores)],), SessionOptions(), budget) for i, budget in enumerate(budgets)]
+    return [
+        StageResources((cores[i % len(cores)],), SessionOptions(1, OnnxRuntimeSession()), budget)
+        for i, budget in enumerate(budgets)
+    ]
 
 
 def ranges(*cuts: int) -> list[LayerRange]:

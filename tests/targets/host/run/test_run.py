@@ -23,6 +23,7 @@ from autoauto.targets.host import devices as devices_module
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.run.run import MAX_REPEATED_S, OpenPlan, repeat_until_undisturbed, timeline_of
 from autoauto.targets.host.run.stage import StageSpans
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.target import HostTarget
 
 Models = Callable[[int, int], Any]
@@ -52,7 +53,7 @@ def plan(*cuts: int) -> Plan:
 
 
 def test_a_run_returns_the_plan_with_measured_stages(residual_model: Models) -> None:
-    model, options = residual_model(3, 128), CompileOptions(64, 1.0, Precision.FP32)
+    model, options = residual_model(3, 128), CompileOptions(64, Precision.FP32, session=OnnxRuntimeSession())
     run = run_plan(model.source, model.graph, plan(0, 3, 7), cluster(2, 256 * MIB), options)
     assert run.plan.partition == (0, 3, 7)
     (timeline,) = run.timelines
@@ -66,7 +67,11 @@ def test_a_run_returns_the_plan_with_measured_stages(residual_model: Models) -> 
 
 
 def test_the_memory_of_a_stage_is_that_of_its_layers_measured_alone(residual_model: Models) -> None:
-    model, options, devices = residual_model(4, 256), CompileOptions(8192, 1.0, Precision.FP32), cluster(2, 256 * MIB)
+    model, options, devices = (
+        residual_model(4, 256),
+        CompileOptions(8192, Precision.FP32, session=OnnxRuntimeSession()),
+        cluster(2, 256 * MIB),
+    )
     stages = run_plan(model.source, model.graph, plan(0, 4, 9), devices, options).plan.stages
     with HostTarget(model.source) as target:
         for stage in reversed(stages):  # in reverse, so that memory left by one measurement would show in the next
@@ -77,7 +82,7 @@ def test_the_memory_of_a_stage_is_that_of_its_layers_measured_alone(residual_mod
 
 
 def test_pipelines_run_side_by_side(residual_model: Models) -> None:
-    model, options = residual_model(1, 16), CompileOptions(1, 1.0, Precision.FP32)
+    model, options = residual_model(1, 16), CompileOptions(1, Precision.FP32, session=OnnxRuntimeSession())
     run = run_plan(model.source, model.graph, plan(0, 3), cluster(2, 64 * MIB), options, replicas=2)
     assert len(run.timelines) == 2
     assert run.period_cycles < min(timeline.period_cycles for timeline in run.timelines)
@@ -88,7 +93,7 @@ def test_a_stage_that_devices_run_in_turn_has_the_medians_of_all_of_them(
 ) -> None:
     cores = sorted(os.sched_getaffinity(0))  # there may be fewer than devices
     monkeypatch.setattr(devices_module, "cores_of", lambda device, *_: (cores[device % len(cores)],))
-    model, options = residual_model(3, 128), CompileOptions(64, 1.0, Precision.FP32)
+    model, options = residual_model(3, 128), CompileOptions(64, Precision.FP32, session=OnnxRuntimeSession())
     first, second = plan(0, 3, 7).stages
     replicated = Plan((first, replace(second, n_replicas=2)))
     run = run_plan(model.source, model.graph, replicated, cluster(3, 256 * MIB), options)
@@ -104,11 +109,11 @@ def test_a_stage_that_devices_run_in_turn_has_the_medians_of_all_of_them(
     assert run.latency_cycles == np.median(timeline.latencies)
 
 
-def test_memory_proportion_is_the_part_of_a_device_that_counts(residual_model: Models) -> None:
+def test_a_stage_may_use_the_memory_of_its_device(residual_model: Models) -> None:
     model = residual_model(2, 1024)  # 8 MiB of weights
-    for share, fits in ((1.0, True), (0.25, False)):
-        options = CompileOptions(1, share, Precision.FP32)
-        arguments = (model.source, model.graph, plan(0, 5), cluster(1, 24 * MIB), options)
+    for memory_bytes, fits in ((24 * MIB, True), (6 * MIB, False)):
+        options = CompileOptions(1, Precision.FP32, session=OnnxRuntimeSession())
+        arguments = (model.source, model.graph, plan(0, 5), cluster(1, memory_bytes), options)
         if fits:
             assert run_plan(*arguments).plan.stages[0].limit_bytes == 24 * MIB
         else:
@@ -149,7 +154,7 @@ def test_a_run_on_a_core_that_is_slower_than_before_is_disturbed(
 ) -> None:
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("AUTOAUTO_PATIENCE_S")
-    model, options = residual_model(1, 16), CompileOptions(1, 1.0, Precision.FP32)
+    model, options = residual_model(1, 16), CompileOptions(1, Precision.FP32, session=OnnxRuntimeSession())
     arguments = (model.source, model.graph, plan(0, 3), cluster(1, 64 * MIB), options)
     run_plan(*arguments)
     (path,) = tmp_path.glob("yardstick-*.json")

@@ -12,6 +12,7 @@ from autoauto.records.layers import LayerRange, Port
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes
 from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, StageResources, StageTask, _stream
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring, SubModelFile, arrays, message_bytes
 
 PORTS = [
@@ -80,7 +81,7 @@ def test_what_a_run_moves_to_a_gpu_counts_as_copied_not_as_computed() -> None:
         receive.commit(4)
     receive.finish()
     pytest.importorskip("onnxruntime")
-    resources, layers = StageResources((0,), SessionOptions(), 1), LayerRange(0, 1)
+    resources, layers = StageResources((0,), SessionOptions(1, OnnxRuntimeSession()), 1), LayerRange(0, 1)
     file = SubModelFile()
     task = StageTask(layers, file, file, (port,), (port,), (port,), (port,), (receive,), (send,), resources)
     spans = _stream(MovingSession(), task, SimpleNamespace(factor=lambda: 1.0))  # type: ignore[arg-type]

@@ -19,11 +19,12 @@ from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.processes.channel import Channel
 from autoauto.profile.in_model import layer_seconds
-from autoauto.records.costs.options import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
+from autoauto.records.knob import Knob
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.units import MIB
-from autoauto.space.modes import OF_RUNTIMES
+from autoauto.records.units import MIB, Precision
+from autoauto.space.sessions import session_of
 from autoauto.targets.host.gpu.gpus import gpus
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
@@ -35,22 +36,26 @@ from autoauto.targets.host.remote.machines import LocalMachine
 from autoauto.targets.host.run.pipelines import Pipelines, cut_in_parts
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.runtimes import registry
-from autoauto.targets.host.runtimes.registry import InForce, check_installed, installed_versions, runtime_named
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
+from autoauto.targets.host.runtimes.registry import SESSIONS, check_installed, installed_versions, runtime_named
+from autoauto.targets.host.runtimes.runtime import InForce
+from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, PRECISION
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
-TOLERANCE = {HostPrecision.FP32: 1e-5, HostPrecision.BF16: 2e-2, HostPrecision.TF32: 2e-3, HostPrecision.FP16: 2e-3}
+TOLERANCE = {Precision.FP32: 1e-5, Precision.BF16: 2e-2, Precision.TF32: 2e-3, Precision.FP16: 2e-3}
 """Relative to the largest output: bf16 has 8 bits, tf32 and fp16 have 11, and a product of 256 rounds each factor."""
 ROUNDED = 2.0**-15
 """A sixteenth of what rounding to 11 bits changes at most, relative to a number; fp32 is far below."""
-SHORT = (HostPrecision.BF16, HostPrecision.FP16)
+SHORT = (Precision.BF16, Precision.FP16)
 """Formats in which weights take half of the bytes."""
 GPU_SLACK_BYTES = 256 * MIB
 """Of a GPU: libraries load their kernels, and make their workspaces, when they are first used."""
 CONTEXT_BYTES = 2048 * MIB
 """More than a process with an idle session takes of a GPU: 599 MiB of an H200."""
-EVERY_ONE = [(runtime, precision) for runtime in HostRuntime for precision in runtime.precisions]
+EVERY_ONE = [(runtime, precision) for runtime, kind in SESSIONS.items() for precision in kind.precisions]
 
 
 @pytest.fixture(params=EVERY_ONE, ids=["-".join(pair) for pair in EVERY_ONE])
@@ -59,12 +64,13 @@ def options(request: pytest.FixtureRequest) -> SessionOptions:
     runtime, precision = request.param
     if runtime not in registry.installed():
         pytest.skip(f"{runtime} is not installed")
-    here = gpus() if runtime is HostRuntime.CUDA else ()
-    if runtime is HostRuntime.CUDA and not here:
+    here = gpus() if runtime == "cuda" else ()
+    if runtime == "cuda" and not here:
         pytest.skip("this machine has no GPU of NVIDIA")
     if precision not in runtime_named(runtime).precisions():
         pytest.skip(f"this processor, or GPU, has no instructions for {precision}")
-    return SessionOptions(1, runtime, precision, here[0].uuid if here else "")
+    session = session_of({"runtime": runtime, "precision": precision})
+    return SessionOptions(1, session, here[0].uuid if here else "")
 
 
 @pytest.fixture
@@ -112,7 +118,7 @@ def test_outputs_are_those_of_the_reference_and_rounded_where_the_format_is_shor
     expected: Any = ReferenceEvaluator(model).run(None, {"x": x})
     error = relative_error(outputs_of(sub_model, options, {"x": x})["y"], expected[0])
     assert error <= TOLERANCE[options.precision]
-    assert (error > ROUNDED) == (options.precision is not HostPrecision.FP32)
+    assert (error > ROUNDED) == (options.precision is not Precision.FP32)
 
 
 def test_all_types_and_scalars_are_read_and_written_in_place(options: SessionOptions) -> None:
@@ -166,9 +172,9 @@ def test_memory_is_that_of_the_weights_and_of_the_tensors_between_layers(
     model = residual_model(4, 1024)  # 4 x 4 MiB
     sub_model = model.source.cut(model.graph, LayerRange(0, 9), 2048)  # tensors of 8 MiB
     idle_bytes, parameter_bytes, peak_bytes = in_worker(load_and_measure, sub_model, options)
-    on_gpu = options.runtime is HostRuntime.CUDA
+    on_gpu = options.runtime == "cuda"
     assert idle_bytes < (CONTEXT_BYTES if on_gpu else 16 * MIB)
-    n_copies = 2 if options.runtime is HostRuntime.OPENVINO else 1  # as in the file, and as its products read them
+    n_copies = 2 if options.runtime == "openvino" else 1  # as in the file, and as its products read them
     short = 2 if options.precision in SHORT else 1
     slack_bytes = 2 * 8 * MIB + GPU_SLACK_BYTES if on_gpu else 0  # also the inputs and outputs
     assert 16 * MIB / short <= parameter_bytes <= n_copies * 16 * MIB + 6 * MIB + slack_bytes
@@ -236,7 +242,7 @@ def test_a_stage_that_exceeds_its_budget_is_out_of_memory(options: SessionOption
     ):
         pass
     assert failure.value.layers == stages[0]
-    most_bytes = CONTEXT_BYTES if options.runtime is HostRuntime.CUDA else 64 * MIB
+    most_bytes = CONTEXT_BYTES if options.runtime == "cuda" else 64 * MIB
     assert MIB < failure.value.excess_bytes < most_bytes
 
 
@@ -283,7 +289,7 @@ def test_all_threads_stay_on_the_cores_of_the_process_and_the_cpu_time_is_that_o
     small, large = (model.source.cut(model.graph, LayerRange(0, 5), n) for n in (4, 256))
     (few_ns, affinities), (many_ns, _) = (in_worker(threads_of, part, options) for part in (small, large))
     assert {tuple(cores) for cores in affinities} == {cores_of(0, 1)}
-    factor = 0 if options.runtime is HostRuntime.CUDA else 4  # a GPU computes both in the time of a start
+    factor = 0 if options.runtime == "cuda" else 4  # a GPU computes both in the time of a start
     assert many_ns > factor * few_ns >= 0
 
 
@@ -295,7 +301,7 @@ def test_the_meter_measures_a_product_and_one_process_serves_all_requests(
     idle = meter.measure(idle_model(), LayerRange(0, 1))
     product = meter.measure(model.source.cut(model.graph, LayerRange(0, 1), 256), LayerRange(0, 1))
     assert idle.times.core_ns < product.times.core_ns / 10
-    on_gpu = options.runtime is HostRuntime.CUDA
+    on_gpu = options.runtime == "cuda"
     assert idle.session_bytes < (CONTEXT_BYTES if on_gpu else 16 * MIB)
     assert idle.parameter_bytes < 2 * MIB + on_gpu * GPU_SLACK_BYTES
     if not on_gpu:  # where a session takes what an earlier one has left with the driver
@@ -315,7 +321,7 @@ def test_nodes_are_timed_under_names_that_the_file_knows(options: SessionOptions
     graph, batch_size = load_graph(str(path)), 4
     layers = LayerRange(0, len(graph))
     nodes = meter.node_times(onnx_source(str(path)).cut(graph, layers, batch_size), layers)
-    if options.runtime is HostRuntime.CUDA:
+    if options.runtime == "cuda":
         assert nodes == ()
         return
     assert min(node.seconds for node in nodes) >= 0
@@ -339,30 +345,28 @@ def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pyt
     file.close()
 
 
-OTHER = [
-    RuntimeOptions(streams=2),
-    RuntimeOptions(spinning=False),
-    RuntimeOptions(cuda_graph=False),
-    RuntimeOptions(channels_last=True),
-    *(RuntimeOptions(graph_optimization=level) for level in GraphOptimization if level is not GraphOptimization.ALL),
-]
+def others(knob: Knob) -> list[Any]:
+    """The values of a knob besides its default, or one of them."""
+    if knob.domain.kind is bool:
+        return [not knob.default]
+    return [knob.domain.read(each) for each in knob.domain.words if each != knob.default] or [knob.default + 1]
 
 
-@pytest.mark.parametrize("chosen", OTHER, ids=str)
-def test_options_are_in_force_and_read_back_where_a_runtime_has_them(
-    chosen: RuntimeOptions, options: SessionOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_are_in_force_and_read_back(options: SessionOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     idle, runtime = idle_model(), runtime_named(options.runtime)
-    file, wanted = SubModelFile(idle.content), options._replace(n_threads=2, options=chosen)
-    Session(file, idle.inputs, idle.outputs, wanted)
-    plain = runtime.expected(wanted._replace(options=RuntimeOptions()))
-    changed = {knob.name for knob in OF_RUNTIMES if getattr(chosen, knob.name) != knob.default}
-    has_it = {knob.name for knob in OF_RUNTIMES if options.runtime in knob.runtimes} >= changed
-    assert (runtime.expected(wanted) != plain) == has_it
-    monkeypatch.setattr(type(runtime), "expected", lambda *_: plain)
-    if has_it:
-        with pytest.raises(BadInput, match=f"^{runtime.title} was asked for .* threads, {plain.options}, it has .*"):
-            Session(file, idle.inputs, idle.outputs, wanted)
+    file, values = SubModelFile(idle.content), {**options.session.values, "runtime": options.runtime}
+    plain = runtime.expected(options._replace(n_threads=2))
+    own = [knob for knob in options.session.knobs if knob not in (CORES_PER_DEVICE, PRECISION)]
+    assert own
+    for chosen in ({knob.field: value} for knob in own for value in others(knob)):
+        wanted = options._replace(n_threads=2, session=session_of({**values, "cores_per_device": 2, **chosen}))
+        Session(file, idle.inputs, idle.outputs, wanted)
+        assert runtime.expected(wanted) != plain
+        with monkeypatch.context() as patched:
+            patched.setattr(type(runtime), "expected", lambda *_: plain)
+            asked = f"^{runtime.title} was asked for .* threads, {plain.options}, it has .*"
+            with pytest.raises(BadInput, match=asked):
+                Session(file, idle.inputs, idle.outputs, wanted)
     file.close()
 
 
@@ -371,11 +375,12 @@ def test_a_micro_batch_in_parts_has_the_outputs_of_one_that_is_whole(
 ) -> None:
     """Only OpenVINO has streams; the others compute the whole batch."""
     model = residual_model(2, 16)
-    whole, two = LayerRange(0, len(model.graph)), options.runtime is HostRuntime.OPENVINO
+    whole, two = LayerRange(0, len(model.graph)), options.runtime == "openvino"
     sub_model = cut_in_parts(model.source, model.graph, whole, 6, 2 if two else 1)
     assert sub_model.inputs == model.source.cut(model.graph, whole, 6).inputs
     x = np.random.default_rng(2).standard_normal((6, 16)).astype(np.float32)
-    in_parts = options._replace(n_threads=2, options=RuntimeOptions(streams=2))
+    session = OpenVinoSession(2, options.precision, streams=2) if two else options.session
+    in_parts = options._replace(n_threads=2, session=session)
     outputs = outputs_of(sub_model, in_parts, {"x": x})
     assert relative_error(outputs["y"], model.outputs({"x": x}, 6)[0]) <= TOLERANCE[options.precision]
 
@@ -385,7 +390,7 @@ def test_onnx_runtime_never_computes_in_bf16() -> None:
     idle = idle_model()
     file = SubModelFile(idle.content)
     with pytest.raises(BadInput, match="ONNX Runtime was asked for bf16"):
-        Session(file, idle.inputs, idle.outputs, SessionOptions(precision=HostPrecision.BF16))
+        Session(file, idle.inputs, idle.outputs, SessionOptions(1, OnnxRuntimeSession(precision=Precision.BF16)))
     file.close()
 
 
@@ -393,6 +398,6 @@ def test_a_runtime_that_is_not_installed_is_named_with_its_extra(monkeypatch: py
     monkeypatch.setattr(registry, "find_spec", lambda package: None)
     assert registry.installed() == ()
     with pytest.raises(MissingExtra, match=r"--runtime openvino needs the extra openvino; try: .*openvino>="):
-        check_installed(HostRuntime.OPENVINO)
+        check_installed("openvino")
     with pytest.raises(MissingExtra, match=r"running on the host needs the extra host"):
         installed_versions.__wrapped__()

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.costs.options import HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import PARAMETER, TEMPORARY
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.units import GIB, MIB, relative_error
+from autoauto.records.units import GIB, MIB, Precision, relative_error
 from autoauto.targets.host.gpu.driver import CudaDriver
 from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.measure import session as session_module
 from autoauto.targets.host.measure.session import Session, check_memory, idle_model, load_in_budget
-from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, LoadSettings
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
@@ -27,8 +28,8 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="the runtime for GPUs is
 
 from onnxruntime.transformers import float16  # noqa: E402 (likewise)
 
-from autoauto.targets.host.runtimes import cuda  # noqa: E402 (imports onnxruntime)
-from autoauto.targets.host.runtimes.cuda import (  # noqa: E402
+from autoauto.targets.host.runtimes.cuda import runtime as cuda  # noqa: E402 (imports onnxruntime)
+from autoauto.targets.host.runtimes.cuda.runtime import (  # noqa: E402
     CudaModel,
     CudaRuntime,
     converted_to_fp16,
@@ -37,7 +38,7 @@ from autoauto.targets.host.runtimes.cuda import (  # noqa: E402
 )
 
 Models = Callable[[int, int], Any]
-OPTIONS = SessionOptions(1, HostRuntime.CUDA, HostPrecision.FP32, "GPU-1")
+OPTIONS = SessionOptions(1, CudaSession(), "GPU-1")
 WHOLE = LayerRange(0, 3)
 
 
@@ -237,10 +238,10 @@ def test_tf32_is_off_unless_it_is_asked_for_and_the_arena_has_its_limit() -> Non
     assert (in_fp32["use_tf32"], in_fp32["device_id"]) == ("0", "0")
     assert in_fp32["arena_extend_strategy"] == "kSameAsRequested"
     assert "gpu_mem_limit" not in in_fp32
-    in_tf32 = cuda._provider_options(OPTIONS._replace(precision=HostPrecision.TF32), 5 * MIB)
+    in_tf32 = cuda._provider_options(OPTIONS._replace(session=CudaSession(precision=Precision.TF32)), 5 * MIB)
     assert in_tf32 == {**in_fp32, "use_tf32": "1", "gpu_mem_limit": str(5 * MIB)}
     assert (in_fp32["enable_cuda_graph"], in_fp32["prefer_nhwc"]) == ("1", "0")
-    chosen = OPTIONS._replace(options=RuntimeOptions(cuda_graph=False, channels_last=True))
+    chosen = OPTIONS._replace(session=CudaSession(cuda_graph=False, channels_last=True))
     assert cuda._provider_options(chosen, None) == {**in_fp32, "enable_cuda_graph": "0", "prefer_nhwc": "1"}
 
 
@@ -268,7 +269,7 @@ def test_in_fp16_all_is_rounded_but_what_stages_exchange(
     model = residual_model(2, 256)
     sub_model = model.source.cut(model.graph, LayerRange(0, 5), 8)
     content, of_weights = converted_to_fp16(SubModelFile(sub_model.content).path)
-    assert of_weights is HostPrecision.FP16
+    assert of_weights is Precision.FP16
     assert len(content) < 0.55 * len(sub_model.content)
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     x = np.random.default_rng(1).standard_normal((8, 256)).astype(np.float32)
@@ -276,7 +277,7 @@ def test_in_fp16_all_is_rounded_but_what_stages_exchange(
     assert outputs["y"].dtype == np.float32
     assert 1e-5 < relative_error(outputs["y"], model.outputs({"x": x}, 8)[0]) < 1e-2
     monkeypatch.setattr(float16, "convert_float_to_float16", lambda model, **_: model)
-    assert converted_to_fp16(SubModelFile(sub_model.content).path)[1] is HostPrecision.FP32
+    assert converted_to_fp16(SubModelFile(sub_model.content).path)[1] is Precision.FP32
 
 
 def test_gpus_compute_in_what_all_of_them_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 from autoauto.records.costs.profile import NodeTime
-from autoauto.targets.host.runtimes.onnxruntime import recorded_times
+from autoauto.targets.host.runtimes.onnxruntime.runtime import recorded_times
 
 
 def event(name: str, start_us: int, took_us: int, category: str = "Node") -> dict[str, object]:

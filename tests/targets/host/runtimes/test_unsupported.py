@@ -18,7 +18,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.graph.cut import onnx_source, with_weights
 from autoauto.processes.channel import Channel
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.costs.options import CompileOptions, HostPrecision, HostRuntime
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange
@@ -32,11 +32,13 @@ from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import SearchResult
 from autoauto.study.search import search_flow
 from autoauto.targets.host.measure.client import Meter
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.target import HostTarget
 
 FLOAT, BFLOAT16 = TensorProto.FLOAT, TensorProto.BFLOAT16
 NO_RULE = r"Model wasn't fully converted\. No conversion rule found for operations: Det-17"
-BY_ORT, BY_OPENVINO = HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO
+BY_ORT, BY_OPENVINO = "onnxruntime", "openvino"
 
 
 def model_of(nodes: list[onnx.NodeProto], shape: list[Any], output: list[Any], **domains: int) -> onnx.ModelProto:
@@ -102,7 +104,7 @@ def opened(saved: Callable[[onnx.ModelProto], Path]) -> Iterator[Callable[[onnx.
 
 DEVICE = Device("core", 1e9, GIB, 1, GIB)
 CLUSTER = Cluster("host", "host", (DEVICE,) * 2, (Link(1e9, 1),) * 2, (Link(1e9, 1),) * 2)
-OPTIONS = CompileOptions(2, 1.0, Precision.FP32, runtime=BY_OPENVINO)
+OPTIONS = CompileOptions(2, Precision.FP32, session=OpenVinoSession())
 
 
 @pytest.mark.slow
@@ -116,7 +118,7 @@ def test_layers_that_a_runtime_does_not_read_are_called_by_their_name_and_asked_
             target.compile(graph, layers, DEVICE, OPTIONS)
     monkeypatch.setattr(Meter, "measure", None)
     with pytest.raises(Unsupported, match=f"^OpenVINO does not read this model: {NO_RULE}$"):
-        target.compile(graph, LayerRange(0, 2), DEVICE, replace(OPTIONS, cores_per_device=2))
+        target.compile(graph, LayerRange(0, 2), DEVICE, replace(OPTIONS, session=OpenVinoSession(2)))
 
 
 @pytest.mark.slow
@@ -150,7 +152,7 @@ def test_a_stage_that_a_runtime_does_not_read_ends_the_run_with_its_reason(
     with pytest.raises(Unsupported, match=rf"^OpenVINO does not read layers \[1, 2\): {NO_RULE}$") as failure:
         target.run(graph, plan_of(0, 1, 2), CLUSTER, OPTIONS, 1)
     assert failure.value.layers == LayerRange(1, 2)
-    run = target.run(graph, plan_of(0, 1, 2), CLUSTER, replace(OPTIONS, runtime=BY_ORT), 1)
+    run = target.run(graph, plan_of(0, 1, 2), CLUSTER, replace(OPTIONS, session=OnnxRuntimeSession()), 1)
     assert run.period_cycles > 0
 
 
@@ -159,10 +161,10 @@ def test_outputs_in_another_format_are_compared_with_the_first_runtime_that_runs
     opened: Callable[[onnx.ModelProto], HostTarget],
 ) -> None:
     target = opened(model_of(short_sums(), ["n", 4], ["n", 4]))
-    if HostPrecision.BF16 not in target.precisions():
+    if Precision.BF16 not in target.precisions():
         pytest.skip("no runtime computes in bf16 here")
     graph = target._source.graph  # type: ignore[attr-defined]
-    options = replace(OPTIONS, computes_in=HostPrecision.BF16)
+    options = replace(OPTIONS, session=OpenVinoSession(precision=Precision.BF16))
     assert target.run(graph, plan_of(0, len(graph)), CLUSTER, options, 1).output_error == 0.0
 
 
@@ -170,13 +172,13 @@ def test_outputs_in_another_format_are_compared_with_the_first_runtime_that_runs
 @pytest.mark.parametrize("method", [Method.GUIDED, Method.GRID_BISECT])
 @pytest.mark.parametrize(("refusing", "why"), [(BY_OPENVINO, NO_RULE), (BY_ORT, "Could not find an implementation")])
 def test_a_search_goes_on_with_the_runtime_that_runs_the_model(
-    refusing: HostRuntime, why: str, method: Method, saved: Callable[[onnx.ModelProto], Path], tmp_path: Path
+    refusing: str, why: str, method: Method, saved: Callable[[onnx.ModelProto], Path], tmp_path: Path
 ) -> None:
-    model = determinants() if refusing is BY_OPENVINO else model_of(short_sums(), ["n", 4], ["n", 4])
+    model = determinants() if refusing == BY_OPENVINO else model_of(short_sums(), ["n", 4], ["n", 4])
     result = searched(saved(model), tmp_path, method)
     assert result.best is not None
-    assert result.best.knobs.runtime not in (None, refusing)
-    refused = [trial for knobs, trial in result.trials.items() if knobs.runtime is refusing]
+    assert result.best.knobs.session.runtime not in (None, refusing)
+    refused = [trial for knobs, trial in result.trials.items() if knobs.session.runtime == refusing]
     assert refused
     assert {(trial.status, trial.state) for trial in refused} == {(Status.UNSUPPORTED, "PRUNED")}
     assert all(re.search(f"does not read .*{why}", trial.reason) for trial in refused)
@@ -202,5 +204,5 @@ def searched(path: Path, folder: Path, method: Method) -> SearchResult:
     flow = load_flow(path, CLUSTER, "host")
     flow = replace(flow, cache=ProfileCache(folder / "cache.db"))
     with flow.target:  # type: ignore[attr-defined]
-        space = SearchSpace((1,), (1.0,), (1, 4), replicas=(1, 2), runtime=(BY_ORT, BY_OPENVINO))
+        space = SearchSpace((1,), batch_size=(1, 4), replicas=(1, 2), runtime=(BY_ORT, BY_OPENVINO))
         return search_flow(flow, space, method=method, n_repeats=1)

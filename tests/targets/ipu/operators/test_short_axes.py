@@ -61,7 +61,7 @@ def test_short_axes_have_a_price_or_are_refused(op: str, device: Device) -> None
         if graph is None:
             continue
         for training in (False, True):
-            options = CompileOptions(2, 0.6, Precision.FP16, training)
+            options = CompileOptions(2, Precision.FP16, training)
             priced = IpuTarget().compile(graph, LayerRange(0, len(graph)), device, options)
             assert priced.temporary_bytes >= 0
             assert sum(step.cycles for step in priced.steps) > 0, case
