@@ -1,17 +1,20 @@
-"""Processes that we start: they leave Ctrl-C to their parent, `sigint_blocked`, and end with it, `die_with_parent`.
+"""Every process that we start: `ChildProcess`.
 
-Where the machine's memory runs out, they end before it, `killed_first`. All that a process has started can be listed,
-ended and measured: `descendants`, `end_descendants`, `held_bytes`.
+A child leaves Ctrl-C to its parent (`sigint_blocked`) and ends with it: the kernel kills it (PR_SET_PDEATHSIG). Where
+the machine's memory runs out, the kernel kills it before its parent.
 
-A process that is ended with all that it started, however it or its parent ends: `GuardedProcess`.
+A child may have a guard, which ends it with all that it started, however it or its parent ends:
 
-    this process ──▶ guard ──▶ the process ──▶ its children, also those in sessions of their own
-         ╰──────── channel ────────╯
+    this process ──▶ guard ──▶ child ──▶ its children, also those in sessions of their own
+         ╰─────── channel ───────╯
 
-The guard adopts orphans below it (PR_SET_CHILD_SUBREAPER). When the process ends, when its memory and that of its
-children exceed the limit, or when this process closes it or dies, the guard kills all that is left, and reports why.
-It waits for processes, never for the end of a file, which a grandchild may keep open. It forks the process off before
-the main module is imported, so that it costs no start of an interpreter, and no thread is lost. Linux 5.4 or later.
+The guard adopts orphans below it (PR_SET_CHILD_SUBREAPER). When the child ends, when its memory and that of its
+children exceed the limit, or when this process closes the child or dies, the guard kills all that is left, and reports
+why. It waits for processes, never for the end of a file, which a grandchild may keep open. It forks the child off
+before the main module is imported, so that it costs no start of an interpreter, and no thread is lost. Linux 5.4 or
+later.
+
+All that a process has started can be listed, ended and measured: `descendants`, `end_descendants`, `held_bytes`.
 """
 
 from __future__ import annotations
@@ -27,17 +30,19 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from itertools import takewhile
-from multiprocessing import current_process, resource_tracker, spawn
+from multiprocessing import current_process, popen_spawn_posix, spawn
 from multiprocessing.connection import wait
+from multiprocessing.context import set_spawning_popen
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from autoauto.processes.channel import Channel
+from autoauto.processes.signals import put_back
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 UNGUARDED = 101
 """Exit code of a process whose main module would start processes while it is imported."""
 UNGUARDED_HINT = (
@@ -54,19 +59,19 @@ def sigint_blocked() -> Iterator[None]:
     A terminal sends SIGINT to all processes of a command, and a process that is still starting would print a traceback.
     In this process a SIGINT is deferred to the end of the context, so that it does not interrupt a start halfway.
     """
-    resource_tracker.ensure_running()  # started now: a start together with the first process would unblock SIGINT
     deferred: list[int] = []
     handler = signal.getsignal(signal.SIGINT)
-    defers = callable(handler) and threading.current_thread() is threading.main_thread()
-    if defers:  # the mask is of this thread only: another may receive the signal, and Python runs the handler here
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and callable(handler):
+        # The mask is of this thread only: another may receive the signal, and Python runs the handler here.
         signal.signal(signal.SIGINT, lambda number, _: deferred.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if defers:
-            signal.signal(signal.SIGINT, handler)
+        if is_main and callable(handler):
+            put_back(signal.SIGINT, handler)
         if deferred:
             signal.raise_signal(signal.SIGINT)
 
@@ -75,29 +80,6 @@ def end_if_unguarded() -> None:
     """End this process if it imports its main module: what that starts would start the same again, without end."""
     if getattr(current_process(), "_inheriting", False):
         os._exit(UNGUARDED)
-
-
-def leave_resource_tracker() -> None:
-    """Let this process have a resource tracker of its own, once it needs one.
-
-    That of its parent would write a traceback for whatever this process wrote to it by mistake.
-    """
-    tracker = resource_tracker._resource_tracker
-    os.close(tracker.getfd() or 0)
-    resource_tracker.ResourceTracker.__init__(tracker)
-
-
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends; end now when the parent has ended already."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def killed_first() -> None:
-    """Let the kernel kill this process, and what it starts, before all others when the machine's memory runs out."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def descendants(pid: int) -> list[int]:
@@ -166,9 +148,8 @@ def _entries(pid: int, file: str, names: tuple[str, ...]) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
 
 
-PR_SET_CHILD_SUBREAPER = 36
 END_S = 10.0
-"""Maximum time that the guard may take to end everything, until it is killed itself."""
+"""Maximum time that a guard may take to end everything, until it is killed itself."""
 
 _WATCH_S = 0.05
 _REAP_S = 1.0
@@ -187,70 +168,124 @@ class Ending(NamedTuple):
     held_bytes: int = 0
 
 
-class GuardedProcess:
-    """A new process that calls `main(channel, *args)`; see the top of this file. It ignores Ctrl-C.
+class ChildProcess:
+    """A new process that calls `main(channel, *args)`; the top of this file says how it ends.
 
-    When memory runs out it is the first that the kernel kills.
+    The new process imports the main module, in which `main` may be.
 
     Args:
-        main: a function of a module; it and the arguments are pickled.
-        log: where its output is written.
-        memory_bytes: limit of the data segment of every process (RLIMIT_DATA), and of the memory of all together.
+        main: a function of a module; it and the arguments are pickled. Descriptors among them (`DupFd`) are inherited.
+        args: its arguments behind the channel.
+        log: where the output of the process is written; by default where that of this process is.
+        memory_bytes: limit of the data segment of every process (RLIMIT_DATA), and where there is a guard of the memory
+            of all together; None without a limit.
+        environment: variables that the process has beside those of this one.
+        has_guard: whether all that the process starts ends with it.
 
     Attributes:
         channel: this end of the channel.
-        guard: the process number of the guard.
+        pid: the process number, of the guard where there is one.
+        end_fd: readable when the process has ended.
     """
 
-    def __init__(self, main: Callable[..., None], args: tuple[object, ...], log: IO[bytes], memory_bytes: int | None):
-        call = pickle.dumps((main, args))
+    def __init__(
+        self,
+        main: Callable[..., None],
+        args: tuple[object, ...],
+        log: IO[bytes] | None = None,
+        memory_bytes: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        has_guard: bool = False,
+    ) -> None:
+        pickler = _Pickler()
+        call = pickler.dumps((main, args))
         end_if_unguarded()
-        preparation = spawn.get_preparation_data("autoauto measurement")
+        preparation = spawn.get_preparation_data("autoauto")
         del preparation["authkey"]
         self.channel, theirs = Channel.pair()
-        self._control, guards_control = socket.socketpair()
-        task = os.memfd_create("autoauto-task")
-        with open(task, "wb", closefd=False) as file:
-            file.write(pickle.dumps((theirs.key, preparation)) + call)
-        fds = (theirs.fileno(), guards_control.fileno(), task)
-        with sigint_blocked():
+        ends: tuple[socket.socket | None, socket.socket | None] = socket.socketpair() if has_guard else (None, None)
+        self._control, guards_control = ends
+        with open(os.memfd_create("autoauto-task"), "wb") as task, closing(theirs), sigint_blocked():
+            task.write(pickler.dumps((theirs, preparation)) + call)
+            task.flush()
+            inherited = [*pickler.descriptors, task.fileno()]
+            control_fd = guards_control.fileno() if guards_control else None
             self._process = subprocess.Popen(
-                _command(f"run{(*fds, os.getpid(), memory_bytes)}"),
+                _command(f"run({inherited}, {control_fd}, {os.getpid()}, {memory_bytes})"),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=fds,
+                pass_fds=inherited if control_fd is None else [*inherited, control_fd],
                 start_new_session=True,
+                env={**os.environ, **(environment or {})},
             )
-        os.close(task)
-        theirs.close()
-        guards_control.close()
-        self.guard = self._process.pid
-        self._pidfd = os.pidfd_open(self.guard)
+        if guards_control:
+            guards_control.close()
+        self.pid = self._process.pid
+        self.end_fd = os.pidfd_open(self.pid)
+        self._ending: Ending | None = None
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """One of them is readable when a message has arrived or the process has ended."""
-        return self.channel.fileno(), self._pidfd
+        """The first is readable when a message has arrived, the second when the process has ended."""
+        return self.channel.fileno(), self.end_fd
 
-    def ending(self, timeout_s: float = 0.0) -> Ending | None:
-        """How it ended, or ends within a time; None while it runs."""
-        if not wait([self._pidfd], timeout_s):
-            return None
-        self._process.wait()
+    def ending(self, timeout_s: float | None = 0.0) -> Ending | None:
+        """How the process ended, or ends within a time, which None does not limit; None while it runs."""
+        if self._ending is None and wait([self.end_fd], timeout_s):
+            self._process.wait()
+            self._ending = self._reported() or Ending(self._process.returncode)  # also of a guard that was killed
+        return self._ending
+
+    def _reported(self) -> Ending | None:
+        """How the process ended by what its guard says; None where there is no guard, or the guard was killed."""
         with suppress(BlockingIOError, ConnectionResetError):
-            if report := self._control.recv(100, socket.MSG_DONTWAIT):
+            if self._control and (report := self._control.recv(100, socket.MSG_DONTWAIT)):
                 return Ending(*map(int, report.split()))
-        return Ending(self._process.returncode)  # the guard itself was killed, and the process with it
+        return None
+
+    def kill(self) -> None:
+        """Kill the process; its guard kills all that it started. `close` waits for the end."""
+        if self._control:
+            self._control.close()
+        else:
+            self._process.kill()
 
     def close(self) -> None:
-        """Kill the process and all that it started."""
-        self._control.close()
-        if not wait([self._pidfd], END_S):
+        """Kill the process, wait for its end, and close the channel."""
+        self.kill()
+        if not wait([self.end_fd], END_S):
             self._process.kill()
         self._process.wait()
-        os.close(self._pidfd)
+        os.close(self.end_fd)
         self.channel.close()
+
+
+class _Pickler:
+    """Pickles what a new process reads; it takes the place of multiprocessing's process, to which `DupFd` turns.
+
+    Attributes:
+        descriptors: those among what was pickled; the new process must inherit them, under the same numbers.
+    """
+
+    DupFd = popen_spawn_posix._DupFd
+
+    def __init__(self) -> None:
+        self.descriptors: list[int] = []
+
+    def dumps(self, thing: object) -> bytes:
+        """Pickle something."""
+        set_spawning_popen(self)  # type: ignore[arg-type]
+        try:
+            return pickle.dumps(thing)
+        finally:
+            set_spawning_popen(None)
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        """The number of a descriptor in the new process."""
+        self.descriptors.append(descriptor)
+        return descriptor
 
 
 def _command(call: str) -> list[str]:
@@ -260,37 +295,48 @@ def _command(call: str) -> list[str]:
     return [*takewhile(lambda word: word != "-c", spawn.get_command_line()), "-c", code]
 
 
-def run(channel_fd: int, control_fd: int, task_fd: int, parent: int, memory_bytes: int | None) -> None:
-    """The program of the new process: it becomes the guard, and the process is its child."""
-    parent_pidfd = os.pidfd_open(parent)
+def run(inherited: list[int], control_fd: int | None, parent: int, memory_bytes: int | None) -> None:
+    """The program of the new process; where there is a guard, it becomes that, and what it forks calls `main`.
+
+    Args:
+        inherited: descriptors for what calls `main`, at last that of the file with the channel, `main` and `args`.
+        control_fd: that of the guard.
+        parent: what has started this process.
+        memory_bytes: as in `ChildProcess`.
+    """
+    if control_fd is not None:
+        parent_pidfd = os.pidfd_open(parent)
+        if os.getppid() != parent:
+            os._exit(1)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        parent, child = os.getpid(), os.fork()
+        if child:
+            for descriptor in set(inherited):
+                os.close(descriptor)
+            _guard(child, control_fd, parent_pidfd, memory_bytes)
+        os.close(control_fd)
+        os.close(parent_pidfd)
+        os.setsid()  # signals to its process group do not reach the guard
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    guard = os.getpid()
-    child = os.fork()
-    if child:
-        os.close(channel_fd)
-        os.close(task_fd)
-        _guard(child, control_fd, parent_pidfd, memory_bytes)
-    os.close(control_fd)
-    os.close(parent_pidfd)
-    _run_child(channel_fd, task_fd, guard, memory_bytes)
+    _call(inherited[-1], memory_bytes)
 
 
-def _run_child(channel_fd: int, task_fd: int, guard: int, memory_bytes: int | None) -> None:
-    os.setsid()  # signals to its process group do not reach the guard
-    die_with_parent(guard)
-    killed_first()
+def _call(task_fd: int, memory_bytes: int | None) -> None:
+    """Call `main` as a file says."""
+    with suppress(OSError):  # the kernel kills this process, and what it starts, before its parent
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     if memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     with open(task_fd, "rb") as task:
         task.seek(0)
-        key, preparation = pickle.load(task)
+        channel, preparation = pickle.load(task)
         vars(current_process())["_inheriting"] = True  # for `end_if_unguarded`
         spawn.prepare(preparation)
         vars(current_process())["_inheriting"] = False
         main, args = pickle.load(task)
-    main(Channel(socket.socket(fileno=channel_fd), key), *args)
+    main(channel, *args)
 
 
 def _guard(child: int, control_fd: int, parent_pidfd: int, memory_bytes: int | None) -> None:

@@ -17,7 +17,7 @@ from typing import IO
 import pytest
 
 from autoauto.processes.channel import Channel
-from autoauto.processes.start import Ending, GuardedProcess, descendants, held_bytes
+from autoauto.processes.start import ChildProcess, Ending, descendants, held_bytes
 from tests.running import is_running, wait_until
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def log() -> Iterator[IO[bytes]]:
         yield file
 
 
-def ending_of(process: GuardedProcess) -> Ending:
+def ending_of(process: ChildProcess) -> Ending:
     """Wait until the process has ended."""
     wait([process.descriptors[1]])
     ending = process.ending()
@@ -45,7 +45,7 @@ def echo(channel: Channel, note: str) -> None:
 
 
 def test_a_process_answers_prints_to_its_log_and_ends_with_its_exit_code(log: IO[bytes]) -> None:
-    process = GuardedProcess(echo, ("hello",), log, None)
+    process = ChildProcess(echo, ("hello",), log, has_guard=True)
     process.channel.send(7)
     assert process.channel.recv() == ("hello", 7)
     assert ending_of(process) == Ending(5)
@@ -60,7 +60,7 @@ def aborts(channel: Channel) -> None:
 
 
 def test_a_process_that_dies_of_a_signal_is_reported_with_it(log: IO[bytes]) -> None:
-    process = GuardedProcess(aborts, (), log, None)
+    process = ChildProcess(aborts, (), log, has_guard=True)
     assert ending_of(process) == Ending(-signal.SIGABRT)
     process.close()
 
@@ -93,7 +93,7 @@ def starts_others(channel: Channel, exit_code: int | None) -> None:
 
 
 def test_all_that_a_process_started_ends_when_it_ends(log: IO[bytes]) -> None:
-    process = GuardedProcess(starts_others, (7,), log, None)
+    process = ChildProcess(starts_others, (7,), log, has_guard=True)
     pids = process.channel.recv()
     assert ending_of(process) == Ending(7)
     assert not any(map(is_running, pids))
@@ -101,20 +101,20 @@ def test_all_that_a_process_started_ends_when_it_ends(log: IO[bytes]) -> None:
 
 
 def test_all_that_a_process_started_ends_when_it_is_closed(log: IO[bytes]) -> None:
-    process = GuardedProcess(starts_others, (None,), log, None)
+    process = ChildProcess(starts_others, (None,), log, has_guard=True)
     pids = process.channel.recv()
-    wait_until(lambda: set(pids) <= set(descendants(process.guard)), "an orphan that the guard has adopted")
+    wait_until(lambda: set(pids) <= set(descendants(process.pid)), "an orphan that the guard has adopted")
     process.close()
     assert not any(map(is_running, pids))
 
 
 PARENT = """
 import sys, time
-from autoauto.processes.start import GuardedProcess
+from autoauto.processes.start import ChildProcess
 from tests.processes.test_guard import starts_others
 if __name__ == "__main__":
-    process = GuardedProcess(starts_others, (None,), sys.stderr.buffer, None)
-    print(process.guard, *process.channel.recv(), flush=True)
+    process = ChildProcess(starts_others, (None,), sys.stderr.buffer, has_guard=True)
+    print(process.pid, *process.channel.recv(), flush=True)
     time.sleep(600)
 """
 
@@ -157,7 +157,7 @@ def fills_memory_of_children(channel: Channel) -> None:
 @pytest.mark.parametrize("fills", [fills_shared_memory, fills_memory_of_children])
 def test_memory_counts_that_is_shared_and_that_of_children(log: IO[bytes], fills: object) -> None:
     assert callable(fills)
-    process = GuardedProcess(fills, (), log, 80 * MIB)
+    process = ChildProcess(fills, (), log, 80 * MIB, has_guard=True)
     ending = ending_of(process)
     assert ending.held_bytes > 80 * MIB
     process.close()

@@ -13,10 +13,9 @@ from autoauto.processes.start import sigint_blocked
 from tests.running import PATIENCE_S, wait_until
 
 STARTS = """
-import os, time
-from multiprocessing import get_context
+import time
 from pathlib import Path
-from autoauto.processes.start import die_with_parent, sigint_blocked
+from autoauto.processes.start import ChildProcess
 
 def wait_for(name):
     while not Path(name).exists():
@@ -26,20 +25,17 @@ if __name__ != "__main__":  # in the child, before it has its task
     Path("starting").touch()
     wait_for("interrupted")
 
-def lives(parent):
-    die_with_parent(parent)
+def lives(channel):
     Path("lives").touch()
     time.sleep(60)
 
 if __name__ == "__main__":
-    process = get_context("spawn").Process(target=lives, args=(os.getpid(),))
+    process = ChildProcess(lives, ())
     try:
-        with sigint_blocked():
-            process.start()  # the first one: the resource tracker starts with it
         time.sleep(60)
     except KeyboardInterrupt:
         wait_for("lives")
-        process.kill()
+        process.close()
         print("interrupted")
 """
 

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import IO, NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, Ending, GuardedProcess, end_if_unguarded
+from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, ChildProcess, Ending, end_if_unguarded
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.units import format_bytes
 from autoauto.space.knobs import Knobs
@@ -57,14 +57,14 @@ class _Answer(NamedTuple):
 class MeasuringProcess:
     """A process that measures with `evaluate`; every measurement ends as a `Trial`.
 
-    It is a `GuardedProcess`: it ends with its parent, and all that it started with it. It is replaced before the next
+    It is a `ChildProcess`: it ends with its parent, and all that it started with it. It is replaced before the next
     measurement when it crashed, hung or raised.
     """
 
     def __init__(self, evaluate: Evaluate, bounds: Bounds) -> None:
         end_if_unguarded()  # before it waits for what its parent measures
         self._evaluate, self._bounds = evaluate, bounds
-        self._process: GuardedProcess | None = None
+        self._process: ChildProcess | None = None
         self._log: IO[bytes] | None = None
         self._knobs: Knobs | None = None
         self._request = 0
@@ -173,7 +173,7 @@ class MeasuringProcess:
     def _start(self) -> None:
         self._log = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (closed by `close`)
         fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
-        self._process = GuardedProcess(_measure, (self._evaluate,), self._log, self._bounds.memory_bytes)
+        self._process = ChildProcess(_measure, (self._evaluate,), self._log, self._bounds.memory_bytes, has_guard=True)
 
     def _last_log_lines(self) -> list[str]:
         assert self._log is not None

@@ -8,26 +8,22 @@ the system.
 
 from __future__ import annotations
 
-import os
 import resource
-import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from mmap import mmap
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from autoauto.processes.start import die_with_parent, sigint_blocked
+from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import Port
 from autoauto.records.units import Array, format_bytes
-from autoauto.targets.host.processes import environment
+from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.transport.bounded import memory_of
 
 Result = TypeVar("Result")
@@ -77,14 +73,14 @@ def run_alone(function: Callable[..., Result], *args: object, budget_bytes: int 
     Raises:
         OutOfMemory: an allocation failed; `excess_bytes` is a lower bound of the missing bytes, 1 where unknown.
         BadInput: the budget is below one byte.
-        concurrent.futures.process.BrokenProcessPool: the worker was killed.
+        WorkerLost: the worker was killed.
     """
     if budget_bytes is not None and budget_bytes < 1:
         raise BadInput(f"a memory budget needs at least 1 byte, got {budget_bytes}")
-    with ProcessPoolExecutor(1, get_context("spawn"), die_with_parent, (os.getpid(),)) as pool:
-        with environment(ENVIRONMENT), sigint_blocked():
-            future = pool.submit(_run_limited, function, args, budget_bytes)
-        return future.result()
+    with Workers(ENVIRONMENT) as workers:
+        worker = workers.start("a process under a memory budget", _run_limited, function, args, budget_bytes)
+        result: LimitedResult[Result] = workers.receive(worker)
+    return result
 
 
 def data_bytes() -> int:
@@ -116,10 +112,9 @@ def shared_array(port: Port) -> Array:
 
 
 def _run_limited(
-    function: Callable[..., Result], args: tuple[object, ...], budget_bytes: int | None
-) -> LimitedResult[Result]:
-    """In the worker: measure the runtime, set the limit, run. Ctrl-C ends the worker, because the pool waits for it."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    channel: Channel, function: Callable[..., object], args: tuple[object, ...], budget_bytes: int | None
+) -> None:
+    """In the worker: measure the runtime, set the limit, run, and send a `LimitedResult`."""
     threading.stack_size(THREAD_STACK_BYTES)
     square = np.ones((512, 512), np.float32)
     square @ square  # the BLAS library allocates its buffers at the first product
@@ -129,7 +124,7 @@ def _run_limited(
         limit_bytes = overhead_bytes + budget_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
     try:
-        return LimitedResult(function(*args), overhead_bytes, limit_bytes)
+        channel.send(LimitedResult(function(*args), overhead_bytes, limit_bytes))
     except MemoryError as error:
         memory = "the machine's memory" if budget_bytes is None else f"a budget of {format_bytes(budget_bytes)}"
         message = f"{memory} does not suffice: {error}; try more, or smaller phases"

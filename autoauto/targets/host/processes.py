@@ -1,31 +1,22 @@
 """Worker processes of one parent on this machine: `Workers`.
 
-A worker is started with `spawn`. The kernel kills it when its parent ends, however that happens (PR_SET_PDEATHSIG).
-Ctrl-C reaches the parent only. When a worker fails, its exception is raised in the parent, with the worker's traceback
-as the cause, and the context ends all workers. Shared memory has no name (see `ring`), so nothing is left behind.
+A worker is a `ChildProcess`, so it ends with its parent. When a worker fails, its exception is raised in the parent,
+with the worker's traceback as the cause, and the context ends all workers. Shared memory has no name
+(`autoauto/targets/host/transport/shared_memory.py`), so nothing is left behind.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.start import (
-    UNGUARDED,
-    UNGUARDED_HINT,
-    die_with_parent,
-    end_if_unguarded,
-    killed_first,
-    leave_resource_tracker,
-    sigint_blocked,
-)
+from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, ChildProcess, Ending
 from autoauto.records.errors import BadInput, WorkerLost
 
 MAX_TRACEBACK_CHARS = 20_000
@@ -48,9 +39,7 @@ class Failed(NamedTuple):
 
 class _Worker(NamedTuple):
     name: str
-    process: BaseProcess
-    pidfd: int
-    connection: Channel
+    process: ChildProcess
 
 
 class Workers(AbstractContextManager["Workers"]):
@@ -60,7 +49,7 @@ class Workers(AbstractContextManager["Workers"]):
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._environment = environment or {}
+        self._environment = environment
         self._workers: list[_Worker] = []
         self._ended: set[int] = set()
 
@@ -70,21 +59,13 @@ class Workers(AbstractContextManager["Workers"]):
         The worker imports the main module, in which the function may be. It is lost, and `receive` raises BadInput,
         where that module starts workers when it is imported.
         """
-        end_if_unguarded()
-        parent_end, worker_end = Channel.pair()
-        process = get_context("spawn").Process(
-            target=_main, args=(worker_end, os.getpid(), function, args), name=name, daemon=True
-        )
-        with environment(self._environment), sigint_blocked():
-            process.start()
-        worker_end.close()
-        self._workers.append(_Worker(name, process, os.pidfd_open(process.pid or 0), parent_end))
+        self._workers.append(_Worker(name, ChildProcess(_main, (function, args), environment=self._environment)))
         return len(self._workers) - 1
 
     @property
     def pids(self) -> list[int]:
         """The process numbers of all workers."""
-        return [worker.process.pid or 0 for worker in self._workers]
+        return [worker.process.pid for worker in self._workers]
 
     def send(self, number: int, message: object) -> None:
         """Send a message to a worker.
@@ -94,7 +75,7 @@ class Workers(AbstractContextManager["Workers"]):
         """
         worker = self._workers[number]
         try:
-            worker.connection.send(message)
+            worker.process.channel.send(message)
         except OSError:
             self._raise(worker)
 
@@ -106,13 +87,13 @@ class Workers(AbstractContextManager["Workers"]):
             Exception: the exception that a worker raised.
         """
         worker = self._workers[number]
-        ready = self.waiter()
+        channel, ready = worker.process.channel, self.waiter()
         try:
-            while not worker.connection.poll():
-                if not worker.process.is_alive() and not worker.connection.poll():
+            while not channel.poll():
+                if worker.process.ending() is not None and not channel.poll():
                     self._raise(worker)  # the channel itself may be kept open by a process that it started
-                ready([worker.connection.fileno()])
-            message = worker.connection.recv()
+                ready([channel.fileno()])
+            message = channel.recv()
         except EOFError:
             self._raise(worker)
         except BadMessage as error:
@@ -129,7 +110,7 @@ class Workers(AbstractContextManager["Workers"]):
     @property
     def watched(self) -> list[int]:
         """What is readable when a worker has ended, or has sent what `check` reads."""
-        return [worker.pidfd for worker in self._workers if worker.pidfd not in self._ended]
+        return [process.end_fd for _, process in self._workers if process.end_fd not in self._ended]
 
     def check(self, events: Collection[int]) -> None:
         """Raise the exception of a worker that failed, or `WorkerLost`.
@@ -138,15 +119,14 @@ class Workers(AbstractContextManager["Workers"]):
             events: descriptors that are readable, those of `watched` among them.
         """
         for worker in self._workers:
-            if worker.pidfd in events and worker.pidfd not in self._ended:
-                worker.process.join()
-                if worker.process.exitcode != 0:
+            if worker.process.end_fd in events:
+                if worker.process.ending() != Ending(0):
                     self._raise(worker)
-                self._ended.add(worker.pidfd)
+                self._ended.add(worker.process.end_fd)
 
     def descriptor(self, number: int) -> int:
         """Readable when a worker has sent a message, or has closed its channel."""
-        return self._workers[number].connection.fileno()
+        return self._workers[number].process.channel.fileno()
 
     def arrived(self, number: int) -> Iterator[Any]:
         """The messages of a worker that have arrived.
@@ -157,8 +137,8 @@ class Workers(AbstractContextManager["Workers"]):
         """
         worker = self._workers[number]
         try:
-            while worker.connection.poll():
-                yield checked(worker.connection.recv())
+            while worker.process.channel.poll():
+                yield checked(worker.process.channel.recv())
         except BadMessage as error:
             raise self._garbage(worker, error) from error
 
@@ -173,22 +153,20 @@ class Workers(AbstractContextManager["Workers"]):
         """
         last_message = None
         with suppress(EOFError, BadMessage):
-            while worker.connection.poll():
-                last_message = worker.connection.recv()
+            while worker.process.channel.poll():
+                last_message = worker.process.channel.recv()
         checked(last_message)
-        worker.process.join()
-        if worker.process.exitcode == UNGUARDED:
+        ending = worker.process.ending(None)
+        assert ending is not None
+        if ending.exit_code == UNGUARDED:
             raise BadInput(UNGUARDED_HINT) from None
-        raise WorkerLost(f"{worker.name} ended without a message, exit code {worker.process.exitcode}")
+        raise WorkerLost(f"{worker.name} ended without a message, exit code {ending.exit_code}")
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
-            worker.process.join()
             worker.process.close()
-            os.close(worker.pidfd)
-            worker.connection.close()
         self._workers.clear()
         self._ended.clear()
 
@@ -236,39 +214,24 @@ def checked(message: Any) -> Any:
     return message
 
 
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for processes that start within the context."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def _main(channel: Channel, function: Callable[..., None], args: tuple[object, ...]) -> None:
+    exit_code = 0
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _main(connection: Channel, parent: int, function: Callable[..., None], args: tuple[object, ...]) -> None:
-    die_with_parent(parent)
-    killed_first()  # a stage that is too large must not end the search
-    leave_resource_tracker()
-    try:
-        function(connection, *args)
+        function(channel, *args)
     except BaseException as error:  # noqa: BLE001 (the parent raises it)
-        _report_failure(connection, error)
-        os._exit(1)
+        _report_failure(channel, error)
+        exit_code = 1
+    sys.stdout.flush()
+    os._exit(exit_code)  # without the ends of libraries, some of which crash or wait
 
 
-def _report_failure(connection: Channel, error: BaseException) -> None:
+def _report_failure(channel: Channel, error: BaseException) -> None:
     """Send an exception with its traceback; one that cannot be pickled becomes a RuntimeError with its text."""
     text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
     with suppress(OSError):  # the parent has ended
         try:
-            connection.send(Failed(error, text))
+            channel.send(Failed(error, text))
         except OSError:
             raise
         except Exception:  # noqa: BLE001 (pickling a foreign exception may raise anything)
-            connection.send(Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))
+            channel.send(Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))

@@ -195,7 +195,7 @@ def test_a_process_that_was_killed_while_idle_costs_no_measurement(process: Meas
     process.start()
     process.wait_until_ready()
     assert process._process is not None
-    os.kill(process._process.guard, signal.SIGKILL)
+    os.kill(process._process.pid, signal.SIGKILL)
     wait([process._process.descriptors[1]])
     process.submit(knobs(1))
     assert trial_from(process).status is Status.INFEASIBLE
@@ -206,7 +206,7 @@ def test_a_process_whose_child_was_killed_while_idle_costs_no_measurement(proces
     process.start()
     process.wait_until_ready()
     assert process._process is not None
-    os.kill(descendants(process._process.guard)[0], signal.SIGKILL)
+    os.kill(descendants(process._process.pid)[0], signal.SIGKILL)
     process.submit(knobs(1))
     assert trial_from(process).status is Status.INFEASIBLE
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from multiprocessing import active_children
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autoauto.processes.start import descendants
 from autoauto.programs.phased_training.network import Network, digits
 from autoauto.programs.phased_training.training import UpdateLoop, train_phased
-from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.units import MIB
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, run_alone
 from tests.running import is_running, wait_until
@@ -68,10 +67,10 @@ def test_data_bytes_counts_private_mappings() -> None:
 def test_a_killed_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker is killed while its streaming memory exists; before, `tempfile` tests the folder with a named file."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    others = active_children()  # what an earlier test of this process started may still be ending
+    others = descendants(os.getpid())  # what an earlier test of this process started may still be ending
 
-    def workers() -> list[BaseProcess]:
-        return [child for child in active_children() if child not in others]
+    def workers() -> list[int]:
+        return [child for child in descendants(os.getpid()) if child not in others]
 
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(train_phased, Network(n_hidden=64), digits(), 10**6, UpdateLoop())
@@ -81,8 +80,8 @@ def test_a_killed_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
             )
         finally:
             for worker in workers():
-                worker.kill()
-        with pytest.raises(BrokenProcessPool):
+                os.kill(worker, signal.SIGKILL)
+        with pytest.raises(WorkerLost, match="exit code -9"):
             future.result()
     assert workers() == []
     assert list(tmp_path.iterdir()) == []
@@ -92,13 +91,13 @@ def is_nameless(folder: Path, file: str) -> bool:
     return file.startswith(str(folder)) and file.endswith(" (deleted)")
 
 
-def open_files(processes: list[BaseProcess]) -> list[str]:
+def open_files(processes: list[int]) -> list[str]:
     """Targets of the file descriptors of processes, which may close them at any time."""
     targets = []
     for process in processes:
-        for name in os.listdir(f"/proc/{process.pid}/fd"):
+        for name in os.listdir(f"/proc/{process}/fd"):
             with suppress(FileNotFoundError):
-                targets.append(os.readlink(f"/proc/{process.pid}/fd/{name}"))
+                targets.append(os.readlink(f"/proc/{process}/fd/{name}"))
     return targets
 
 

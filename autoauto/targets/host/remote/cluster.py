@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from autoauto.processes.dask import DEVICE, DaskWorker, open_client, workers_of
-from autoauto.processes.start import GuardedProcess
+from autoauto.processes.start import ChildProcess
 from autoauto.records.errors import BadInput, WorkerLost, missing_extra
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.installation import VERSION
@@ -29,7 +29,7 @@ from autoauto.targets.host.runtimes.registry import installed_versions
 from autoauto.targets.host.transport.tcp import START_S, new_token
 
 _CONNECT_S = 10.0
-_agents: list[GuardedProcess] = []  # those of this Dask worker
+_agents: list[ChildProcess] = []  # those of this Dask worker
 
 
 class Facts(NamedTuple):
@@ -228,7 +228,7 @@ def start_agent(token: bytes) -> tuple[str, int]:
         _agents.remove(ended)
         ended.close()
     with closing(os.fdopen(os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2), "wb")) as log:
-        process = GuardedProcess(agent, (host, token), log, None)
+        process = ChildProcess(agent, (host, token), log, has_guard=True)
     wait(process.descriptors, START_S)
     try:
         port = process.channel.recv() if process.channel.poll() else None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from autoauto.processes.channel import Channel
-from autoauto.processes.start import GuardedProcess, descendants
+from autoauto.processes.start import ChildProcess, descendants
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange
@@ -39,18 +38,18 @@ ENOUGH = StageResources(cores_of(0, 1), SessionOptions(1, OnnxRuntimeSession()),
 
 class Agents(NamedTuple):
     machines: tuple[RemoteMachine, RemoteMachine]
-    guards: tuple[GuardedProcess, GuardedProcess]
+    guards: tuple[ChildProcess, ChildProcess]
 
     @property
     def processes(self) -> list[int]:
-        return [pid for guard in self.guards for pid in (guard.guard, *descendants(guard.guard))]
+        return [pid for guard in self.guards for pid in (guard.pid, *descendants(guard.pid))]
 
 
 @contextmanager
 def started() -> Iterator[Agents]:
     token = new_token()
     with ExitStack() as stack, TemporaryFile() as log:
-        guards = [GuardedProcess(agent, ("127.0.0.1", token), log, None) for _ in range(2)]
+        guards = [ChildProcess(agent, ("127.0.0.1", token), log, has_guard=True) for _ in range(2)]
         machines = []
         for name, guard in zip(("left", "right"), guards, strict=True):
             stack.enter_context(closing(guard))
@@ -119,16 +118,12 @@ def test_a_lost_machine_is_named(agents: Agents, residual_model: Models) -> None
         Pipelines(model.graph, model.source, HALVES, 2, [[ENOUGH] * 2], machines=[agents.machines]) as pipelines,
         pytest.raises(WorkerLost, match=r"^right is lost: its Dask worker has ended, or its network$"),
     ):
-        kill_then_stream(pipelines, agents.guards[1].guard)
+        kill_then_stream(pipelines, agents.guards[1].pid)
 
 
-def stage_of(guard: GuardedProcess) -> int:
+def stage_of(guard: ChildProcess) -> int:
     """The process of the only stage on a machine."""
-    [stage] = [
-        pid
-        for pid in descendants(guard.guard)
-        if b"--multiprocessing-fork" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    [_, stage] = descendants(guard.pid)  # behind the agent
     return stage
 
 
