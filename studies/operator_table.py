@@ -24,6 +24,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu.entry import IPU
 from autoauto.targets.ipu.operator_cost import OperatorContext
 from autoauto.targets.ipu.operators.registry import default_notes, forward_cost
 from studies import contrib_cases
@@ -137,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--above", type=float, default=0.0, metavar="N", help="only what takes N times its bound")
     parser.add_argument("--batch-size", type=int, default=1, metavar="N", help="samples of a MODEL; default 1")
-    parser.add_argument("--precision", choices=list(map(str, Precision)), default="fp16")
+    parser.add_argument("--precision", choices=list(map(str, IPU.precisions)), default="fp16")
     args = parser.parse_args(argv)
     device, precision = load_cluster("c600").devices[0], Precision(args.precision)
     if not args.models:

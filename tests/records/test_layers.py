@@ -24,10 +24,10 @@ def test_precision_decides_the_width_of_floats_only() -> None:
     def n_bytes(dtype: str, precision: Precision) -> int:
         return Tensor("x", (10,), None, dtype, -1, 0).n_bytes(1, precision)
 
-    assert [n_bytes("float", p) for p in Precision] == [20, 40, 10]
-    assert [n_bytes("float16", p) for p in Precision] == [20, 20, 20]
-    assert [n_bytes("bool", p) for p in Precision] == [10, 10, 10]
-    assert [n_bytes("int64", p) for p in Precision] == [40, 40, 40]  # the device has no 64-bit integers
+    assert [n_bytes("float", p) for p in Precision] == [20, 40, 10, 20, 40]
+    assert [n_bytes("float16", p) for p in Precision] == [20] * 5
+    assert [n_bytes("bool", p) for p in Precision] == [10] * 5
+    assert [n_bytes("int64", p) for p in Precision] == [40] * 5  # the device has no 64-bit integers
 
 
 def test_a_weight_that_two_layers_read_counts_once(chain: Callable[..., LayerGraph]) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.units import Precision
+from autoauto.targets.ipu.entry import IPU
 from autoauto.targets.ipu.operator_cost import OperatorContext
 from autoauto.targets.ipu.operators.registry import COST_RULES, TABLES, forward_cost
 
@@ -11,7 +12,7 @@ MakeContext = Callable[..., OperatorContext]
 
 
 @pytest.mark.parametrize("op", [*COST_RULES, "NoSuchOperator"])
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", IPU.precisions)
 def test_every_operator_takes_time_and_more_of_it_for_a_larger_batch(
     context_of: MakeContext, node: Any, example: Any, op: str, precision: Precision
 ) -> None:
