@@ -154,11 +154,13 @@ def need_libraries() -> None:
 
 
 def stage_processes(pid: int) -> list[int]:
-    """The processes that a server has started, but for multiprocessing's resource tracker."""
+    """The processes that a server has started, but for what watches its signals, and multiprocessing's tracker."""
     children = [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]
-    return [child for child in children if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
+    own = Path(f"/proc/{pid}/cmdline").read_bytes()  # that of what watches its signals, too: a fork
+    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return [child for child, command in commands.items() if command != own and b"resource_tracker" not in command]
 
 
 def request(url: str, body: bytes | None = None) -> Any:
