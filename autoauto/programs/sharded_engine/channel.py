@@ -11,11 +11,9 @@ Named arrays in one shared memory, readable by all processes: `SharedArrays`.
 
 from __future__ import annotations
 
-import mmap
-import os
 import pickle
-from collections.abc import Mapping
-from multiprocessing.reduction import DupFd
+from collections import deque
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -23,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autoauto.records.errors import BadInput, EndOfStream
+from autoauto.records.layers import Port
 from autoauto.records.units import Array
-from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring
+from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile, arrays_in, message_of
 
 _LENGTH_BYTES = 4
 
@@ -58,7 +57,7 @@ class Sender:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.start_ns = 0
-        self._unsent: list[memoryview] = []
+        self._unsent: deque[memoryview] = deque()
 
     def send(self, array: npt.ArrayLike, kind: str = "") -> None:
         """Copy an array into the ring, and wait for slots; errors as in `load`."""
@@ -78,22 +77,19 @@ class Sender:
         header = pickle.dumps((kind, array.dtype, array.shape))
         if _LENGTH_BYTES + len(header) > self.ring.slot_bytes:
             raise BadInput(f"an array's type must fit into {self.ring.slot_bytes} bytes, got {len(header)}")
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        self._unsent = [memoryview(len(header).to_bytes(_LENGTH_BYTES, "little") + header), content.data]
+        content, n_each = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, self.ring.slot_bytes
+        n_first = n_each - _LENGTH_BYTES - len(header)
+        first = len(header).to_bytes(_LENGTH_BYTES, "little") + header + content[:n_first]
+        rest = (content[start : start + n_each] for start in range(n_first, len(content), n_each))
+        self._unsent = deque((memoryview(first), *rest))
         self.start_ns = 0
 
     def step(self) -> bool:
         """Wait for the next slot and fill it; True when the whole message has been sent."""
-        slot, n_bytes = self.ring.reserve(), 0
+        slot, piece = self.ring.reserve(), self._unsent.popleft()
         self.start_ns = self.start_ns or perf_counter_ns()
-        while self._unsent and n_bytes < len(slot):
-            piece = self._unsent[0][: len(slot) - n_bytes]
-            slot[n_bytes : n_bytes + len(piece)] = piece
-            n_bytes += len(piece)
-            self._unsent[0] = self._unsent[0][len(piece) :]
-            if not self._unsent[0]:
-                del self._unsent[0]
-        self.ring.commit(n_bytes)
+        slot[: len(piece)] = piece
+        self.ring.commit(len(piece))
         return not self._unsent
 
 
@@ -145,23 +141,15 @@ class Receiver:
         return piece[stop:]
 
 
-class _Entry(NamedTuple):
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    start_byte: int
-
-
 class SharedArrays:
-    """Named arrays in shared memory; it can be pickled as an argument of a new process.
-
-    The memory has no file name, and the kernel frees it with the last process that has it open.
+    """Named arrays in a file without a name; it can be pickled as an argument of a new process.
 
     >>> SharedArrays.create({"a": [1, 2], "b": 0.5}).arrays()
     {'a': array([1, 2]), 'b': array(0.5)}
     """
 
-    def __init__(self, fd: int, entries: Mapping[str, _Entry]) -> None:
-        self._fd, self._entries = fd, entries
+    def __init__(self, file: SubModelFile, ports: Sequence[Port], dtypes: Mapping[str, np.dtype[Any]]) -> None:
+        self._file, self._ports, self._dtypes = file, ports, dtypes
 
     @classmethod
     def create(cls, arrays: Mapping[str, npt.ArrayLike]) -> SharedArrays:
@@ -171,37 +159,19 @@ class SharedArrays:
             BadInput: an array holds Python objects.
             OSError: memory does not suffice.
         """
-        entries, n_bytes = {}, 0
-        for name, values in arrays.items():
-            array = np.asarray(values)
+        given = {name: np.asarray(values) for name, values in arrays.items()}
+        for name, array in given.items():
             if array.dtype.hasobject:
                 raise BadInput(f"{name} must be an array of plain data, got type {array.dtype}")
-            entries[name] = _Entry(array.dtype, array.shape, n_bytes)
-            n_bytes += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        fd = os.memfd_create("autoauto-arrays")
-        os.posix_fallocate(fd, 0, max(1, n_bytes))  # no memory is an error here, not a signal later
-        shared = cls(fd, entries)
-        for name, view in shared._views(mmap.PROT_READ | mmap.PROT_WRITE).items():
-            view[...] = arrays[name]
-        return shared
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"handle": DupFd(self._fd), "entries": self._entries}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._fd, self._entries = state["handle"].detach(), state["entries"]
+        ports = [Port(name, array.shape, array.dtype.str) for name, array in given.items()]
+        dtypes = {name: array.dtype for name, array in given.items()}  # a port says nothing of fields
+        return cls(SubModelFile(message_of(given, ports) or b"\0"), ports, dtypes)
 
     def arrays(self) -> dict[str, Array]:
-        """Read-only views of all arrays, by name."""
-        return self._views(mmap.PROT_READ)
+        """Read-only views of all arrays, by name; a view stays when the file is closed."""
+        views = arrays_in(self._file, self._ports)
+        return {name: view.view(self._dtypes[name]) for name, view in views.items()}
 
     def close(self) -> None:
-        """Close the descriptor; a mapping ends with the last of its arrays."""
-        os.close(self._fd)
-
-    def _views(self, protection: int) -> dict[str, Array]:
-        memory = mmap.mmap(self._fd, 0, prot=protection)
-        return {
-            name: np.ndarray(entry.shape, entry.dtype, memory, entry.start_byte)
-            for name, entry in self._entries.items()
-        }
+        """Close the file."""
+        self._file.close()
