@@ -87,8 +87,10 @@ def compare(row: Row) -> Comparison:
 def knobs_of(row: Row) -> Knobs:
     """The configuration of a row; where IPUs differ in memory proportion, all get the most frequent one."""
     session = IpuSession(row["memory_proportion"])
-    training = Training(Order.POPART, recompute=row["recompute"], n_micro_batches=row["n_micro_batches"])
-    return Knobs(row["n_ipu"], row["batch_size"], mode=training if row["mode"] != "infer" else None, session=session)
+    if row["mode"] == "infer":
+        return Knobs(row["n_ipu"], row["batch_size"], session=session)
+    mode = Training(Order.POPART, recompute=row["recompute"], n_micro_batches=row["n_micro_batches"])
+    return Knobs(row["n_ipu"], row["batch_size"], mode=mode, session=session)
 
 
 def cluster_of(row: Row) -> Cluster:
