@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from autoauto.plugins import Registry
 from autoauto.processes.folders import temporary_folder
@@ -22,10 +22,11 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision
-from autoauto.space.knobs import Knobs
-from autoauto.space.sessions import session_of
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+
+if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
+    from autoauto.space.knobs import Knobs
 
 TEMPORARY = "autoauto-export-"
 """The beginning of the names of temporary folders."""
@@ -244,6 +245,8 @@ def _holds_files_only(folder: Path) -> bool:
 
 def _without_options(session: Session) -> Session:
     """The session of the same runtime, format and cores, with the defaults of all other knobs."""
+    from autoauto.space.sessions import session_of
+
     names = ("precision", "cores_per_device")
     return session_of({"runtime": session.runtime, **{name: session.values[name] for name in names}})
 
