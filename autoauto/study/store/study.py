@@ -87,8 +87,9 @@ def open_study(
         _check_schema(study)
         _identify(study, {"objective": objectives_text(objectives), **fingerprint})
         _set_attributes(study, {"schema": STUDY_SCHEMA})
-        if study.metric_names is None:
-            study.set_metric_names(list(map(metric_name, objective_tuple(objectives))))
+        with row_errors():
+            if study.metric_names is None:
+                study.set_metric_names(list(map(metric_name, objective_tuple(objectives))))
         _set_attributes(study, notes or {})
     return study
 

@@ -29,6 +29,7 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_plain
 from autoauto.records.hardware import Period
@@ -211,6 +212,8 @@ def with_plans(study: Study, trial: Trial) -> Trial:
     storage, study_id = database_of(study)
     stored = storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, trial.number))
     read = from_optuna(stored)
+    if read.measured is None:
+        raise ValueError(f"trial {trial.number} ran and has no stages")
     return replace(read, samples_per_s=trial.samples_per_s, origin=studied_origin(study.user_attrs))
 
 
@@ -246,7 +249,7 @@ def _utc(local: datetime | None) -> datetime | None:
 
 def knobs_of(params: Mapping[str, Any]) -> Knobs:
     """The configuration of a trial's parameters."""
-    return Knobs(**{name: _READERS[name](value) for name, value in params.items()})
+    return Knobs(session=PlainSession(), **{name: _READERS[name](value) for name, value in params.items()})
 
 
 def knobs_of_row(cells: Mapping[str, Any]) -> Knobs:

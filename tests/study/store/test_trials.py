@@ -157,7 +157,7 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     measured = fake(knobs)
     assert isinstance(measured.measured, Plan)
     overlapped = replace(measured.measured, period=Period.DUPLEX, host_cycles=70_000)
-    space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
+    space = SearchSpace((2,), (0.6,), (32,), schedule=(Order.ZB1P,), recompute=(True,), n_micro_batches=(8,))
     stored = add(study, knobs, replace(measured, measured=overlapped), space)
     assert plan_of({**stored.user_attrs, **stored.system_attrs}, STAGES) == overlapped
     [trial] = read_trials(study)
@@ -359,7 +359,7 @@ def test_several_objectives_have_their_values_in_order(storage: str, fake: Fake)
 
 
 def test_a_step_of_training_has_its_makespan_and_bubbles_when_read(study: optuna.Study, fake: Fake) -> None:
-    space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
+    space = SearchSpace((2,), (0.6,), (32,), schedule=(Order.ZB1P,), recompute=(True,), n_micro_batches=(8,))
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32, schedule=Order.ZB1P, recompute=True, n_micro_batches=8)
     add(study, knobs, replace(fake(knobs), makespan_cycles=1234.5, bubble_fraction=0.25), space)
     [read] = read_trials(study)
@@ -542,6 +542,15 @@ def test_trials_that_were_edited_are_counted_and_left_out(study: optuna.Study, f
     add(study, FITS, fake(FITS))
     edit(study, statement)
     assert stored_trials(study) == ([], 1)
+
+
+def test_a_trial_whose_stages_were_deleted_is_one_line(study: optuna.Study, fake: Fake) -> None:
+    add(study, FITS, fake(FITS))
+    edit(study, "DELETE FROM trial_user_attributes WHERE key = 'stages'")
+    edit(study, "DELETE FROM trial_system_attributes WHERE key = 'stages'")
+    [trial] = stored_trials(study).own
+    with pytest.raises(BadInput, match=r"trial 0 ran and has no stages\); correct it there, or give another --study"):
+        with_plans(study, trial)
 
 
 def test_a_state_that_optuna_does_not_know_is_one_line(study: optuna.Study, storage: str, fake: Fake) -> None:
