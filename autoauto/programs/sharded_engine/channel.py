@@ -1,9 +1,9 @@
-"""Arrays of any type and shape through a ring: `Sender`, `Receiver`.
+"""Arrays of any type and shape through a channel of messages: `Sender`, `Receiver`.
 
-A message is a header (its kind, type and shape of the array) and the bytes of the array. It takes as many slots as it
-needs, so an array may be larger than the ring: the receiver empties slots while the sender fills the next ones.
+An array goes as a header (its kind, type and shape) and its bytes, in as many messages as it needs. So it may be larger
+than all slots of the channel: the receiver empties slots while the sender fills the next ones.
 
-    first slot                                next slots
+    first message                             next messages
     length of the header | header | bytes     bytes     bytes     ...
 
 Named arrays in one shared memory, readable by all processes: `SharedArrays`.
@@ -23,18 +23,19 @@ import numpy.typing as npt
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
-from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile, arrays_in, message_of
+from autoauto.targets.host.transport.messages import MessageReader, MessageWriter
+from autoauto.targets.host.transport.shared_memory import SubModelFile, arrays_in, message_of
 
 _LENGTH_BYTES = 4
 
 
 class Message(NamedTuple):
-    """A received message.
+    """A received array.
 
     Attributes:
         kind: the kind that its sender gave it.
         array: a new array.
-        start_ns: when its first slot was there, by perf_counter.
+        start_ns: when its first message was there, by perf_counter.
     """
 
     kind: str
@@ -43,30 +44,31 @@ class Message(NamedTuple):
 
 
 class Sender:
-    """The writing end of a ring.
+    """Sends arrays through the writing end of a channel.
 
     Attributes:
-        start_ns: when the first slot of the last message was free, by perf_counter.
+        start_ns: when the first slot for the last array was free, by perf_counter.
 
+    >>> from autoauto.targets.host.transport.shared_memory import Ring
     >>> ring = Ring.create(n_slots=2, slot_bytes=256)
     >>> Sender(ring).send([[1.5], [2.5]])
     >>> Receiver(ring).receive().array.tolist()
     [[1.5], [2.5]]
     """
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: MessageWriter) -> None:
         self.ring = ring
         self.start_ns = 0
         self._unsent: deque[memoryview] = deque()
 
     def send(self, array: npt.ArrayLike, kind: str = "") -> None:
-        """Copy an array into the ring, and wait for slots; errors as in `load`."""
+        """Copy an array into slots, and wait for them; errors as in `load`."""
         self.load(array, kind)
         while not self.step():
             pass
 
     def load(self, array: npt.ArrayLike, kind: str = "") -> None:
-        """Prepare a message, which calls of `step` send; the array must not change until then.
+        """Prepare an array, which calls of `step` send; it must not change until then.
 
         Raises:
             BadInput: the array holds Python objects, or its type does not fit into a slot.
@@ -85,7 +87,7 @@ class Sender:
         self.start_ns = 0
 
     def step(self) -> bool:
-        """Wait for the next slot and fill it; True when the whole message has been sent."""
+        """Wait for the next slot and fill it; True when the whole array has been sent."""
         slot, piece = self.ring.reserve(), self._unsent.popleft()
         self.start_ns = self.start_ns or perf_counter_ns()
         slot[: len(piece)] = piece
@@ -94,28 +96,28 @@ class Sender:
 
 
 class Receiver:
-    """The reading end of a ring."""
+    """Receives arrays through the reading end of a channel."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: MessageReader) -> None:
         self.ring = ring
         self._message: Message | None = None
         self._missing = memoryview(b"")
 
     def receive(self) -> Message:
-        """Wait for a message.
+        """Wait for an array.
 
         Raises:
-            EndOfStream: the ring is finished.
+            EndOfStream: the channel is finished.
         """
         while (message := self.step()) is None:
             pass
         return message
 
     def step(self) -> Message | None:
-        """Wait for the next slot and empty it; returns the message with its last slot, and None before.
+        """Wait for the next slot and empty it; returns the array with its last slot, and None before.
 
         Raises:
-            EndOfStream: the ring is finished.
+            EndOfStream: the channel is finished.
         """
         piece = self.ring.peek()
         if piece is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from multiprocessing import get_context
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from autoauto.programs.sharded_engine.channel import Receiver, Sender
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.units import Array
+from autoauto.targets.host.transport.messages import MessageReader, MessageWriter
 from autoauto.targets.host.transport.shared_memory import Ring
+from autoauto.targets.host.transport.tcp import TcpReader, TcpWriter
 
 RNG = np.random.default_rng(5)
 ARRAYS: dict[str, Array] = {
@@ -46,14 +50,14 @@ def ring() -> Iterator[Ring]:
     ring.close()
 
 
-def send(ring: Ring, *names: str) -> None:
+def send(ring: MessageWriter, *names: str) -> None:
     sender = Sender(ring)
     for name in names:
         sender.send(ARRAYS[name])
     ring.finish()
 
 
-def check(ring: Ring, arrays: list[Array]) -> None:
+def check(ring: MessageReader, arrays: list[Array]) -> None:
     receiver = Receiver(ring)
     for array in arrays:
         received = receiver.receive().array
@@ -78,6 +82,16 @@ def test_all_arrays_arrive_in_order_from_another_process(ring: Ring) -> None:
     writer.start()
     check(ring, list(ARRAYS.values()))
     writer.join()
+
+
+def test_all_arrays_arrive_over_a_connection_too() -> None:
+    first, second = socket.socketpair()
+    with closing(TcpWriter(first, 256)) as to, closing(TcpReader(second, 256)) as back:
+        back.grant(2)
+        writer = threading.Thread(target=send, args=(to, *ARRAYS), daemon=True)
+        writer.start()
+        check(back, list(ARRAYS.values()))
+        writer.join()
 
 
 def test_the_sender_may_change_its_array_after_send(ring: Ring) -> None:

@@ -34,11 +34,10 @@ from autoauto.targets.host.remote.agent import (
     WriteFile,
     dumps,
 )
-from autoauto.targets.host.transport.shared_memory import FailedMessage, Ring, SubModelFile
+from autoauto.targets.host.transport.messages import FailedMessage, MessageReader, MessageWriter
+from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile
 from autoauto.targets.host.transport.tcp import (
     CONTROL,
-    MessageReader,
-    MessageWriter,
     TcpReader,
     TcpWriter,
     channel_key,

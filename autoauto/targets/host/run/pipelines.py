@@ -45,8 +45,8 @@ from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
+from autoauto.targets.host.transport.messages import FailedMessage
 from autoauto.targets.host.transport.shared_memory import (
-    FailedMessage,
     Ring,
     arrays,
     copy_batch,

@@ -26,15 +26,14 @@ from autoauto.targets.host.measure.session import (
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.transport.messages import FailedMessage, MessageReader, MessageWriter
 from autoauto.targets.host.transport.shared_memory import (
-    FailedMessage,
     SubModelFile,
     arrays,
     arrays_in,
     message_bytes,
     writable,
 )
-from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 
 ROWS_PER_BLOCK = 4096
 

@@ -1,15 +1,9 @@
 """Memory that processes of this machine share: a `Ring` of messages, an `ArrayFile`, the file of a sub-model.
 
-A `Ring` is a bounded ring of slots in memory that two processes share.
-
-The memory and both counters are file descriptors without a name (memfd, eventfd). The kernel drops them with the last
-process that has them open, however it ends, so there is nothing to clean up. A shared mapping does not count under
-RLIMIT_DATA: a ring lies outside the devices, as the buffers of a link do.
-
-    writer  reserve -> fill -> commit          reserve waits while all slots are filled
-    reader  peek -> read -> release            peek waits while no slot is filled
-
-A writer that cannot make a message sends the reason in its slot, with `fail`; `peek` raises it as `FailedMessage`.
+A `Ring` is a bounded ring of slots in memory that two processes share. The memory and both counters are file
+descriptors without a name (memfd, eventfd). The kernel drops them with the last process that has them open, however it
+ends, so there is nothing to clean up. A shared mapping does not count under RLIMIT_DATA: a ring lies outside the
+devices, as the buffers of a link do.
 
 Streaming memory is an `ArrayFile`, and a `SubModelFile` is what a stage runs.
 The file of an `ArrayFile` has no name (`tempfile.TemporaryFile`): the kernel removes it with the process that made it,
@@ -38,29 +32,20 @@ from autoauto.records.layers import Port
 from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
 from autoauto.targets.host.transport.bounded import memory_of, read
+from autoauto.targets.host.transport.messages import END, FAILED, FailedMessage, MessageReader, MessageWriter
 
 ALIGNMENT = 64
 """Alignment of tensors in a slot, in bytes: a cache line, and the widest vector registers."""
 
 PAGE_BYTES = mmap.PAGESIZE
 _HEAD_BYTES = ALIGNMENT
-END = -1
-"""The length that marks the end of the stream."""
-FAILED = -2
-"""The length of an empty reason; longer ones count down from it."""
 
 
-class FailedMessage(Exception):
-    """There is a reason where a message would be; `release` gives its slot back as that of a message."""
-
-
-class Ring:
-    """A one-way channel from one writer to one reader; it can be pickled as an argument of a new process.
+class Ring(MessageWriter, MessageReader):
+    """Both ends of a channel from one writer to one reader; it can be pickled as an argument of a new process.
 
     Attributes:
         n_slots: maximum number of messages in the ring.
-        slot_bytes: maximum length of a message.
-        free_fd, filled_fd: readable while a slot is free, or filled, for use with `poll`.
 
     >>> ring = Ring.create(n_slots=2, slot_bytes=3)
     >>> ring.reserve()[:2] = b"ab"; ring.commit(2); ring.finish()
@@ -74,7 +59,7 @@ class Ring:
         self.free_fd, self.filled_fd = free_fd, filled_fd
         self._memory_fd = memory_fd
         self._stride = _stride(slot_bytes)
-        self._view = memoryview(mmap.mmap(memory_fd, n_slots * self._stride))
+        self.memory = memoryview(mmap.mmap(memory_fd, n_slots * self._stride))
         self._next_write = self._next_read = 0
 
     @classmethod
@@ -103,53 +88,44 @@ class Ring:
         fds = (handle.detach() for handle in state["handles"])
         self.__init__(*fds, state["n_slots"], state["slot_bytes"])  # type: ignore[misc]
 
-    @property
-    def memory(self) -> memoryview:
-        """All slots, in this process."""
-        return self._view
-
     def close(self) -> None:
         """Close the descriptors; the mapping ends with the last view of it."""
-        self._view = memoryview(b"")
+        self.memory = memoryview(b"")
         for fd in (self._memory_fd, self.free_fd, self.filled_fd):
             os.close(fd)
 
     def reserve(self) -> memoryview:
-        """Wait for a free slot and return its `slot_bytes` writable bytes."""
+        """See `MessageWriter`."""
         os.eventfd_read(self.free_fd)
         start = self._next_write * self._stride + _HEAD_BYTES
-        return self._view[start : start + self.slot_bytes]
+        return self.memory[start : start + self.slot_bytes]
 
     def commit(self, n_bytes: int) -> None:
-        """Give the first `n_bytes` bytes of the reserved slot to the reader."""
+        """See `MessageWriter`."""
         assert n_bytes <= self.slot_bytes
         self._send(n_bytes)
 
     def fail(self, reason: str) -> None:
-        """Give the reader a reason instead of a message in the reserved slot, as much of it as fits."""
+        """See `MessageWriter`."""
         start = self._next_write * self._stride + _HEAD_BYTES
         text = reason.encode()[: self._stride - _HEAD_BYTES]
-        self._view[start : start + len(text)] = text
+        self.memory[start : start + len(text)] = text
         self._send(FAILED - len(text))
 
     def finish(self) -> None:
-        """Mark the end of the stream: `peek` returns None after the last message."""
+        """See `MessageWriter`."""
         self.reserve()
         self._send(END)
 
     def wait(self) -> bool:
-        """Wait for a message; False at the end of the stream. `peek` does not wait after it."""
+        """See `MessageReader`."""
         poll = select.poll()
         poll.register(self.filled_fd, select.POLLIN)
         poll.poll()
         return self._length() != END
 
     def peek(self) -> memoryview | None:
-        """Wait for a message and return a view of it; None at the end of the stream, and in every later call.
-
-        Raises:
-            FailedMessage: the writer could not make it.
-        """
+        """See `MessageReader`."""
         os.eventfd_read(self.filled_fd)
         start, n_bytes = self._next_read * self._stride, self._length()
         if n_bytes == END:
@@ -157,30 +133,27 @@ class Ring:
             return None
         start += _HEAD_BYTES
         if n_bytes <= FAILED:
-            raise FailedMessage(bytes(self._view[start : start + FAILED - n_bytes]).decode(errors="ignore"))
-        return self._view[start : start + n_bytes]
+            raise FailedMessage(bytes(self.memory[start : start + FAILED - n_bytes]).decode(errors="ignore"))
+        return self.memory[start : start + n_bytes]
 
     def restart(self) -> None:
-        """As the reader, take the end of the stream out of the ring, so that another stream may follow.
-
-        It waits for the end; no message may come before it.
-        """
+        """See `MessageReader`."""
         os.eventfd_read(self.filled_fd)
         assert self._length() == END
         self.release()
 
     def release(self) -> None:
-        """Give the peeked slot back to the writer; its view must not be read any more."""
+        """See `MessageReader`."""
         self._next_read = (self._next_read + 1) % self.n_slots
         os.eventfd_write(self.free_fd, 1)
 
     def _length(self) -> int:
         start = self._next_read * self._stride
-        return int.from_bytes(self._view[start : start + 8], "little", signed=True)
+        return int.from_bytes(self.memory[start : start + 8], "little", signed=True)
 
     def _send(self, n_bytes: int) -> None:
         start = self._next_write * self._stride
-        self._view[start : start + 8] = n_bytes.to_bytes(8, "little", signed=True)
+        self.memory[start : start + 8] = n_bytes.to_bytes(8, "little", signed=True)
         self._next_write = (self._next_write + 1) % self.n_slots
         os.eventfd_write(self.filled_fd, 1)
 

@@ -1,13 +1,12 @@
 """Messages over TCP between processes of two machines: `TcpWriter`, `TcpReader`, and who may connect: `Gate`.
 
-    writer  reserve -> fill -> commit     reserve waits for a credit: a byte that the reader sends for every free slot
-    reader  wait -> peek -> release       release sends the next credit
+    reserve waits for a credit, a byte that the reader sends for every free slot; release sends the next credit
 
     message:  length, 8 bytes, as in a slot of `Ring` | content
 
-Both have the methods of a `Ring`, so a stage does not know where its neighbour is. They work without threads: a stage
-that sends or receives does nothing else meanwhile, which is what `Period.SERIAL` says; the kernel's buffers hold what
-the other end does not read yet. No more messages than there are credits are on their way.
+They work without threads: a stage that sends or receives does nothing else meanwhile, which is what `Period.SERIAL`
+says; the kernel's buffers hold what the other end does not read yet. No more messages than there are credits are on
+their way.
 
 Both ends show that they know the secret of the run before a message is read, and never send it:
 
@@ -26,10 +25,10 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.reduction import DupFd
 from time import monotonic, sleep
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from autoauto.records.errors import WorkerLost
-from autoauto.targets.host.transport.shared_memory import END, FAILED, FailedMessage
+from autoauto.targets.host.transport.messages import END, FAILED, FailedMessage, MessageReader, MessageWriter
 
 TOKEN_BYTES = 16
 """Of the secret that both ends of every connection of a run know."""
@@ -56,72 +55,19 @@ _PROOF_BYTES = 32
 _GREETING_BYTES = _NUMBER_BYTES + _NONCE_BYTES + _PROOF_BYTES
 
 
-class MessageWriter(Protocol):
-    """The writing end of a channel of messages, as `Ring` describes it."""
-
-    @property
-    def memory(self) -> memoryview:
-        """Where its messages lie."""
-
-    @property
-    def free_fd(self) -> int:
-        """Readable while `reserve` does not wait."""
-
-    def reserve(self) -> memoryview:
-        """Wait for a free slot, and return its writable bytes."""
-
-    def commit(self, n_bytes: int) -> None:
-        """Send the first bytes of the slot."""
-
-    def fail(self, reason: str) -> None:
-        """Send a reason instead of a message."""
-
-    def finish(self) -> None:
-        """Mark the end of the stream."""
-
-
-class MessageReader(Protocol):
-    """The reading end of a channel of messages, as `Ring` describes it."""
-
-    @property
-    def memory(self) -> memoryview:
-        """Where its messages lie."""
-
-    @property
-    def filled_fd(self) -> int:
-        """Readable when a message arrives."""
-
-    def wait(self) -> bool:
-        """Wait for a message; False at the end of the stream."""
-
-    def peek(self) -> memoryview | None:
-        """The message, valid until `release`; None at the end of the stream. Raises FailedMessage."""
-
-    def release(self) -> None:
-        """Give the slot of the message back."""
-
-    def restart(self) -> None:
-        """Take the end of the stream, which waits or comes next, so that another stream may follow."""
-
-
 class _TcpEnd:
     """An end of a connection, with a slot in memory that no device is charged for; it can be pickled like a `Ring`."""
 
     def __init__(self, connection: socket.socket, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
         self._connection = connection
-        self._slot = memoryview(mmap.mmap(-1, max(slot_bytes, _REASON_BYTES)))
+        self.memory = memoryview(mmap.mmap(-1, max(slot_bytes, _REASON_BYTES)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"handle": DupFd(self._connection.fileno()), "slot_bytes": self.slot_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(socket.socket(fileno=state["handle"].detach()), state["slot_bytes"])  # type: ignore[misc]
-
-    @property
-    def memory(self) -> memoryview:
-        """Where its messages lie: the slot."""
-        return self._slot
 
     def end(self) -> None:
         """End the connection, also under a thread that waits for it."""
@@ -134,7 +80,7 @@ class _TcpEnd:
 
     def _read(self, n_bytes: int) -> memoryview:
         """The next bytes, in the slot."""
-        view = self._slot[:n_bytes]
+        view = self.memory[:n_bytes]
         n_read = 0
         while n_read < n_bytes:
             n_more = self._or_lost(partial(self._connection.recv_into, view[n_read:], 0, socket.MSG_WAITALL))
@@ -155,39 +101,30 @@ class _TcpEnd:
         raise WorkerLost(f"the connection to a process of another machine was lost: {reason}")
 
 
-class TcpWriter(_TcpEnd):
+class TcpWriter(_TcpEnd, MessageWriter):
     """The writing end."""
 
-    @property
-    def free_fd(self) -> int:
-        """Readable while there is a credit, or the connection has ended."""
-        return self._connection.fileno()
+    def __init__(self, connection: socket.socket, slot_bytes: int) -> None:
+        super().__init__(connection, slot_bytes)
+        self.free_fd = connection.fileno()  # readable also when the connection has ended
 
     def reserve(self) -> memoryview:
-        """Wait for a credit, and return `slot_bytes` writable bytes.
-
-        Raises:
-            WorkerLost: the connection has ended.
-        """
+        """See `MessageWriter`."""
         self._read(1)
-        return self._slot[: self.slot_bytes]
+        return self.memory[: self.slot_bytes]
 
     def commit(self, n_bytes: int) -> None:
-        """Send the first `n_bytes` bytes of the slot; waits while the kernel has no room for them.
-
-        Raises:
-            WorkerLost: the connection has ended.
-        """
+        """See `MessageWriter`; waits while the kernel has no room for the message."""
         assert n_bytes <= self.slot_bytes
-        self._send(n_bytes, self._slot[:n_bytes])
+        self._send(n_bytes, self.memory[:n_bytes])
 
     def fail(self, reason: str) -> None:
-        """Send a reason instead of a message, as much of it as fits."""
+        """See `MessageWriter`."""
         text = reason.encode()[:_REASON_BYTES]
         self._send(FAILED - len(text), memoryview(text))
 
     def finish(self) -> None:
-        """Mark the end of the stream."""
+        """See `MessageWriter`."""
         self._read(1)
         self._send(END, memoryview(b""))
 
@@ -197,28 +134,20 @@ class TcpWriter(_TcpEnd):
         self._or_lost(partial(self._connection.sendall, content))
 
 
-class TcpReader(_TcpEnd):
+class TcpReader(_TcpEnd, MessageReader):
     """The reading end."""
 
     def __init__(self, connection: socket.socket, slot_bytes: int) -> None:
         super().__init__(connection, slot_bytes)
+        self.filled_fd = connection.fileno()  # readable also when the connection has ended
         self._head: int | None = None
 
     def grant(self, n_slots: int) -> None:
         """Send the first credits, once in a connection."""
         self._or_lost(partial(self._connection.sendall, bytes(n_slots)))
 
-    @property
-    def filled_fd(self) -> int:
-        """Readable when a message arrives, or the connection has ended."""
-        return self._connection.fileno()
-
     def wait(self) -> bool:
-        """Wait for the first bytes of a message; False at the end of the stream.
-
-        Raises:
-            WorkerLost: the connection has ended, or something longer than a slot arrives.
-        """
+        """See `MessageReader`."""
         if self._head is None:
             self._head = int.from_bytes(self._read(_HEAD_BYTES), "little", signed=True)
             if not FAILED - _REASON_BYTES <= self._head <= self.slot_bytes:
@@ -226,12 +155,7 @@ class TcpReader(_TcpEnd):
         return self._head != END
 
     def peek(self) -> memoryview | None:
-        """Read a message; None at the end of the stream.
-
-        Raises:
-            FailedMessage: the writer could not make it.
-            WorkerLost: as `wait`.
-        """
+        """See `MessageReader`."""
         if not self.wait():
             return None
         head = self._head
@@ -241,16 +165,12 @@ class TcpReader(_TcpEnd):
         return self._read(head)
 
     def release(self) -> None:
-        """Send a credit; the view of the message must not be read any more."""
+        """See `MessageReader`."""
         self._head = None
         self._or_lost(partial(self._connection.sendall, b"\0"))
 
     def restart(self) -> None:
-        """Take the end of the stream, so that another may follow; it may be before or after `wait` says so.
-
-        Raises:
-            WorkerLost: as `wait`.
-        """
+        """See `MessageReader`."""
         assert not self.wait()
         self.release()
 

@@ -7,7 +7,8 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from autoauto.targets.host.transport.shared_memory import ALIGNMENT, FailedMessage, Ring
+from autoauto.targets.host.transport.messages import FailedMessage
+from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring
 from tests.running import n_descriptors
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.transport import tcp
-from autoauto.targets.host.transport.shared_memory import FailedMessage
+from autoauto.targets.host.transport.messages import FailedMessage
 from autoauto.targets.host.transport.tcp import Gate, TcpReader, TcpWriter, dial
 
 N_SLOTS, SLOT_BYTES = 2, 1 << 20
