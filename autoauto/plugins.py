@@ -77,6 +77,20 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """All names that are registered; nothing is loaded."""
         return tuple(self._registered)
 
+    def named(self, name: str, what: str) -> Entry:
+        """The value of a name that a user has given.
+
+        Args:
+            name: the name.
+            what: the values are, in the error's words.
+
+        Raises:
+            BadInput: there is none, or it is left out.
+        """
+        if name not in self:
+            raise BadInput(f"{what} is one of {', '.join(each for each in self.names if each != name)}, got {name!r}")
+        return self[name]
+
     def __getitem__(self, name: str) -> Entry:
         if name not in self._loaded:
             self._loaded[name] = self._load(self._registered[name])

@@ -84,6 +84,8 @@ def test_a_broken_one_is_left_out_with_one_warning(
     for _ in range(2):
         assert list(registry) == list(FORMATS.names)
         assert "paper" not in registry
+        with pytest.raises(BadInput, match=r"^a format is one of auto-pipeline, .*, vllm, got 'paper'$"):
+            registry.named("paper", "a format")
     expected = f"autoauto: the exporter 'paper' of broken is left out, it {wrong}; repair or uninstall broken"
     assert warnings(caplog) == [expected]
 

@@ -17,7 +17,7 @@ from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order, no_c
 from autoauto.profile.importers.imported import ImportedGraph, ImportedProfile, like_devices, linear_orders, order_by
 from autoauto.profile.importers.importer import FileNode, Importer, ProfiledFile
 from autoauto.profile.importers.recorded import Layers, ProfileTarget, RecordedProfile, line_graph
-from autoauto.profile.importers.registry import importer_named
+from autoauto.profile.importers.registry import IMPORTERS
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Link, Period
@@ -173,7 +173,7 @@ class ProfileFiles:
         Raises:
             BadInput: a file cannot be read, or is of another model.
         """
-        importer = importer_named(self.profile_format)
+        importer = IMPORTERS.named(self.profile_format, "the format of a profile")
         if model is not None:
             return self._joined(importer, model, precision, given)
         target = _target((kind, importer.read(file, details, size)) for kind, file, details, size in self._files())

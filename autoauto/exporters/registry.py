@@ -172,9 +172,7 @@ def exporter_named(name: str) -> Exporter:
     Raises:
         BadInput: there is no such format.
     """
-    if name not in FORMATS:
-        raise BadInput(f"a format is one of {', '.join(FORMATS.names)}, got {name!r}")
-    return FORMATS[name]
+    return FORMATS.named(name, "a format")
 
 
 def write_artifact(

@@ -275,7 +275,10 @@ def test_a_stored_configuration_opens_the_same_profile(tmp_path: Path, monkeypat
         (FlowConfig(None, cluster="host", profile=files("a")), "a profile needs its devices"),
         (FlowConfig(None, target="host", profile=files("a")), "nothing is compiled or run, got --target host"),
         (FlowConfig("x", profile=ProfileFiles(("a",), "csv", (), 1, 1.0, 1.0)), "a profile of csv has no MODEL"),
-        (FlowConfig(None, profile=ProfileFiles(("a",), "pdf", (), 1, 1.0, 1.0)), "a profile is of csv, .* got pdf"),
+        (
+            FlowConfig(None, profile=ProfileFiles(("a",), "pdf", (), 1, 1.0, 1.0)),
+            "the format of a profile is one of csv, .* got 'pdf'",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(config: FlowConfig, message: str) -> None:

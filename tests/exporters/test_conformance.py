@@ -126,5 +126,5 @@ def test_a_format_is_named_and_summarised(to: str) -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"a format is one of onnx, .*, got 'tflite'"):
+    with pytest.raises(BadInput, match=r"a format is one of auto-pipeline, .*, got 'tflite'"):
         exporter_named("tflite")

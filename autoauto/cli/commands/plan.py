@@ -173,7 +173,7 @@ def _plan_imported(args: argparse.Namespace) -> int:
         raise BadInput("--profile and --profile-format go together, got one of them; try both")
     if requested_query(args) is not best_plan:
         raise BadInput("a profile of another program has the best plan only; leave the other query out")
-    importer = GRAPH_IMPORTERS[args.profile_format]
+    importer = GRAPH_IMPORTERS.named(args.profile_format, "the format of a profile")
     unused = {*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS} - {"stage_replicas", *(_ARGUMENTS[name] for name in importer.uses)}
     _check_unused(args, (name for name in args.defaults if name in unused))
     link = Link(args.link_bytes_per_s, 0)

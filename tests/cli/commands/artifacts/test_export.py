@@ -12,8 +12,8 @@ import pytest
 
 import autoauto
 from autoauto.exporters import onnx_stages
-from autoauto.records.costs.options import HostPrecision
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.units import Precision
 from autoauto.space.trial import unfit_trial
 from tests.cli.conftest import RunCli
 from tests.graph.conftest import make
@@ -119,7 +119,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
 
 def test_a_check_that_fails_is_the_exit_code(run_cli: RunCli, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setitem(onnx_stages.TOLERANCES, HostPrecision.FP32, -1.0)
+    monkeypatch.setitem(onnx_stages.TOLERANCES, Precision.FP32, -1.0)
     done = run_cli("export", model, "--to", "onnx", "--output", "a", "--check")
     assert done.code == 2
     assert "FAILED: output y equals" in done.out
@@ -132,7 +132,7 @@ def test_a_trial_is_exported_from_python(model: str, tmp_path: Path, monkeypatch
     trial = flow.expect(autoauto.Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))
     assert autoauto.export(model, trial, "onnx", "a", "bow-2000") == []
     assert len(stages(tmp_path / "a")) == 2
-    with pytest.raises(BadInput, match="a format is one of onnx, "):
+    with pytest.raises(BadInput, match="a format is one of auto-pipeline, "):
         autoauto.export(model, trial, "tflite", "b", "bow-2000")
     with pytest.raises(BadInput, match="the plan must be of resnet50 with 121 layers, got one of 5"):
         autoauto.export("resnet50", trial, "onnx", "b", "bow-2000")
