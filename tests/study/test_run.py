@@ -129,14 +129,6 @@ def test_a_cell_that_cannot_run_does_not_stop_the_others(storage: str, fake: Fak
     assert result.best is not None
 
 
-def test_a_finished_search_measures_nothing_again(storage: str, fake: Fake) -> None:
-    first = search(storage, fake)
-    calls = list(fake.calls)
-    assert search(storage, fake) == first
-    assert fake.calls == calls
-    assert len(states(storage)) == len(calls)
-
-
 def test_a_changed_space_resumes_from_known_trials(storage: str, fake: Fake) -> None:
     narrow, wide = (
         SearchSpace((1,), (1.0,), tuple(range(1, 128))),

@@ -63,6 +63,7 @@ def test_a_finished_search_measures_nothing_again(storage: str, fake: Fake, meth
     again = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     assert run_search(SPACE, fake, again, Objective.THROUGHPUT, method=proposer(method, fake)) == first
     assert fake.calls == calls
+    assert len(again.get_trials()) == len(calls)
 
 
 @ALL
