@@ -101,7 +101,7 @@ class Knobs(HasKnobs):
         for name in ("n_ipu", "replicas"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 1 <= batch_size <= MAX_SAMPLES:
+        if not isinstance(batch_size, int) or not 1 <= batch_size <= MAX_SAMPLES:
             raise BadInput(f"batch_size must be 1 to {MAX_SAMPLES}, got {batch_size}")
         self.mode.check(n_ipu, replicas)
 

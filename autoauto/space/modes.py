@@ -309,6 +309,15 @@ class Phased(Mode):
 MODES = (Inference, Training, Phased)
 
 
+def min_micro_batches(order: Order, n_ipu: int) -> int:
+    """The fewest micro-batches of a step of an order on so many devices.
+
+    >>> min_micro_batches(Order.POPART, 4), min_micro_batches(Order.GPIPE, 4)
+    (7, 1)
+    """
+    return spec_of(order).min_micro_batches(n_ipu)
+
+
 def mode_of(values: Mapping[str, Any]) -> Mode:
     """The mode of values by name, those of knobs of other modes among them if they say nothing.
 
@@ -333,15 +342,15 @@ def _checked(kind: type[Mode], own: Mapping[str, Any], given: Mapping[str, Any])
         name = knob.field
         is_other = name in given and name not in own and name != "schedule"
         if is_other and given[name] != knob.absent:
-            raise BadInput(f"{name} is for {_WHERE[name]}")
+            raise BadInput(f"{name} {_WHERE[name]}")
     return dict(own)
 
 
-_TRAINING = "training by pipelines; try --mode training --strategy pipeline"
+_TRAINING = "is for training by pipelines; try --mode training --strategy pipeline"
 _WHERE = {
-    "stage_replicas": "inference by pipelines; try --mode inference --strategy pipeline",
-    "recompute": "training; try --mode training",
-    "n_micro_batches": "training; try --mode training",
+    "stage_replicas": "are for inference by pipelines; try --mode inference --strategy pipeline",
+    "recompute": "is for training; try --mode training",
+    "n_micro_batches": "are for training; try --mode training",
     **dict.fromkeys(("stages_per_device", "optimizer", "master_weights", "shard_optimizer"), _TRAINING),
 }
 """What the modes are that have a knob, and how one asks for them."""

@@ -143,7 +143,7 @@ class SearchSpace:
         """
         own = {knob.name for kind in sessions for knob in kind.knobs}
         own |= {"runtime"} if any(kind.runtime for kind in sessions) else set()
-        said = [name for name in SESSION_KNOBS if name in self.given and self[name] != (TABLE[name].absent,)]
+        said = [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
         if sessions and (foreign := [name for name in said if name not in own]):
             instead = "try --headroom" if foreign[0] == "memory_proportion" else "or try --target host"
             raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")

@@ -16,12 +16,11 @@ from autoauto.records.target import Target
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import value_of
+from autoauto.space.table import TABLE, value_of
 from autoauto.space.trial import Status, Trial
 from autoauto.study.run import run_search
 from autoauto.study.search import stored
 from autoauto.study.store.study import open_study
-from autoauto.targets.ipu.session import POPLAR_MEMORY_PROPORTION, IpuSession
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -151,12 +150,12 @@ def _knobs(args: Mapping[str, Any]) -> Knobs:
     connections = _entry(_entry(args, "clusterInfo"), "connection")
     options = getattr(getattr(args.get("ipuConfig"), "matmuls", None), "poplar_options", {})
     proportion = _number(
-        "availableMemoryProportion", options.get("availableMemoryProportion", POPLAR_MEMORY_PROPORTION)
+        "availableMemoryProportion", options.get("availableMemoryProportion", TABLE["memory_proportion"].default)
     )
     batch_size = _number("batchSize", _entry(args, "batchSize"))
     if not isinstance(connections, Sequence):
         raise BadInput(f"clusterInfo must have a list of connections, one an IPU, got {connections!r:.60}")
-    return Knobs(len(connections), int(batch_size), session=IpuSession(proportion))
+    return Knobs(len(connections), int(batch_size), memory_proportion=proportion)
 
 
 def _number(name: str, value: Any) -> float:

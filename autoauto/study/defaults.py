@@ -12,10 +12,9 @@ from autoauto.evaluate.flow import Flow
 from autoauto.records.installation import VERSION
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
-from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes import Strategy, min_micro_batches
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace, of_global_batch
@@ -41,7 +40,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     if flow.graph.fixed_batch is not None and "batch_size" not in given:
         values["batch_size"] = (1,)
     if "channels_last" not in given and not any(layer.op.startswith("Conv") for layer in flow.graph.layers):
-        values.pop("channels_last", None)  # of convolutions
+        values["channels_last"] = (False,)  # it is the layout of convolutions
     if traits.groups_cores and "cores_per_device" not in given:
         n_cores = flow.cluster.machine_size
         values["cores_per_device"] = (*(1 << i for i in range((n_cores - 1).bit_length())), n_cores)
@@ -58,9 +57,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
             n
             for n in default_counts(n_devices)
             if n == 1
-            or (
-                n * n_others <= n_devices and all(max(steps) >= spec_of(order).min_micro_batches(n) for order in orders)
-            )
+            or (n * n_others <= n_devices and all(max(steps) >= min_micro_batches(order, n) for order in orders))
         )
     if "replicas" not in given:
         n_each = min(values["n_ipu"]) * min(values.get("cores_per_device", (1,)))
@@ -152,8 +149,9 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
     )
     n_cores = 1 if objectives is Objective.PER_IPU else max(space["cores_per_device"])
     values = product(space["precision"], space["runtime"])
+    of_ipu = dict(zip(("memory_proportion",), space["memory_proportion"], strict=False))
     sessions = (
-        session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores})
+        session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores, **of_ipu})
         for precision, runtime in values
     )
     return Knobs(1, batch_size, session=next(session for session in sessions if session.is_possible))

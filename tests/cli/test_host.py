@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.options import HostPrecision
+from autoauto.records.units import Precision
 from autoauto.targets.host.machine import cores
 from autoauto.targets.host.run import run as steady
 from autoauto.targets.host.target import HostTarget
@@ -105,7 +105,7 @@ def test_two_devices_run_one_stage_in_turn(run_cli: RunCli, save: Callable[..., 
 
 def test_every_runtime_and_format_is_searched_and_outputs_are_compared(run_cli: RunCli, model: str) -> None:
     formats = HostTarget(onnx_source(model)).precisions()
-    if HostPrecision.BF16 not in formats:
+    if Precision.BF16 not in formats:
         pytest.skip("no runtime computes in bf16 here")
     search = ("search", model, "--target", "host", *QUICK, *ONE_CORE[len(ONE_RUNTIME) :], "--batch-size", "4")
     bound = ("--constraint", "output_error <= 0.05", "--method", "exhaustive", "--study-name", "formats")
@@ -125,7 +125,7 @@ def test_every_runtime_and_format_is_searched_and_outputs_are_compared(run_cli: 
 
 def test_a_format_that_overflows_is_no_answer(run_cli: RunCli, save: Callable[..., str]) -> None:
     model = save(gain=32.0)
-    if HostPrecision.FP16 not in HostTarget(onnx_source(model)).precisions():
+    if Precision.FP16 not in HostTarget(onnx_source(model)).precisions():
         pytest.skip("no runtime computes in fp16 here")
     search = ("search", model, "--target", "host", *QUICK, *ONE_CORE[len(ONE_RUNTIME) :], "--batch-size", "4")
     code, _, error = run_cli(*search, "--precision", "fp16")

@@ -107,7 +107,7 @@ def test_another_word_is_refused() -> None:
 
 def test_phases_are_refused(at_blocks: Flow) -> None:
     with pytest.raises(BadInput, match="phases begin at any layer, got --cut-at blocks"):
-        at_blocks.check(SearchSpace((1,), (0.6,), (1,), strategy=(Strategy.PHASED,)))
+        at_blocks.checked(SearchSpace((1,), (0.6,), (1,), strategy=(Strategy.PHASED,)))
     with pytest.raises(BadInput, match="phases begin at any layer, got --cut-at blocks"):
         at_blocks.plans.phased(knobs(1), PhasedOptions(1, next(iter(IoMode))))
 

@@ -19,6 +19,7 @@ from autoauto.records.hardware import Device, Link, Topology
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
+from autoauto.targets.ipu.session import memory_proportion
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 
@@ -76,7 +77,7 @@ class FusingTarget(LinearTarget):
         plain = super().compile(graph, layers, device, options)
         operators = [layer.op for layer in graph.layers[slice(*layers)]]
         n_fused = sum(pair == ("Conv", "Relu") for pair in pairwise(operators))
-        seed = str((layers, options.batch_size, options.memory_proportion))
+        seed = str((layers, options.batch_size, memory_proportion(options)))
         noise = 1.0 if len(operators) == 1 else Random(seed).uniform(0.98, 1.02)
         cycles = round(1000 * (len(operators) - n_fused) * options.batch_size * noise)
         return replace(plain, steps=(ProgramStep("all", cycles, 0),))

@@ -34,6 +34,7 @@ from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status
 from autoauto.study.objectives import objective_value
+from autoauto.targets.ipu.session import memory_proportion
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 
@@ -206,7 +207,7 @@ def test_inference_is_simulated_at_its_period(flow: Flow) -> None:
 
 def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> None:
     with pytest.raises(BadInput, match="at most 2 on pair, got 4"):
-        flow.check(SearchSpace(n_ipu=(1, 4)))
+        flow.checked(SearchSpace(n_ipu=(1, 4)))
 
 
 def test_a_batch_size_that_the_model_cannot_run_is_an_outcome(flow: Flow) -> None:
@@ -284,7 +285,7 @@ class RunningTarget(LinearTarget):
         self.core_fraction, self.needs = core_fraction, needs
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
-        limit = int(cluster.devices[0].memory_bytes * options.memory_proportion)
+        limit = int(cluster.devices[0].memory_bytes * memory_proportion(options))
         stages = []
         for stage in plan.stages:
             n_layers = stage.layers.stop - stage.layers.start
@@ -478,11 +479,11 @@ def test_cuts_and_replicas_are_moved_by_measured_costs_of_stages(flow: Flow) -> 
 def test_stage_replicas_are_refused_where_they_cannot_run(flow: Flow) -> None:
     space = SearchSpace((2,), (1.0,), (1,), stage_replicas=(False, True))
     with pytest.raises(BadInput, match=r"^--target ipu has no --stage-replicas; leave it out, or try --target host$"):
-        flow.check(space)
+        flow.checked(space)
     shared = shared_flow(flow, 2, 8)
-    shared.check(space)
+    shared.checked(space)
     with pytest.raises(BadInput, match="got --period barrier; try serial"):
-        replace(shared, period=Period.BARRIER).check(space)
+        replace(shared, period=Period.BARRIER).checked(space)
     slow = replace(shared.cluster.devices[0], clock_hz=5e5)
     unlike = replace(shared, cluster=replace(shared.cluster, devices=(shared.cluster.devices[0], slow)))
     with pytest.raises(BadInput, match=r"stage replicas .* need like devices"):
@@ -511,7 +512,7 @@ def test_weights_that_no_real_device_holds_are_refused_before_anything_is_profil
     tight = replace(flow, target=Unused(), cluster=replace(flow.cluster, devices=(small, small)))
     for knobs, excess in (
         (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1), weights - weights // 3),
-        (Knobs(n_ipu=2, memory_proportion=0.5, batch_size=1), weights - 2 * (weights // 6)),
+        (Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1), weights - 2 * (weights // 3)),
     ):
         for trial in (tight.expect(knobs), tight.evaluate(knobs)):
             assert trial.reason.startswith("the weights of chain alone need ")
@@ -540,7 +541,7 @@ def test_a_disturbed_run_adds_no_examples(flow: Flow, tmp_path: Path) -> None:
 
 def test_training_is_not_for_real_devices(flow: Flow) -> None:
     with pytest.raises(BadInput, match="runs inference"):
-        running(flow).check(SearchSpace((1,), (1.0,), (1,), (Order.GPIPE,)))
+        running(flow).checked(SearchSpace((1,), (1.0,), (1,), schedule=(Order.GPIPE,)))
 
 
 def test_expected_trials_equal_measured_ones_when_the_estimate_is_right(flow: Flow) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.flow import Flow
+from autoauto.records.costs.profile import Optimizer
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Recompute
@@ -28,7 +29,7 @@ def configurations() -> list[Knobs]:
             stages_per_device=STAGES_PER_DEVICE[order][0],
         )
         for n_ipu, order, recompute, m, n in choices
-        for optimizer in (list(type(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1).optimizer))[n],)
+        for optimizer in (list(Optimizer)[n],)
         if n_ipu > 1 or STAGES_PER_DEVICE[order][0] == 1
     ]
 

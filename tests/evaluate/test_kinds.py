@@ -234,9 +234,9 @@ def test_what_needs_a_given_order_is_refused_in_a_line(flow: Flow) -> None:
         with pytest.raises(BadInput, match=f"^training {why}"):
             attempt(training)
     with pytest.raises(BadInput, match=f"^training {why}"):
-        mixed.check(SearchSpace(n_ipu=(1,), schedule=(Order.GPIPE,), n_micro_batches=(4,)))
+        mixed.checked(SearchSpace(n_ipu=(1,), schedule=(Order.GPIPE,), n_micro_batches=(4,)))
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
-        mixed.check(SearchSpace(n_ipu=(1,), strategy=tuple(Strategy)))
+        mixed.checked(SearchSpace(n_ipu=(1,), strategy=tuple(Strategy)))
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
         mixed.plans.phased(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), PhasedOptions(4))
 

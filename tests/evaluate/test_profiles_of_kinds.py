@@ -14,6 +14,7 @@ from autoauto.cli.main import main
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow
+from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
@@ -84,13 +85,13 @@ def shortest_period_s(n_ipu: int, times_s: dict[str, tuple[float, ...]]) -> floa
 @pytest.mark.parametrize("n_ipu", [1, 2, 3])
 def test_a_plan_is_the_best_of_all_orders_by_the_times_of_each_kind(folder: Path, n_ipu: int) -> None:
     flow = config(folder, *of_each(folder)).open()
-    plan = flow.predict(Knobs(n_ipu, 1.0, 1))
+    plan = flow.predict(Knobs(n_ipu, 1, session=PlainSession()))
     best_s = shortest_period_s(n_ipu, {"fast": FAST_S, "slow": SLOW_S})
     assert plan.cost_cycles / flow.cluster.clock_hz == pytest.approx(best_s, rel=1e-5)
     for stage in plan.stages:
         times_s = FAST_S if stage.device_kind == "fast" else SLOW_S
         assert stage.compute_cycles / 1e9 == pytest.approx(sum(times_s[stage.layers.start : stage.layers.stop]))
-    assert flow.evaluate(Knobs(n_ipu, 1.0, 1)).samples_per_s == pytest.approx(1 / best_s, rel=1e-5)
+    assert flow.evaluate(Knobs(n_ipu, 1, session=PlainSession())).samples_per_s == pytest.approx(1 / best_s, rel=1e-5)
 
 
 @pytest.mark.parametrize("n_ipu", [1, 2, 3])
@@ -98,7 +99,7 @@ def test_a_speed_divides_the_times_of_one_profile(folder: Path, n_ipu: int) -> N
     (folder / "speed.toml").write_text(cluster_text(speeds={"fast": 2.0}))
     flow = config(folder, str(folder / "slow.csv"), cluster="speed.toml").open()
     halved_s = tuple(seconds / 2 for seconds in SLOW_S)
-    plan = flow.predict(Knobs(n_ipu, 1.0, 1))
+    plan = flow.predict(Knobs(n_ipu, 1, session=PlainSession()))
     best_s = shortest_period_s(n_ipu, {"fast": halved_s, "slow": SLOW_S})
     assert plan.cost_cycles / 1e9 == pytest.approx(best_s, rel=1e-5)
     assert "speeds of the cluster file divide the times of the profile: fast 2, slow 1, not given" in flow.notes
@@ -109,7 +110,10 @@ def test_clocks_of_unlike_kinds_change_nothing(folder: Path) -> None:
     text = cluster_text("ipu")
     (folder / "ipu.toml").write_text(text.replace("clock_hz = 1e9", "clock_hz = 3e9", 1))
     by_seconds, by_clock = (
-        config(folder, *of_each(folder), cluster=name).open().evaluate(Knobs(3, 1.0, 1)).samples_per_s
+        config(folder, *of_each(folder), cluster=name)
+        .open()
+        .evaluate(Knobs(3, 1, session=PlainSession()))
+        .samples_per_s
         for name in ("two.toml", "ipu.toml")
     )
     assert by_clock == pytest.approx(by_seconds, rel=1e-5)
@@ -157,7 +161,7 @@ def test_files_with_batch_sizes_are_named_by_their_kind_alone(folder: Path) -> N
     assert flow.traits.space["batch_size"] == (2, 3, 4)
     assert "at batch size 1, 8 of fast, 2, 4 of slow; between them it is interpolated" in flow.notes[-1]
     with pytest.raises(BadInput, match=r"profile of slow has batch size 2, 4, got --batch-size 8, .* slow:B=FILE"):
-        flow.predict(Knobs(2, 1.0, 8))
+        flow.predict(Knobs(2, 8, session=PlainSession()))
 
 
 def test_a_path_with_an_equals_sign_is_a_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Observation, drive
 from autoauto.study.methods.registry import predictor
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 N_LAYERS = 8
@@ -32,7 +33,9 @@ N_LAYERS = 8
 class WholeFirst(LinearTarget):
     """A micro-batch of the whole model takes `fixed_cycles`, and 1,000 more for every layer and sample."""
 
-    traits = replace(RUNS_PLANS, whole_first=True, groups_cores=True, period=Period.SERIAL)
+    traits = replace(
+        RUNS_PLANS, whole_first=True, groups_cores=True, sessions=(OnnxRuntimeSession,), period=Period.SERIAL
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +64,7 @@ def flow(chain: Callable[..., LayerGraph], tmp_path: Path, target: WholeFirst) -
 def test_one_device_and_replicas_of_it_are_estimated_without_a_layer(flow: Flow, target: WholeFirst) -> None:
     for batch_size in (12, 8, 4, 2, 1):
         (alone, four) = (
-            flow.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=batch_size, replicas=n)) for n in (1, 4)
+            flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=batch_size, replicas=n)) for n in (1, 4)
         )
         assert alone.compute_cycles == 2000 + 1000 * N_LAYERS * batch_size
         assert four.samples_per_s == pytest.approx(4 * alone.samples_per_s)
@@ -70,10 +73,10 @@ def test_one_device_and_replicas_of_it_are_estimated_without_a_layer(flow: Flow,
 
 
 def test_what_was_measured_is_found_in_the_cache(flow: Flow, target: WholeFirst) -> None:
-    flow.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4))
+    flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=4))
     again = Flow(flow.graph, flow.cluster, target, cache=flow.cache)
     n_before = len(target.asked)
-    assert again.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=2)).runs
+    assert again.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=2)).runs
     assert len(target.asked) == n_before
 
 
@@ -82,7 +85,7 @@ def test_a_long_run_is_measured_at_a_smaller_batch(flow: Flow, target: WholeFirs
     cluster = replace(flow.cluster, devices=(slow,) * 4)
     assert (
         Flow(flow.graph, cluster, target, cache=flow.cache)
-        .expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4))
+        .expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=4))
         .compute_cycles
         == 34_000
     )
@@ -101,9 +104,9 @@ def test_a_long_micro_batch_gains_nothing_that_two_measurements_may_err_by(
     cluster = replace(flow.cluster, devices=(replace(DEVICE, clock_hz=clock_hz),) * 4)
     own = Flow(flow.graph, cluster, target, cache=flow.cache)
     assert (
-        own.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1)).compute_cycles == fixed_cycles + 8000
+        own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=1)).compute_cycles == fixed_cycles + 8000
     )  # what is measured first is on the line
-    assert own.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8)).compute_cycles == cycles
+    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8)).compute_cycles == cycles
 
 
 class NoRoom(WholeFirst):
@@ -118,8 +121,11 @@ class NoRoom(WholeFirst):
 def test_a_batch_is_measured_itself_where_a_larger_one_needs_too_much_memory(flow: Flow) -> None:
     own = replace(flow, target=NoRoom())
     for batch_size in (1, 2, 3):
-        assert own.expect(Knobs(1, 1.0, batch_size)).compute_cycles == 2000 + 1000 * N_LAYERS * batch_size
-    assert not own.expect(Knobs(1, 1.0, 4)).runs
+        assert (
+            own.expect(Knobs(1, batch_size, runtime="onnxruntime")).compute_cycles
+            == 2000 + 1000 * N_LAYERS * batch_size
+        )
+    assert not own.expect(Knobs(1, 4, runtime="onnxruntime")).runs
 
 
 class ManyUnits(WholeFirst):
@@ -144,12 +150,12 @@ def with_many_units(flow: Flow, target: ManyUnits) -> Flow:
 
 def test_a_larger_batch_is_measured_where_a_large_one_does_not_keep_a_device_busy(flow: Flow) -> None:
     own = with_many_units(flow, target := ManyUnits())
-    assert own.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8)).compute_cycles == 96_000
+    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8)).compute_cycles == 96_000
     assert [size for _, size, _ in target.asked] == [8]
-    assert own.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=64)).compute_cycles == 512_000
+    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=64)).compute_cycles == 512_000
     for batch_size, most in ((32, 0.09), (128, 0.05), (256, 0.06)):
         exact = 1000 * N_LAYERS * batch_size
-        assert own.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=batch_size)).compute_cycles == pytest.approx(
+        assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=batch_size)).compute_cycles == pytest.approx(
             exact, rel=most
         )
     assert [size for _, size, _ in target.asked] == [8, 1, 64]
@@ -160,13 +166,13 @@ def test_a_batch_may_run_where_the_larger_one_does_not(flow: Flow, failure: Auto
     own = with_many_units(flow, target := ManyUnits())
     target.most_samples, target.failure = 16, failure
     assert [
-        own.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=size)).compute_cycles for size in (1, 16, 12)
+        own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=size)).compute_cycles for size in (1, 16, 12)
     ] == [96_000] * 3
     assert [size for _, size, _ in target.asked] == [1, 8]
 
 
 def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:
-    knobs = Knobs(n_ipu=4, memory_proportion=1.0, batch_size=8)
+    knobs = Knobs(n_ipu=4, runtime="onnxruntime", batch_size=8)
     best = flow.forecasts.at_best(knobs)
     assert best is not None
     assert best.samples_per_s == pytest.approx(4 * flow.expect(replace(knobs, n_ipu=1)).samples_per_s, rel=1e-3)
@@ -177,11 +183,11 @@ def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFir
 
 def test_replicas_that_ran_show_how_much_longer_as_many_devices_take(flow: Flow) -> None:
     knobs, others = (
-        Knobs(n_ipu=4, memory_proportion=1.0, batch_size=8),
-        Knobs(n_ipu=2, memory_proportion=1.0, batch_size=8),
+        Knobs(n_ipu=4, runtime="onnxruntime", batch_size=8),
+        Knobs(n_ipu=2, runtime="onnxruntime", batch_size=8),
     )
     before = [flow.forecasts.at_best(each) for each in (knobs, others)]
-    flow.record_run(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8, replicas=4), 10.0, 8.0)
+    flow.record_run(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, replicas=4), 10.0, 8.0)
     after = [flow.forecasts.at_best(each) for each in (knobs, others)]
     ratios = [b.samples_per_s / a.samples_per_s for a, b in zip(before, after, strict=True) if a and b]
     assert ratios == pytest.approx([0.8, 1.0], rel=1e-3)
@@ -190,9 +196,9 @@ def test_replicas_that_ran_show_how_much_longer_as_many_devices_take(flow: Flow)
 def test_several_cores_are_at_best_as_many_times_as_fast_until_they_are_measured(
     flow: Flow, target: WholeFirst
 ) -> None:
-    two = Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8, cores_per_device=2)
+    two = Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, cores_per_device=2)
     assert flow.forecasts.at_best(two) is None  # nothing is known of one core
-    single = flow.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8))
+    single = flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8))
     best = flow.forecasts.at_best(two)
     assert best is not None
     assert best.samples_per_s == pytest.approx(2.2 * single.samples_per_s, rel=1e-3)
@@ -202,20 +208,24 @@ def test_several_cores_are_at_best_as_many_times_as_fast_until_they_are_measured
 
 
 def test_a_model_that_no_device_holds_has_no_best_case_and_its_parts_may_be_too_large(flow: Flow) -> None:
-    alone = flow.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=32))  # 256 MiB, of 100
+    alone = flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=32))  # 256 MiB, of 100
     assert (alone.runs, alone.excess_bytes) == (False, 156 * MIB)
-    assert not (flow.forecasts.at_best(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=32)) or alone).runs
-    best = flow.forecasts.at_best(Knobs(n_ipu=4, memory_proportion=1.0, batch_size=32))
+    assert not (flow.forecasts.at_best(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=32)) or alone).runs
+    best = flow.forecasts.at_best(Knobs(n_ipu=4, runtime="onnxruntime", batch_size=32))
     assert best is not None
     assert best.runs
     with pytest.raises(Infeasible, match="9 devices need a layer each, got 8"):
-        flow.best_case_plan(Knobs(n_ipu=9, memory_proportion=1.0, batch_size=1))
+        flow.best_case_plan(Knobs(n_ipu=9, runtime="onnxruntime", batch_size=1))
 
 
 def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target: WholeFirst) -> None:
     """Four replicas give all that four equal parts could."""
     space = SearchSpace(
-        (1, 2, 4), (1.0,), (1, 2, 4, 8), replicas=(1, 2, 4), constraints=(Constraint("n_devices <= 4"),)
+        (1, 2, 4),
+        batch_size=(1, 2, 4, 8),
+        replicas=(1, 2, 4),
+        runtime=("onnxruntime",),
+        constraints=(Constraint("n_devices <= 4"),),
     )
     asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
     tried: list[Knobs] = []
@@ -227,7 +237,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
         return Observation(trial.samples_per_s if trial.runs else None, trial.runs)
 
     drive(guided(space, {}, predictor(*asked), 0.01), observe)
-    assert Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8, replicas=4) in tried
+    assert Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, replicas=4) in tried
     assert {layers for layers, _, _ in target.asked} == {LayerRange(0, N_LAYERS)}
     assert all(knobs.n_ipu == 1 for knobs in tried)
 
@@ -269,11 +279,11 @@ def with_target(flow: Flow, target: WholeFirst) -> Flow:
 def test_layers_are_timed_in_their_model_where_the_runtime_says_what_they_take(flow: Flow) -> None:
     """1 + 2 + ... + 8 parts are cut at 21, and so are the 10,000 cycles of the whole; 128 bytes are read at the cut."""
     target = TimesItsNodes()
-    plan = with_target(flow, target).predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
+    plan = with_target(flow, target).predict(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1))
     assert [stage.layers for stage in plan.stages] == [LayerRange(0, 6), LayerRange(6, 8)]
     assert [stage.forward_cycles for stage in plan.stages] == pytest.approx([5833, 4167 + 13], abs=1)
     assert {layers for layers, _, _ in target.asked} == {LayerRange(0, N_LAYERS)}
-    assert with_target(flow, TimesItsNodes()).predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1)) == plan
+    assert with_target(flow, TimesItsNodes()).predict(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1)) == plan
     assert target.timed == [1]
 
 
@@ -283,8 +293,8 @@ def test_times_in_a_model_are_linear_between_two_batch_sizes_and_stay_beyond(
 ) -> None:
     cluster = replace(flow.cluster, devices=(replace(DEVICE, memory_bytes=1000 * MIB),) * 4)
     own = replace(with_target(flow, TimesItsNodes()), cluster=cluster)
-    own.expect(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1))  # so that 8 is not the first
-    cycles = own.table(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=batch_size)).compute_cycles(0, 1)
+    own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=1))  # so that 8 is not the first
+    cycles = own.table(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=batch_size)).compute_cycles(0, 1)
     assert cycles == pytest.approx((2000 + 1000 * N_LAYERS * batch_size) * first_parts / 36, abs=1)
 
 
@@ -294,7 +304,7 @@ def test_layers_are_measured_alone_where_memory_matters_or_the_runtime_says_too_
 ) -> None:
     """8 samples take 64 MiB of 100."""
     target = TimesItsNodes(known)
-    with_target(flow, target).predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=batch_size))
+    with_target(flow, target).predict(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=batch_size))
     assert LayerRange(0, 1) in [layers for layers, _, _ in target.asked]
     assert target.timed == ([] if known else [1])
 
@@ -305,19 +315,19 @@ def test_a_stage_inside_the_model_reads_its_inputs_at_ten_bytes_a_cycle_whatever
 ) -> None:
     cluster = replace(flow.cluster, devices=(replace(DEVICE, memory_bytes=2000 * MIB),) * 4)
     own = replace(with_target(flow, TimesItsNodes()), cluster=cluster)
-    assert own.table(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=batch_size)).entry_cycles[1:] == pytest.approx(
+    assert own.table(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=batch_size)).entry_cycles[1:] == pytest.approx(
         128 * batch_size / 10, abs=1
     )
 
 
 def test_ranges_measured_beside_layers_alone_teach_nothing_about_layers_in_their_model(flow: Flow) -> None:
     alone, own = with_target(flow, WholeFirst()), with_target(flow, TimesItsNodes())
-    options = own.options(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
+    options = own.options(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1))
     wholes = [WholeRange(LayerRange(i, i + 4), 90_000, 0, {}) for i in range(4)]
     alone.add_examples(options, wholes)
-    assert alone.correction(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1)).n_examples == 4
-    assert own.correction(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1)).n_examples == 0
+    assert alone.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1)).n_examples == 4
+    assert own.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1)).n_examples == 0
     own.add_examples(options, wholes)
-    correction = own.correction(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
+    correction = own.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1))
     assert correction.n_examples == 4
     assert set(correction.features) == {RangeFeature.WEIGHTS, RangeFeature.ENTRY}

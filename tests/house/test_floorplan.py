@@ -1,14 +1,17 @@
 """The architecture: which room may import which, what a folder holds, and what has a docstring.
 
-    records  <-  graph targets profile estimate plan schedule report
-                                         |
-                                         +--  exporters  <-  evaluate  <-  study  <-+-  cli
-                                         +--  programs  <---------------------------+
-                                         +--  serve (targets, exporters)  <---------+
+    records  <-  graph targets profile estimate plan schedule
+                         |                          |
+                         +--  space  ---------------+
+                                |
+                                +--  report  <---------------------------------+
+                                +--  exporters  <-  evaluate  <-  study  <-----+-  cli
+                                +--  programs  <-------------------------------+
+                                +--  serve (targets, exporters)  <-------------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
 lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve) and `database` (profile,
-study); `plugins` lies below all that it names the values of (targets, profile, exporters).
+study); `space` gathers what may vary of `targets` and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -20,8 +23,11 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "report"})
-ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "exporters", "evaluate", "study", "programs", "serve"}
+ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule"})
+ALL_BUT_CLI = ROOMS | {
+    *("records", "processes", "database", "space", "report"),
+    *("exporters", "evaluate", "study", "programs", "serve"),
+}
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
     "processes": frozenset(),
@@ -30,10 +36,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     **{room: frozenset({"records"}) for room in ROOMS},
     "targets": frozenset({"records", "processes", "plugins"}),
     "profile": frozenset({"records", "database", "plugins"}),
+    "space": frozenset({"records", "targets", "schedule"}),
+    "report": frozenset({"records", "space"}),
     "programs": ROOMS | {"records", "processes"},
-    "exporters": ROOMS | {"records", "processes", "plugins"},
-    "evaluate": ROOMS | {"records", "exporters"},
-    "study": frozenset({"records", "evaluate", "processes", "database"}),
+    "exporters": ROOMS | {"records", "space", "processes", "plugins"},
+    "evaluate": ROOMS | {"records", "space", "exporters"},
+    "study": frozenset({"records", "space", "evaluate", "processes", "database"}),
     "serve": frozenset({"records", "targets", "exporters", "processes"}),
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli", "processes"}),

@@ -18,12 +18,12 @@ SPACE = SearchSpace(n_ipu=(1, 2), replicas=(1, 2), strategy=tuple(Strategy), bat
     ["n_ipu=2,batch_size=8", {"n_ipu": 2, "batch_size": 8}, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8)],
 )
 def test_other_knobs_have_their_defaults(given: object) -> None:
-    assert configuration_given(SPACE, given, 0.6) == Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8)
+    assert configuration_given(SPACE, given) == Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8)
 
 
 def test_without_a_default_it_is_the_first_value_of_the_space() -> None:
     space = SearchSpace(n_ipu=(2,), memory_proportion=(0.2, 0.4), batch_size=(3, 4))
-    assert configuration_given(space, "n_ipu=2", 0.6) == Knobs(n_ipu=2, memory_proportion=0.2, batch_size=3)
+    assert configuration_given(space, "n_ipu=2") == Knobs(n_ipu=2, memory_proportion=0.2, batch_size=3)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_without_a_default_it_is_the_first_value_of_the_space() -> None:
 )
 def test_what_is_no_configuration_of_the_space_is_refused(given: object, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        configuration_given(SPACE, given, 0.6)
+        configuration_given(SPACE, given)
 
 
 def test_switches_and_words_are_written_as_in_options() -> None:

@@ -90,7 +90,7 @@ def test_cells_are_in_the_order_of_the_grid() -> None:
         for number, (n, proportion) in enumerate(grid)
     ]
     cells = summary(*trials).cells
-    assert [(cell.knobs.n_ipu, cell.knobs.memory_proportion) for cell in cells] == sorted(grid)
+    assert [(cell.knobs.n_ipu, cell.knobs.values["memory_proportion"]) for cell in cells] == sorted(grid)
     assert all(cell.best is cell.largest is None and cell.first_unfit is cell.trials[0] for cell in cells)
 
 
@@ -105,7 +105,7 @@ def test_cells_that_recompute_or_not_or_choose_have_an_order_too() -> None:
         )
         for number, way in enumerate(ways)
     ]
-    assert [cell.knobs.recompute for cell in summary(*trials).cells] == [False, True, Recompute.AUTO]
+    assert [cell.knobs.mode.recompute for cell in summary(*trials).cells] == [False, True, Recompute.AUTO]
 
 
 def test_cells_are_in_the_order_of_their_first_trials_and_the_best_is_chosen_by_worth() -> None:

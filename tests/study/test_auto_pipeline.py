@@ -16,6 +16,7 @@ from autoauto.records.layers import LayerGraph
 from autoauto.space.trial import Trial
 from autoauto.study.auto_pipeline import search_for_max_throughput
 from autoauto.study.store.study import load_study
+from autoauto.targets.ipu.session import memory_proportion
 
 HOST, NEXT = {"GBps": 7, "IdleCycle": 50000}, {"GBps": 70, "IdleCycle": 3000}
 CONFIG = {"memoryProportion": 0.85, "usePoplarEstimation": False}
@@ -55,7 +56,7 @@ class Filling:
 
     def compile(self, graph: object, layers: Any, device: object, options: Any) -> CompiledRange:
         n_layers = layers.stop - layers.start
-        n_bytes = int(n_layers * options.batch_size * 9 * 2**20 * options.memory_proportion)
+        n_bytes = int(n_layers * options.batch_size * 9 * 2**20 * memory_proportion(options))
         step = ProgramStep("all", 100_000 + 1000 * n_layers * options.batch_size, 0)
         return CompiledRange((step,), 0, {}, {"state": n_bytes})
 
@@ -83,14 +84,14 @@ def test_the_example_of_auto_pipeline() -> None:
         binary, grid, create_args, create_model, create_dataset, callback=trials.append
     )
     assert len(trials) == 9 * 7  # ceil(log2(128)) tries in every cell
-    assert {(trial.knobs.n_ipu, trial.knobs.memory_proportion) for trial in trials} == {
+    assert {(trial.knobs.n_ipu, trial.knobs.values["memory_proportion"]) for trial in trials} == {
         (n_ipu, portion) for n_ipu in (1, 2, 4) for portion in (0.3, 0.6, 1.0)
     }
     best = min((trial for trial in trials if trial.value is not None), key=lambda trial: trial.value or 0.0)
     assert config == {
         "batch_size": best.knobs.batch_size,
         "n_ipu": best.knobs.n_ipu,
-        "mem_portion": best.knobs.memory_proportion,
+        "mem_portion": best.knobs.values["memory_proportion"],
     }
     assert len(partition) == config["n_ipu"] + 1
     assert (partition[0], partition[-1]) == (0, 121)
@@ -112,7 +113,7 @@ def test_the_largest_batch_that_fits_is_found_in_every_cell(chain: Callable[...,
     largest: dict[tuple[int, float], int] = {}
     for trial in trials:
         if trial.fits:
-            cell = trial.knobs.n_ipu, trial.knobs.memory_proportion
+            cell = trial.knobs.n_ipu, trial.knobs.values["memory_proportion"]
             largest[cell] = max(trial.knobs.batch_size, largest.get(cell, 0))
     # 894 MiB hold 99 samples of one layer, so 24 of four and 49 of two; 0.85 of it 21 and 42
     assert largest[2, 0.5] == 64

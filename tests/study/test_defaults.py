@@ -10,13 +10,14 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
-from autoauto.records.costs.options import HostPrecision, HostRuntime
+from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
 from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS
+from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Objective, Objectives
@@ -30,6 +31,9 @@ from autoauto.study.defaults import (
     on_cluster,
 )
 from autoauto.targets.clusters import load_cluster
+from autoauto.targets.host.runtimes.cuda.session import CudaSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.ipu.target import IpuTarget
 
 
@@ -88,9 +92,9 @@ def test_a_global_batch_fixes_the_number_of_micro_batches(flow: Flow) -> None:
     every = [knobs for cell in space.cells for knobs in cell]
     assert {knobs.n_samples for knobs in every} == {96}
     assert {(4, 4, 1, 24), (4, 4, 3, 8), (1, 16, 6, 1)} <= {
-        (knobs.n_ipu, knobs.replicas, knobs.batch_size, knobs.n_micro_batches) for knobs in every
+        (knobs.n_ipu, knobs.replicas, knobs.batch_size, knobs.mode.n_micro_batches) for knobs in every
     }
-    assert not any(knobs.n_micro_batches < 2 * knobs.n_ipu - 1 for knobs in every)  # PopART's least
+    assert not any(knobs.mode.n_micro_batches < 2 * knobs.n_ipu - 1 for knobs in every)  # PopART's least
     assert all(knobs in space for knobs in every)
     with pytest.raises(BadInput, match="got 7 for replicas 2 and batch_size 3 to 4; try others"):
         default_space(pod, {**training, "replicas": (2,), "batch_size": (3, 4)}, global_batch=7)
@@ -106,11 +110,11 @@ def test_a_space_of_ones_own_is_bound_to_the_cluster(flow: Flow) -> None:
 
 
 def test_the_default_space_is_smaller_where_devices_run_plans(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert default_space(flow).batch_size == tuple(range(1, 129))
+    assert default_space(flow)["batch_size"] == tuple(range(1, 129))
     monkeypatch.setattr(IpuTarget, "traits", RUNS_PLANS)
     space = default_space(flow)
-    assert (space.memory_proportion, space.batch_size) == ((1.0,), (1, 2, 4, 8, 16, 32))
-    assert (space.n_ipu, space.replicas) == ((1, 2, 4), (1, 2, 4))
+    assert (space["memory_proportion"], space["batch_size"]) == ((), (1, 2, 4, 8, 16, 32))
+    assert (space["n_ipu"], space["replicas"]) == ((1, 2, 4), (1, 2, 4))
 
 
 def test_the_default_name_of_a_study_depends_on_everything_that_the_answer_depends_on(flow: Flow) -> None:
@@ -134,59 +138,59 @@ def test_a_cost_model_has_no_baseline_of_its_own(flow: Flow) -> None:
     assert baseline_of(flow, Objective.THROUGHPUT, SearchSpace()) is None
 
 
-def test_real_devices_have_one_session_that_may_use_all_memory(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_devices_have_one_session_as_baseline(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IpuTarget, "traits", RUNS_PLANS)
 
     def session(objectives: Objectives, *batch_sizes: int) -> Knobs | None:
-        return baseline_of(flow, objectives, SearchSpace((1, 2), (0.5,), batch_sizes))
+        return baseline_of(flow, objectives, flow.checked(SearchSpace((1, 2), batch_size=batch_sizes)))
 
-    assert session(Objective.THROUGHPUT, 4, 8, 16) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8)
-    assert session(Objective.THROUGHPUT, 1, 2, 4) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4)
-    assert session(Objective.THROUGHPUT, 16, 32) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=16)
+    assert session(Objective.THROUGHPUT, 4, 8, 16) == Knobs(1, 8, session=PlainSession())
+    assert session(Objective.THROUGHPUT, 1, 2, 4) == Knobs(1, 4, session=PlainSession())
+    assert session(Objective.THROUGHPUT, 16, 32) == Knobs(1, 16, session=PlainSession())
     assert session((Objective.THROUGHPUT, Objective.LATENCY), 8) is None
 
 
 def test_on_cores_the_session_has_all_of_them(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, groups_cores=True))
+    of_cores = {**RUNS_PLANS.space, "runtime": ("onnxruntime",)}
+    traits = replace(RUNS_PLANS, groups_cores=True, sessions=(OnnxRuntimeSession,), space=of_cores)
+    monkeypatch.setattr(IpuTarget, "traits", traits)
     space = default_space(flow)
-    assert space.cores_per_device == (1, 2, 4)
-    assert baseline_of(flow, Objective.THROUGHPUT, space) == Knobs(
-        n_ipu=1, memory_proportion=1.0, batch_size=8, cores_per_device=4
-    )
-    assert baseline_of(flow, Objective.PER_IPU, space) == Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8)
+    assert space["cores_per_device"] == (1, 2, 4)
+    assert baseline_of(flow, Objective.THROUGHPUT, space) == Knobs(1, 8, session=OnnxRuntimeSession(4))
+    assert baseline_of(flow, Objective.PER_IPU, space) == Knobs(1, 8, session=OnnxRuntimeSession())
 
 
 def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, runtimes=True))
-    ort, openvino, _ = HostRuntime
-    fp32, bf16, *_ = HostPrecision
+    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, sessions=tuple(SESSIONS.values())))
+    ort, openvino, _ = SESSIONS
+    fp32, bf16 = Precision.FP32, Precision.BF16
     for runtimes, formats, session in (
         ((ort, openvino), (fp32, bf16), (ort, fp32)),
         ((ort, openvino), (bf16, fp32), (openvino, bf16)),
         ((ort,), (bf16, fp32), (ort, fp32)),
     ):
-        space = SearchSpace((1,), (1.0,), (8,), runtime=runtimes, precision=formats)
+        space = SearchSpace((1,), batch_size=(8,), runtime=runtimes, precision=formats)
         baseline = baseline_of(flow, Objective.THROUGHPUT, space)
         assert baseline is not None
-        assert (baseline.runtime, baseline.precision) == session
+        assert (baseline.session.runtime, baseline.session.computes_in) == session
 
 
 def test_the_layout_of_convolutions_varies_where_there_are_some(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_gpus = {**RUNS_PLANS.space, "runtime": (HostRuntime.CUDA,), "channels_last": (False, True)}
-    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, runtimes=True, space=of_gpus))
-    assert default_space(flow).channels_last == (False,)
-    assert default_space(flow, {"channels_last": (True,)}).channels_last == (True,)
+    of_gpus = {**RUNS_PLANS.space, "runtime": ("cuda",), "channels_last": (False, True)}
+    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, sessions=(CudaSession,), space=of_gpus))
+    assert default_space(flow)["channels_last"] == (False,)
+    assert default_space(flow, {"channels_last": (True,)})["channels_last"] == (True,)
     layers = tuple(replace(layer, op="Conv") for layer in flow.graph.layers)
     convolves = replace(flow, graph=replace(flow.graph, layers=layers))
-    assert default_space(convolves).channels_last == (False, True)
+    assert default_space(convolves)["channels_last"] == (False, True)
 
 
 def test_one_device_is_searched_without_stage_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, stage_replicas=True, period=Period.SERIAL))
-    assert default_space(flow).stage_replicas == (False,)
+    assert default_space(flow)["stage_replicas"] == (False,)
     space = default_space(flow, {"stage_replicas": (False, True), "replicas": (1,)})
-    pipelines = [cell[0] for cell in space.cells if cell[0].strategy is Strategy.PIPELINE]
-    cells = [(knobs.n_ipu, knobs.stage_replicas) for knobs in pipelines]
+    pipelines = [cell[0] for cell in space.cells if cell[0].mode.strategy is Strategy.PIPELINE]
+    cells = [(knobs.n_ipu, knobs.mode.stage_replicas) for knobs in pipelines]
     assert cells == [(1, False), (2, False), (2, True), (4, False), (4, True)]

@@ -58,7 +58,7 @@ def brief(cells: tuple[Cell, ...]) -> tuple[Brief, ...]:
     return tuple(
         (
             cell.knobs.n_ipu,
-            cell.knobs.memory_proportion,
+            cell.knobs.values["memory_proportion"],
             cell.largest.knobs.batch_size if cell.largest else None,
             "" if cell.largest else cell.trials[0].reason,
         )
@@ -83,7 +83,7 @@ def test_every_cell_is_searched_to_its_boundary(storage: str, fake: Fake) -> Non
     assert result.counts.n_tried == len(fake.calls) == len(set(fake.calls)) == 4 * 7
     assert result.study_name == "bow"
     grid = [(n, p) for n in (1, 2) for p in (0.3, 1.0)]
-    assert [(k.n_ipu, k.memory_proportion) for k in fake.calls] == [cell for cell in grid for _ in range(7)]
+    assert [(k.n_ipu, k.values["memory_proportion"]) for k in fake.calls] == [cell for cell in grid for _ in range(7)]
 
 
 def test_the_best_is_the_best_measured_not_the_largest_that_fits(storage: str, fake: Fake) -> None:

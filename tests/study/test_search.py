@@ -84,7 +84,7 @@ def test_it_finds_what_the_command_line_finds(run_json: Callable[..., Any]) -> N
     best = search("resnet50", "bow-2000", SMALL)
     assert best.measured is not None
     assert best.estimate is not None
-    knobs = (best.knobs.n_ipu, best.knobs.memory_proportion, best.knobs.batch_size)
+    knobs = (best.knobs.n_ipu, best.knobs.values["memory_proportion"], best.knobs.batch_size)
     assert knobs == (printed["n_ipu"], printed["memory_proportion"], printed["batch_size"])
     assert best.samples_per_s == printed["samples_per_s"]
     assert list(best.measured.partition) == printed["partition"]
@@ -246,10 +246,10 @@ def test_per_ipu_is_the_cost_of_auto_pipeline(flow: Flow) -> None:
 def test_a_default_space_has_phases_where_they_can_run() -> None:
     flow = load_flow("bert-large-128", "bow-2000")
     space = default_space(flow, {"n_ipu": (1,), "memory_proportion": (0.6,), "batch_size": (16,)})
-    assert space.strategy == (Strategy.PIPELINE, Strategy.PHASED)
+    assert space["strategy"] == (Strategy.PIPELINE, Strategy.PHASED)
     best = search_flow(flow, space).best
     assert best is not None
-    assert best.knobs.strategy is Strategy.PHASED
+    assert best.knobs.mode.strategy is Strategy.PHASED
     assert best.timeline is None
     pipelines = default_space(flow, {"n_ipu": (1,), "batch_size": (16,), "strategy": (Strategy.PIPELINE,)})
     result = search_flow(flow, pipelines)
@@ -259,7 +259,7 @@ def test_a_default_space_has_phases_where_they_can_run() -> None:
     for model, cluster, cut_at in (("resnet50", "c600", "layers"), ("bert-large-128", "bow-2000", "blocks")):
         other = load_flow(model, cluster, cut_at=cut_at)
         assert other.cut_at != "layers" or other.cluster.streaming_memory is None
-        assert default_space(other).strategy == (Strategy.PIPELINE,)
+        assert default_space(other)["strategy"] == (Strategy.PIPELINE,)
 
 
 def test_where_nothing_fits_the_error_has_the_reason(chain: Chain) -> None:

@@ -148,5 +148,4 @@ HOST = NamedTarget(
     devices=_devices,
     open=_open,
     sessions=tuple(SESSIONS.values()),
-    precisions=(Precision.FP32,),
 )

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.records.costs.options import HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB
 from autoauto.targets.host import devices, entry
@@ -10,6 +9,7 @@ from autoauto.targets.host.detect import usable_cores
 from autoauto.targets.host.gpu.cluster import GpuLinkTimes, gpu_cluster
 from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.runtimes import registry
+from autoauto.targets.host.runtimes.registry import SESSIONS
 from tests.cli.conftest import RunCli
 
 
@@ -122,7 +122,7 @@ def test_operators_that_a_model_lacks_may_be_named(run_cli: RunCli) -> None:
 
 
 def test_gpus_need_their_runtime(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "installed", lambda: (HostRuntime.ONNXRUNTIME,))
+    monkeypatch.setattr(registry, "installed", lambda: ("onnxruntime",))
     code, out, err = run_cli("predict", "resnet50", "--target", "host", "--device", "cuda:0")
     assert (code, out) == (2, "")
     assert "--device cuda:0 needs the extra cuda; try: " in err
@@ -130,7 +130,7 @@ def test_gpus_need_their_runtime(run_cli: RunCli, monkeypatch: pytest.MonkeyPatc
 
 
 def test_gpus_that_are_not_there_are_refused(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(registry, "installed", lambda: tuple(SESSIONS))
     monkeypatch.setenv("PATH", "/nowhere")
     code, _, err = run_cli("predict", "resnet50", "--target", "host", "--device", "cuda:0")
     assert code == 2
@@ -142,7 +142,7 @@ def a_gpu(uuid: str) -> Gpu:
 
 
 def test_a_file_of_gpus_has_as_many_as_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(registry, "installed", lambda: tuple(SESSIONS))
     monkeypatch.setattr(devices, "gpus_named", lambda text: tuple(map(a_gpu, text.split(","))))
     times = GpuLinkTimes(1e-6, 1e-6, 1e9, 1e9, 1.0)
     cluster = gpu_cluster([a_gpu("a"), a_gpu("b")], GIB, times)

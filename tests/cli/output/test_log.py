@@ -15,7 +15,7 @@ import pytest
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.output.log import waits_for, write_event
-from autoauto.records.costs.options import HostPrecision, HostRuntime
+from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import SearchActivity
@@ -167,8 +167,8 @@ def test_the_bar_says_what_real_devices_measure() -> None:
         memory_proportion=1.0,
         batch_size=8,
         cores_per_device=2,
-        runtime=HostRuntime.OPENVINO,
-        precision=HostPrecision.BF16,
+        runtime="openvino",
+        precision=Precision.BF16,
     )
     now = SearchProgress(SearchActivity.PREDICTING, 0, 8, None, 0, None, None, estimated=knobs)
     assert waits_for(now) == "the whole model by openvino bf16 on 2 cores"

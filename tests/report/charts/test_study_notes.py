@@ -12,7 +12,7 @@ from autoauto.space.study_summary import Alternative, StudySummary
 
 def test_a_large_batch_that_does_not_fit_says_nothing_of_smaller_ones(summary: StudySummary) -> None:
     unfit = summary.trials[-1]
-    key = (str(unfit.knobs.n_ipu), unfit.knobs.memory_proportion)
+    key = (str(unfit.knobs.n_ipu), unfit.knobs.values["memory_proportion"])
     assert heat_map(summary).notes == {key: "none fits"}
     large = replace(unfit, knobs=replace(unfit.knobs, batch_size=8))
     space = SearchSpace(n_ipu=(1, 2), memory_proportion=(0.6, 1.0), batch_size=(1, 2, 4, 8))

@@ -40,7 +40,7 @@ def test_the_best_is_read_back_whole(
     assert (best.number, best.value) == (study.best_trial.number, study.best_trial.value)
     assert study.best_trial.params == {
         "n_ipu": best.knobs.n_ipu,
-        "memory_proportion": best.knobs.memory_proportion,
+        "memory_proportion": best.knobs.values["memory_proportion"],
         "batch_size": best.knobs.batch_size,
     }
     assert best.measured == plan(best.knobs)

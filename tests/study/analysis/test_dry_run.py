@@ -36,7 +36,7 @@ def test_it_equals_the_search_when_the_estimate_is_exact(storage: str, fake: Fak
 
 def test_every_cell_has_its_best(fake: Fake) -> None:
     expected = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.EXHAUSTIVE)
-    assert [(c.cell.knobs.n_ipu, c.cell.knobs.memory_proportion) for c in expected.cells] == [
+    assert [(c.cell.knobs.n_ipu, c.cell.knobs.values["memory_proportion"]) for c in expected.cells] == [
         (1, 0.3),
         (1, 1.0),
         (2, 0.3),

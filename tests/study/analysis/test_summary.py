@@ -27,11 +27,13 @@ ORDERS = (Order.GPIPE, Order.ONE_F_ONE_B)
 
 def test_the_cells_of_a_study_are_those_of_its_search(storage: str, fake: Fake) -> None:
     fake.tied = 2
-    space = SearchSpace((1, 2), (0.6,), tuple(range(1, 100)), ORDERS, (False, True), (8,))
+    space = SearchSpace(
+        (1, 2), (0.6,), tuple(range(1, 100)), schedule=ORDERS, recompute=(False, True), n_micro_batches=(8,)
+    )
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     result = run_search(space, fake, study, Objective.THROUGHPUT)
     assert set(summarise_study(study, storage).cells) == set(result.cells)
-    assert [(c.knobs.n_ipu, c.knobs.schedule, c.knobs.recompute) for c in result.cells] == [
+    assert [(c.knobs.n_ipu, c.knobs.mode.order, c.knobs.mode.recompute) for c in result.cells] == [
         (n, order, recompute) for n in (1, 2) for order in ORDERS for recompute in (False, True)
     ]
     fitting, failing = result.cells[0], result.cells[-1]

@@ -4,6 +4,7 @@ import pytest
 
 from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import Repeated, Verdict
+from autoauto.space.table import simplicity
 from autoauto.study.analysis.verification import TieBreak, break_tie, is_decided
 
 SIMPLE, LARGE = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
@@ -60,4 +61,4 @@ def test_fewer_devices_come_before_fewer_replicas_and_smaller_batches() -> None:
         Knobs(n_ipu=1, memory_proportion=0.3, batch_size=4, replicas=2),
         Knobs(n_ipu=4, memory_proportion=1.0, batch_size=1),
     ]
-    assert [knobs.simplicity for knobs in ordered] == sorted(knobs.simplicity for knobs in ordered)
+    assert list(map(simplicity, ordered)) == sorted(map(simplicity, ordered))

@@ -147,7 +147,7 @@ def test_a_session_that_is_better_wins_if_it_is_a_candidate(study: optuna.Study,
 def test_a_verification_does_not_decide_about_a_better_trial_of_a_later_search(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [0.90, 0.91, 0.89], SECOND: [1.0, 1.01, 0.99]})
     verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
-    wider = SearchSpace((1, 2, 4), (0.3,), SPACE.batch_size)
+    wider = SearchSpace((1, 2, 4), (0.3,), SPACE["batch_size"])
     later = run_search(wider, fake, study, Objective.THROUGHPUT).best
     best = best_of_study(study, finished_trials(study))
     inside = best_of_study(study, finished_trials(study, SPACE))

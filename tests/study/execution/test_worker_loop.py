@@ -164,7 +164,7 @@ def test_wrong_expected_scores_cost_measurements_and_change_no_answer(study: opt
         SPACE, fake, study, Objective.THROUGHPUT, executor=Sleepers(fake, 3), expected_score=lambda knobs: None
     )
     assert [
-        (cell.knobs.n_ipu, cell.knobs.memory_proportion, cell.largest and cell.largest.knobs.batch_size)
+        (cell.knobs.n_ipu, cell.knobs.values["memory_proportion"], cell.largest and cell.largest.knobs.batch_size)
         for cell in together.cells
     ] == [
         (1, 0.3, 64),

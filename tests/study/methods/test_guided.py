@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.costs.options import HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
@@ -96,18 +95,22 @@ def test_one_configuration_is_tried() -> None:
 def test_where_nothing_fits_the_smallest_batch_of_every_cell_is_tried() -> None:
     space = SearchSpace((1, 2), (0.3, 0.6), (4, 8, 64))
     tried = drive(space, lambda knobs: None)
-    assert {(k.n_ipu, k.memory_proportion, k.batch_size) for k in tried} >= {
+    assert {(k.n_ipu, k.values["memory_proportion"], k.batch_size) for k in tried} >= {
         (n, proportion, 4) for n in (1, 2) for proportion in (0.3, 0.6)
     }
     assert len(tried) <= 2 * 4
 
 
 def test_of_a_runtime_that_does_not_run_the_model_one_configuration_is_tried() -> None:
-    refusing = HostRuntime.OPENVINO
-    space = SearchSpace((1, 2), (1.0,), (4, 8), runtime=(HostRuntime.ONNXRUNTIME, refusing))
+    refusing = "openvino"
+    space = SearchSpace((1, 2), (1.0,), (4, 8), runtime=("onnxruntime", refusing))
 
     def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
-        return Forecast(None, 0.0, unsupported=True) if knobs.runtime is refusing else Forecast(9.0 / knobs.n_ipu, -0.1)
+        return (
+            Forecast(None, 0.0, unsupported=True)
+            if knobs.session.runtime is refusing
+            else Forecast(9.0 / knobs.n_ipu, -0.1)
+        )
 
     tried: dict[Knobs, Observation] = {}
 
@@ -116,7 +119,7 @@ def test_of_a_runtime_that_does_not_run_the_model_one_configuration_is_tried() -
         return tried[knobs]
 
     run_method(guided(space, {}, Predictor(predict), 0.0), answer)
-    assert [knobs for knobs in tried if knobs.runtime is refusing] == [
+    assert [knobs for knobs in tried if knobs.session.runtime is refusing] == [
         Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, runtime=refusing)
     ]
     n_tried = len(tried)
@@ -186,19 +189,19 @@ def test_what_is_no_better_at_best_is_neither_refined_nor_tried() -> None:
 
 
 def test_of_a_session_of_all_cores_one_batch_size_is_tried_although_others_say_that_it_is_worse() -> None:
-    space = SearchSpace((1,), (1.0,), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2))
-    tried = drive(space, lambda k: 10.0 if k.cores_per_device == 1 else 8.0 + k.batch_size / 8)
-    assert [k.batch_size for k in tried if k.cores_per_device == 2] == [8]
+    space = SearchSpace((1,), (), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2), runtime=("onnxruntime",))
+    tried = drive(space, lambda k: 10.0 if k.session.cores_per_device == 1 else 8.0 + k.batch_size / 8)
+    assert [k.batch_size for k in tried if k.session.cores_per_device == 2] == [8]
 
 
 def test_of_a_simple_use_that_is_tried_late_the_smallest_of_equal_batch_sizes_is_measured() -> None:
-    space = SearchSpace((1,), (1.0,), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2))
+    space = SearchSpace((1,), (), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2), runtime=("onnxruntime",))
 
     def score(knobs: Knobs) -> float:
-        return 10.0 if knobs.cores_per_device == 1 else {1: 8.0, 2: 8.5}.get(knobs.batch_size, 9.0)
+        return 10.0 if knobs.session.cores_per_device == 1 else {1: 8.0, 2: 8.5}.get(knobs.batch_size, 9.0)
 
     tried = drive(space, score, noise=0.01)
-    assert [k.batch_size for k in tried if k.cores_per_device == 2] == [4]
+    assert [k.batch_size for k in tried if k.session.cores_per_device == 2] == [4]
 
 
 def test_a_lonely_peak_among_the_multiples_of_eight_is_found() -> None:
@@ -230,7 +233,14 @@ def test_configurations_that_the_estimate_rules_out_are_found_when_they_fit() ->
 @pytest.mark.parametrize(
     "space",
     [
-        SearchSpace((2, 4), (0.6,), tuple(range(1, 30)), (Order.GPIPE, Order.ONE_F_ONE_B), (False, True), (8, 16)),
+        SearchSpace(
+            (2, 4),
+            (0.6,),
+            tuple(range(1, 30)),
+            schedule=(Order.GPIPE, Order.ONE_F_ONE_B),
+            recompute=(False, True),
+            n_micro_batches=(8, 16),
+        ),
         SearchSpace((1, 2), (0.6,), (1, 2, 3), strategy=(Strategy.PIPELINE, Strategy.PHASED), steps=(4, 8)),
         SearchSpace((1, 2), (1.0,), (1, 2, 4, 8, 16, 32), replicas=(1, 2, 4)),
         SearchSpace((3,), (0.2, 0.9), (1, 2, 50, 51, 52, 1000)),
@@ -238,8 +248,8 @@ def test_configurations_that_the_estimate_rules_out_are_found_when_they_fit() ->
 )
 def test_the_best_is_found_in_unusual_spaces(space: SearchSpace) -> None:
     def score(knobs: Knobs) -> float | None:
-        n, speed = knobs.batch_size, 1 + 0.1 * knobs.n_devices + 0.07 * len(knobs.schedule)
-        return n * speed / (3 + n) * (0.8 if knobs.recompute else 1.0) if n < 60 else None
+        n, speed = knobs.batch_size, 1 + 0.1 * knobs.n_devices + 0.07 * len(knobs.mode.order)
+        return n * speed / (3 + n) * (0.8 if knobs.mode.recompute else 1.0) if n < 60 else None
 
     best = max((score(knobs) or 0.0) for cell in space.cells for knobs in cell)
     assert max(score(knobs) or 0.0 for knobs in drive(space, score)) >= 0.997 * best

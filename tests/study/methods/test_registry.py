@@ -128,9 +128,9 @@ def test_a_forecast_holds_the_free_share_of_the_fullest_device(fake: Fake) -> No
         predict.forecast(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=60)),
     )
     assert fitting.excess == pytest.approx((100 + 20 * 25 - 1000) / 1000)
-    assert fitting.score == pytest.approx(
-        20 / fake(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=20)).measured.cost_cycles
-    )  # type: ignore[union-attr]
+    measured = fake(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=20)).measured
+    assert measured is not None
+    assert fitting.score == pytest.approx(20 / measured.cost_cycles)
     assert failing.score is None
     assert failing.excess == pytest.approx((100 + 60 * 25 - 1000) / 1000)
 

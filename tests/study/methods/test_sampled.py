@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Strategy
 from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Observation
 from autoauto.study.methods.sampled import MAX_DRAWS_PER_MEASUREMENT, sampled
+from autoauto.targets.host.runtimes.registry import SESSIONS
+from autoauto.targets.host.runtimes.session import PRECISIONS
 
 
 def drive(
@@ -44,7 +45,7 @@ def test_the_requested_number_of_different_configurations_is_measured() -> None:
 
 
 def test_a_runtime_is_drawn_with_the_formats_that_it_computes_in_only() -> None:
-    space = SearchSpace((1,), (1.0,), (1, 2, 4), runtime=tuple(HostRuntime), precision=tuple(HostPrecision))
+    space = SearchSpace((1,), (1.0,), (1, 2, 4), runtime=tuple(SESSIONS), precision=PRECISIONS)
     drawn = drive(space, RandomSampler(seed=0), 21, speed)
     assert set(drawn) == {knobs for cell in space.cells for knobs in cell}
     assert len(set(drawn)) == 21
@@ -81,7 +82,14 @@ def test_tpe_improves_and_random_does_not() -> None:
 @pytest.mark.parametrize(
     "space",
     [
-        SearchSpace((2, 4), (0.6,), (1, 2), (Order.GPIPE, Order.ONE_F_ONE_B), (False, True), (8, 16)),
+        SearchSpace(
+            (2, 4),
+            (0.6,),
+            (1, 2),
+            schedule=(Order.GPIPE, Order.ONE_F_ONE_B),
+            recompute=(False, True),
+            n_micro_batches=(8, 16),
+        ),
         SearchSpace((1, 2), (0.6,), (1, 2), strategy=(Strategy.PIPELINE, Strategy.PHASED), steps=(4, 8)),
         SearchSpace((1, 2), (1.0,), (1, 2), replicas=(1, 2, 4)),
     ],

@@ -11,7 +11,9 @@ from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 def space(n_ipu: tuple[int, ...], replicas: tuple[int, ...], cores: tuple[int, ...] = (1,)) -> SearchSpace:
     bound = (Constraint("n_devices <= 4"),)
-    return SearchSpace(n_ipu, (0.6,), (1, 2), replicas=replicas, cores_per_device=cores, constraints=bound)
+    return SearchSpace(
+        n_ipu, (), (1, 2), replicas=replicas, cores_per_device=cores, runtime=("onnxruntime",), constraints=bound
+    )
 
 
 @pytest.mark.parametrize(

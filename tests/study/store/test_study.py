@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,8 +193,17 @@ def test_a_changed_space_gives_one_line_about_what_changed(storage: str, fake: F
 
 def test_a_stored_space_is_read_again(storage: str) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    training = SearchSpace((1, 2), (0.3,), (1, 2), (Order.GPIPE,), (False, True), (8,), tuple(Strategy), (4, 8))
-    bound = replace(SMALL, constraints=(Constraint("n_ipu * batch_size <= 4"),))
+    training = SearchSpace(
+        (1, 2),
+        (0.3,),
+        (1, 2),
+        schedule=(Order.GPIPE,),
+        recompute=(False, True),
+        n_micro_batches=(8,),
+        strategy=tuple(Strategy),
+        steps=(4, 8),
+    )
+    bound = SMALL.with_values(constraints=(Constraint("n_ipu * batch_size <= 4"),))
     for space in (SMALL, training, bound):
         note_space(study, space)
         assert read_space(study.user_attrs["space"]) == space

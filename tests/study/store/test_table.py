@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from optuna.trial import create_trial
 
-from autoauto.records.costs.options import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
@@ -20,6 +19,8 @@ from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.table import trial_table, trials_dataframe
 from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
+from autoauto.targets.host.runtimes.registry import SESSIONS
+from autoauto.targets.host.runtimes.session import PRECISIONS
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -56,13 +57,13 @@ HEAD = {"number": "int64", "state": "string", "status": "string"}
 KNOBS_AND_RESULTS = {
     "n_ipu": "Int64",
     "replicas": "Int64",
-    "cores_per_device": "Int64",
     "stage_replicas": "boolean",
     "runtime": "string",
+    "cores_per_device": "Int64",
     "precision": "string",
-    "streams": "Int64",
     "spinning": "boolean",
     "graph_optimization": "string",
+    "streams": "Int64",
     "cuda_graph": "boolean",
     "channels_last": "boolean",
     "memory_proportion": "float64",
@@ -95,14 +96,14 @@ KNOBS_AND_RESULTS = {
     "duration_s": "float64",
 }
 INFERENCE = SearchSpace((1, 2), (1.0,), (1, 50))
-TRAINING = SearchSpace((2,), (1.0,), (1,), (Order.ONE_F_ONE_B,), (False, True), (4,))
+TRAINING = SearchSpace((2,), (1.0,), (1,), schedule=(Order.ONE_F_ONE_B,), recompute=(False, True), n_micro_batches=(4,))
 PHASES = SearchSpace((2,), (1.0,), (1,), strategy=(Strategy.PHASED,), steps=(4,))
-HOST = SearchSpace((1, 2), (1.0,), (1,), cores_per_device=(1, 2), stage_replicas=(False, True))
-SESSIONS = SearchSpace((1,), (1.0,), (1,), runtime=tuple(HostRuntime), precision=tuple(HostPrecision))
+HOST = SearchSpace((1, 2), (), (1,), cores_per_device=(1, 2), stage_replicas=(False, True), runtime=("onnxruntime",))
+OF_SESSIONS = SearchSpace((1,), (), (1,), runtime=tuple(SESSIONS), precision=PRECISIONS)
 NOTHING_FITS = SearchSpace((1,), (1.0,), (50,))
 
 
-@pytest.mark.parametrize("space", [INFERENCE, TRAINING, PHASES, HOST, SESSIONS, NOTHING_FITS, None])
+@pytest.mark.parametrize("space", [INFERENCE, TRAINING, PHASES, HOST, OF_SESSIONS, NOTHING_FITS, None])
 @pytest.mark.parametrize(
     ("objectives", "values"),
     [
@@ -123,10 +124,10 @@ def test_columns_and_their_types_depend_on_the_objectives_alone(
     expected = {**HEAD, **dict.fromkeys(values, "float64"), **KNOBS_AND_RESULTS}
     assert list(table.dtypes.astype(str).items()) == list(expected.items())
     assert len(table) == (space.n_configurations if space else 0)
-    of_all = [knob.name for knob in COLUMNS if knob.default is not None]
+    of_all = [knob.name for knob in COLUMNS if knob.absent is not None]
     assert not table[of_all].isna().any(axis=None)
     for name in ("runtime", "precision"):
-        assert table[name].notna().all() == (space is SESSIONS or not len(table))
+        assert table[name].notna().all() == (space in (HOST, OF_SESSIONS) or not len(table))
 
 
 def test_several_objectives_have_a_column_each(storage: str, fake: Fake) -> None:
@@ -159,7 +160,7 @@ def test_an_unknown_study_is_refused(storage: str) -> None:
 def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     knobs = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1, schedule=Order.GPIPE, recompute=True, n_micro_batches=4)
-    space = SearchSpace((1,), (0.3,), (1,), (Order.GPIPE,), (True,), (4,))
+    space = SearchSpace((1,), (0.3,), (1,), schedule=(Order.GPIPE,), recompute=(True,), n_micro_batches=(4,))
     trial = to_optuna(finished_trial(knobs, fake(knobs), 0.5), ranges_of(space, knobs), Objective.THROUGHPUT)
     for trial.value in (float("inf"), float("-inf"), 1.0):
         add_trial(study, trial)
