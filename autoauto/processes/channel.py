@@ -1,9 +1,10 @@
-"""Messages between a process and one that it started, which survive whatever else is written there: `Channel`.
+"""Python objects between a process and one that it started, whatever else is written to its descriptors: `Channel`.
 
     message:  key, 16 bytes | length, 8 bytes | CRC-32 of the content, 4 bytes | content, pickled
 
 The key is random and known to both ends only. So the first byte that does not belong to a message is noticed, and
-nobody waits for the rest of a message that was never sent.
+nobody waits for the rest of a message that was never sent. Tensors do not go this way, but through a ring or a
+connection (`autoauto/targets/host/transport/messages.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _READ_BYTES = 1 << 20
 
 
 class BadMessage(Exception):
-    """What arrived is no message of the other end."""
+    """Something else than a message of the other end arrived."""
 
 
 class Channel:
@@ -59,7 +60,7 @@ class Channel:
         self.__init__(socket.socket(fileno=state["handle"].detach()), state["key"])  # type: ignore[misc]
 
     def fileno(self) -> int:
-        """Readable when something has arrived, or the other end is closed."""
+        """A descriptor that is readable when something has arrived, or the other end is closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -111,7 +112,7 @@ class Channel:
         return pickle.loads(content)
 
     def _arrived(self) -> bytes | None:
-        """What has arrived, b"" when the other end is closed, None when there is nothing."""
+        """The bytes that have arrived; b"" when the other end is closed, None when nothing has arrived."""
         try:
             return self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:

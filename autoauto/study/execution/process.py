@@ -48,7 +48,7 @@ class Bounds:
 
 
 class _Answer(NamedTuple):
-    """What a measuring process sends: request 0 is its start, and requests without a trial have begun."""
+    """A message of a measuring process: request 0 is its start, and requests without a trial have begun."""
 
     request: int
     trial: Trial | None = None

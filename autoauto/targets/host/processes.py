@@ -31,7 +31,7 @@ class WorkerTraceback(Exception):
 
 
 class Failed(NamedTuple):
-    """What ended a worker: its exception, and the traceback as text."""
+    """The exception that ended a worker, and its traceback as text."""
 
     error: BaseException
     traceback: str
@@ -109,7 +109,7 @@ class Workers(AbstractContextManager["Workers"]):
 
     @property
     def watched(self) -> list[int]:
-        """What is readable when a worker has ended, or has sent what `check` reads."""
+        """Descriptors of which one is readable when a worker has ended, or has sent what `check` reads."""
         return [process.end_fd for _, process in self._workers if process.end_fd not in self._ended]
 
     def check(self, events: Collection[int]) -> None:
@@ -125,7 +125,7 @@ class Workers(AbstractContextManager["Workers"]):
                 self._ended.add(worker.process.end_fd)
 
     def descriptor(self, number: int) -> int:
-        """Readable when a worker has sent a message, or has closed its channel."""
+        """A descriptor that is readable when a worker has sent a message, or has closed its channel."""
         return self._workers[number].process.channel.fileno()
 
     def arrived(self, number: int) -> Iterator[Any]:
@@ -185,14 +185,14 @@ class WorkerGroup(Protocol):
 
     @property
     def watched(self) -> list[int]:
-        """What is readable when a worker has ended, or has sent what `check` reads."""
+        """Descriptors of which one is readable when a worker has ended, or has sent what `check` reads."""
 
     def check(self, events: Collection[int]) -> None:
         """Raise the exception of a worker that failed, by readable descriptors, or WorkerLost."""
 
 
 def waiter_of(groups: Sequence[WorkerGroup]) -> Callable[[Iterable[int]], list[int]]:
-    """As `Workers.waiter`, for the workers of several groups."""
+    """Make a function like that of `Workers.waiter`, for the workers of several groups."""
 
     def ready(descriptors: Iterable[int]) -> list[int]:
         wanted = list(descriptors)

@@ -65,7 +65,7 @@ class Meter(AbstractContextManager["Meter"]):
     def node_times(
         self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array] = NONE_GIVEN, what: str = ""
     ) -> tuple[NodeTime, ...]:
-        """What every node of `sub_model` takes, as the runtime says it; the rest is as in `measure`."""
+        """The time of every node of `sub_model` by the runtime; arguments and errors as in `measure`."""
         times: tuple[NodeTime, ...] = self._answer(sub_model, layers, given, what, times_nodes=True)
         return times
 

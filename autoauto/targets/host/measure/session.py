@@ -108,7 +108,7 @@ class Session:
         return self._model.moved_ns()
 
     def node_times(self) -> tuple[NodeTime, ...]:
-        """What every node took in the runs so far, as `LoadedModel` says it."""
+        """The time of every node in the runs so far; see `LoadedModel`."""
         return self._model.node_times()
 
     @property
@@ -130,7 +130,7 @@ class Session:
         return inputs, {port.name: shared_array(port) for port in self._outputs}
 
     def without_arena(self) -> Session:
-        """The same sub-model loaded again."""
+        """A new session of this sub-model, in which the runtime keeps no memory of earlier runs."""
         return Session(self._content, self._inputs, self._outputs, self._options, given=self._given)
 
     def peak_bytes(self) -> int:
@@ -232,7 +232,7 @@ def refusals(runtime: Runtime, layers: LayerRange) -> Iterator[None]:
 
 
 class Refusal(NamedTuple):
-    """What a runtime does not do with a sub-model, "read" or "run", and its reason."""
+    """Why a runtime does not "read", or does not "run", a sub-model."""
 
     verb: str
     reason: str
@@ -247,7 +247,7 @@ class Refusal(NamedTuple):
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What an exception of a session says."""
+    """The refusal that an exception of a session means."""
     return Refusal("read" if isinstance(error, Unread) else "run", reason_of(error))
 
 

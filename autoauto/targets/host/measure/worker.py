@@ -215,7 +215,7 @@ def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) 
 
 
 def _node_times(session: Session, probe: SpeedProbe) -> tuple[NodeTime, ...]:
-    """As stages compute: inputs are in the caches where a layer before has left them, weights only if all fit."""
+    """The times of nodes in runs like those of a stage: inputs are in the caches, and weights as far as all fit."""
     time_runs(session.example_run(), probe, session.cpu_time_ns)
     return session.node_times()
 

@@ -27,19 +27,19 @@ from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile
 from autoauto.targets.host.transport.tcp import CONTROL, Gate, TcpReader, TcpWriter, channel_key, dial
 
 
-class Held:
-    """Something that an agent holds, by its number: in arguments of a process there it becomes the thing itself."""
+class RemoteReference:
+    """Stands for an object that an agent has, by its number: in arguments of a process there it becomes the object."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def dumps(call: object) -> bytes:
-    """Pickle a call, with what the agent holds by number."""
+    """Pickle a call, with the numbers of objects that the agent has."""
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, thing: Any) -> int | None:
-            return thing.number if isinstance(thing, Held) else None
+            return thing.number if isinstance(thing, RemoteReference) else None
 
     file = io.BytesIO()
     Pickler(file).dump(call)
@@ -47,7 +47,7 @@ def dumps(call: object) -> bytes:
 
 
 class Agent:
-    """What the agent holds, and the workers it has started.
+    """The objects and workers of a run on this machine.
 
     Attributes:
         running: the number of every worker that may send more, by the descriptor of its channel.
@@ -55,7 +55,7 @@ class Agent:
 
     def __init__(self, workers: Workers, gate: Gate, token: bytes) -> None:
         self.workers, self.gate, self.token = workers, gate, token
-        self.held: dict[int, Any] = {}
+        self.objects: dict[int, Any] = {}
         self.running: dict[int, int] = {}
 
     def start(self, name: str, pickled: bytes) -> None:
@@ -63,23 +63,23 @@ class Agent:
 
         An end of a connection is then the worker's alone, so that the other end notices when it is killed.
         """
-        held, used = self.held, set()
+        objects, used = self.objects, set()
 
         class Unpickler(pickle.Unpickler):
             def persistent_load(self, number: Any) -> Any:
                 used.add(number)
-                return held[number]
+                return objects[number]
 
         function, args = Unpickler(io.BytesIO(pickled)).load()
         number = self.workers.start(name, function, *args)
         self.running[self.workers.descriptor(number)] = number
         for each in used:
-            if isinstance(held[each], TcpReader | TcpWriter):
-                held.pop(each).close()
+            if isinstance(objects[each], TcpReader | TcpWriter):
+                objects.pop(each).close()
 
 
 class AgentRequest(Protocol):
-    """What the agent is asked to do."""
+    """A request to an agent."""
 
     def perform(self, agent: Agent) -> object | None:
         """Do it; returns an answer, if one is wanted."""
@@ -101,7 +101,7 @@ class WriteFile(NamedTuple):
 
     def perform(self, agent: Agent) -> None:
         """Write it."""
-        file = agent.held.setdefault(self.number, SubModelFile())
+        file = agent.objects.setdefault(self.number, SubModelFile())
         (file.write if self.is_first else file.append)(self.content)
 
 
@@ -114,7 +114,7 @@ class OpenRing(NamedTuple):
 
     def perform(self, agent: Agent) -> None:
         """Make it."""
-        agent.held[self.number] = Ring.create(self.n_slots, self.slot_bytes)
+        agent.objects[self.number] = Ring.create(self.n_slots, self.slot_bytes)
 
 
 class OpenTcp(NamedTuple):
@@ -131,9 +131,9 @@ class OpenTcp(NamedTuple):
         taken = agent.gate.admit if self.address is None else self._dial(agent.token)
         connection = taken(self.number)
         if self.writes:
-            agent.held[self.number] = TcpWriter(connection, self.slot_bytes)
+            agent.objects[self.number] = TcpWriter(connection, self.slot_bytes)
             return
-        agent.held[self.number] = reader = TcpReader(connection, self.slot_bytes)
+        agent.objects[self.number] = reader = TcpReader(connection, self.slot_bytes)
         reader.grant(self.n_slots)
 
     def _dial(self, token: bytes) -> Callable[[int], Any]:

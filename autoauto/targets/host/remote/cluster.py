@@ -33,7 +33,7 @@ _agents: list[ChildProcess] = []  # those of this Dask worker
 
 
 class Facts(NamedTuple):
-    """What a worker says of its machine.
+    """Facts about the machine of a worker.
 
     Attributes:
         software: versions of autoauto and of the installed runtimes.
@@ -84,7 +84,7 @@ class DaskMachines:
 
     @property
     def identity(self) -> str:
-        """What measured times depend on, as `autoauto.targets.host.machine.identity`."""
+        """A text that names all that measured times depend on; see `autoauto.targets.host.machine.identity`."""
         facts = self.machines[0].facts
         return f"{facts.processor}, {len(facts.cores)} cores, machines of Dask workers"
 

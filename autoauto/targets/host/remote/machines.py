@@ -25,10 +25,10 @@ from autoauto.targets.host.processes import WorkerGroup, Workers, checked
 from autoauto.targets.host.remote.agent import (
     AgentRequest,
     FromWorker,
-    Held,
     OpenRing,
     OpenTcp,
     ReadClock,
+    RemoteReference,
     SendMessage,
     Start,
     WriteFile,
@@ -125,7 +125,7 @@ class ProcessHost(Protocol):
 
     @property
     def clock_offset_ns(self) -> int:
-        """What its clock shows minus what that of this machine shows."""
+        """The time of its clock minus that of this machine's."""
 
     def file(self, content: bytes) -> Any:
         """A file for its processes, with `write` and `close`; it is closed with the machine at the latest."""
@@ -158,11 +158,11 @@ class LocalMachine(AbstractContextManager["LocalMachine"]):
         self._stack.close()
 
 
-class RemoteEnd(Held):
+class RemoteEnd(RemoteReference):
     """A ring of another machine, or an end of a connection there."""
 
 
-class RemoteFile(Held):
+class RemoteFile(RemoteReference):
     """A file of another machine."""
 
     def __init__(self, number: int, ask: Callable[[AgentRequest], None]) -> None:
@@ -209,28 +209,28 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         return self
 
     def start(self, name: str, function: Callable[..., None], *args: object) -> int:
-        """As `Workers.start`."""
+        """See `WorkerGroup`."""
         self._ask(Start(f"{name} on {self.name}", dumps((function, args))))
         self._n_workers += 1
         return self._n_workers - 1
 
     def send(self, number: int, message: object) -> None:
-        """As `Workers.send`."""
+        """See `WorkerGroup`."""
         self._ask(SendMessage(number, message))
 
     def receive(self, number: int) -> Any:
-        """As `Workers.receive`."""
+        """See `WorkerGroup`."""
         while not self._messages[number]:
             self._read()
         return self._messages[number].popleft()
 
     @property
     def watched(self) -> list[int]:
-        """As `Workers.watched`."""
+        """See `WorkerGroup`."""
         return [self._control.fileno(), *(pump.lost_fd for pump, _ in self._pumps)]
 
     def check(self, events: Collection[int]) -> None:
-        """As `Workers.check`."""
+        """See `WorkerGroup`."""
         if self._control.fileno() in events:
             self._read_arrived()
         for pump, _ in self._pumps:

@@ -285,12 +285,12 @@ def dial(address: tuple[str, int], token: bytes, number: int) -> socket.socket:
 
 
 def channel_key(token: bytes) -> bytes:
-    """What starts every message between two processes of a run; it is sent, and does not say the secret."""
+    """The key that starts every message between two processes of a run; it is sent, and does not tell the secret."""
     return _proof(token, b"channel")[:TOKEN_BYTES]
 
 
 def _proof(token: bytes, *words: bytes) -> bytes:
-    """What only who knows the secret can say of words."""
+    """A digest of some words that only who knows the secret can make."""
     return hmac.digest(token, b"".join(words), "sha256")
 
 
