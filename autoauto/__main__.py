@@ -29,8 +29,8 @@ def main() -> int:
     try:
         caught = [
             number
-            for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
-            if signal.getsignal(number) is usual  # the caller may have it ignored
+            for number, before in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+            if signal.getsignal(number) is before  # the caller may have it ignored
         ]
         if caught:
             watch()

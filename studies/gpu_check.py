@@ -42,8 +42,7 @@ from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.timeline import Runner
 from autoauto.records.units import GIB, MIB, Array, Precision, format_bytes
 from autoauto.serve.artifact import Artifact
-from autoauto.space.knobs import Knobs
-from autoauto.space.table import value_of
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import usable_cores

@@ -176,8 +176,8 @@ def mutated_numbers(content: bytes, random: Random) -> bytes:
         lines.insert(random.randrange(len(lines)), random.choice(["a" + ".a" * depth + " = 1", "a = " + "[" * depth]))
         return "\n".join(lines).encode()
     for _ in range(random.randint(1, 3)):
-        places = [(i, match) for i, line in enumerate(lines) for match in _NUMBER.finditer(line)]
-        index, match = random.choice(places)
+        spots = [(i, match) for i, line in enumerate(lines) for match in _NUMBER.finditer(line)]
+        index, match = random.choice(spots)
         lines[index] = f"{lines[index][: match.start(1)]}{random.choice(EXTREMES)}{lines[index][match.end(1) :]}"
     return "\n".join(lines).encode()
 

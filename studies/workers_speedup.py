@@ -25,10 +25,9 @@ from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import samples_per_s
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import value_of
 from autoauto.space.trial import Trial, measured_trial, unfit_trial
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds

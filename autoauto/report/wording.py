@@ -10,10 +10,10 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
 from autoauto.report.style import assumed_text
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Method
 from autoauto.space.study_summary import CLOCK, Comparison, StudySummary
-from autoauto.space.table import COLUMNS, OF_EVERY, shown, value_of
+from autoauto.space.table import COLUMNS, OF_EVERY, shown
 from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")

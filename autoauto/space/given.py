@@ -7,9 +7,9 @@ from typing import Any
 
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob import Domain
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import KNOBS, shown, value_of
+from autoauto.space.table import KNOBS, shown
 
 
 def knob_values(text: str) -> dict[str, Any]:

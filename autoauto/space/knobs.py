@@ -11,7 +11,7 @@ from autoauto.records.costs.profile import WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import HasKnobs, Knob, whole
 from autoauto.records.schedule import StepShape
-from autoauto.space.modes import MAX_VALUES, MODES, Inference, Mode, Strategy, mode_of
+from autoauto.space.modes import MAX_VALUES, MODES, STRATEGY, Inference, Mode, Strategy, mode_of
 from autoauto.space.sessions import SESSION_KNOBS, session_of
 from autoauto.targets.ipu.session import IpuSession
 
@@ -109,8 +109,6 @@ class Knobs(HasKnobs):
 
         def __getattr__(self, name: str) -> Any:
             """The value of a knob of the mode or the session; what stands for it where the configuration has none."""
-            from autoauto.space.table import value_of
-
             if name.startswith("_"):
                 raise AttributeError(name)
             return value_of(self, name)
@@ -173,4 +171,22 @@ def _with_values(
     return mode, session
 
 
-_MODE_KNOBS = {"strategy": None, **dict.fromkeys(knob.field for mode in MODES for knob in mode.knobs)}
+def value_of(knobs: Knobs, name: str) -> Any:
+    """The value of a knob; what stands for it where the configuration does not have it.
+
+    Raises:
+        AttributeError: there is no such knob.
+
+    >>> value_of(Knobs(memory_proportion=0.3), "memory_proportion"), value_of(Knobs(), "recompute")
+    (0.3, False)
+    """
+    values = knobs.values
+    if name in values:
+        return values[name]
+    knob = SESSION_KNOBS.get(name) or _MODE_KNOBS.get(name)
+    if knob is None:
+        raise AttributeError(f"a configuration has no {name}")
+    return knob.absent
+
+
+_MODE_KNOBS = {"strategy": STRATEGY, **{knob.field: knob for mode in MODES[::-1] for knob in mode.knobs}}

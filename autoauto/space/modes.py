@@ -34,6 +34,15 @@ class Strategy(StrEnum):
     """Phases, one after the other on every device, from streaming memory [popxl-phased]."""
 
 
+STRATEGY = Knob(
+    "strategy",
+    words(Strategy, tuple(Strategy), tuple(Strategy)),
+    Strategy.PIPELINE,
+    "stages on several devices, or phases on each, from streaming memory",
+    "pipeline,phased",
+    ("pipeline", "both, where the cluster has a streaming memory"),
+    is_shown=True,
+)
 STAGE_REPLICAS = Knob(
     "stage_replicas",
     SWITCH,
@@ -259,9 +268,9 @@ class Training(Mode):
                 f"{self.schedule} on {n_ipu} devices needs n_micro_batches in groups of {n_ipu}, "
                 f"got {self.n_micro_batches}; try a multiple of {n_ipu}"
             )
-        if self.n_micro_batches < (least := spec.min_micro_batches(n_ipu)):
+        if self.n_micro_batches < (fewest_micro := spec.min_micro_batches(n_ipu)):
             raise BadInput(
-                f"{self.schedule} on {n_ipu} devices needs n_micro_batches of at least {least}, "
+                f"{self.schedule} on {n_ipu} devices needs n_micro_batches of at least {fewest_micro}, "
                 f"got {self.n_micro_batches}"
             )
         check_size(self.schedule, n_ipu * self.stages_per_device, self.n_micro_batches)

@@ -106,7 +106,7 @@ class SearchSpace:
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
         read = {name: _values(name, each, TABLE[name].domain) for name, each in given.items()}
-        pairs = tuple((name, read.get(name, _usual(knob))) for name, knob in TABLE.items())
+        pairs = tuple((name, read.get(name, _default_values(knob))) for name, knob in TABLE.items())
         object.__setattr__(self, "pairs", pairs)
         object.__setattr__(self, "constraints", _values("constraints", constraints, _CONSTRAINTS))
         object.__setattr__(self, "given", frozenset(given))
@@ -125,7 +125,7 @@ class SearchSpace:
         return dict(self.pairs)[name]
 
     def __repr__(self) -> str:
-        said = [f"{name}={values!r}" for name, values in self.pairs if values != _usual(TABLE[name])]
+        said = [f"{name}={values!r}" for name, values in self.pairs if values != _default_values(TABLE[name])]
         return (
             f"SearchSpace({', '.join([*said, *([f'constraints={self.constraints!r}'] if self.constraints else [])])})"
         )
@@ -316,12 +316,12 @@ class SearchSpace:
         rows = []
         for number, session in enumerate(self.sessions):
             names = [axis.name for axis in self.axes(mode, session)]
-            places = [_PLACES.index(name) for name in names]
+            positions = [_POSITIONS.index(name) for name in names]
             for picks in product(*(enumerate(self[name]) for name in names)):
-                key = [0] * len(_PLACES)
+                key = [0] * len(_POSITIONS)
                 key[_RUNTIME] = number
-                for place, (index, _) in zip(places, picks, strict=True):
-                    key[place] = index
+                for position, (index, _) in zip(positions, picks, strict=True):
+                    key[position] = index
                 rows.append(
                     (key, number, session, {name: value for name, (_, value) in zip(names, picks, strict=True)})
                 )
@@ -383,7 +383,7 @@ def _is_possible(kind: type[Session], precision: Precision | None) -> bool:
     return session_of({"runtime": kind.runtime, "precision": precision}).is_possible
 
 
-def _usual(knob: Knob) -> tuple[Any, ...]:
+def _default_values(knob: Knob) -> tuple[Any, ...]:
     """The values of a knob that is not given."""
     return knob.searched or (knob.absent,)
 
@@ -399,8 +399,8 @@ _GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")
 _SIZES = {"batch_size", "n_samples"}
 """The names in constraints whose values differ within a cell."""
 _KINDS: tuple[type[HasKnobs], ...] = (*MODES, *SESSION_CLASSES)
-_PLACES = [knob.name for knob in AXES]
-_RUNTIME = _PLACES.index("runtime")
+_POSITIONS = [knob.name for knob in AXES]
+_RUNTIME = _POSITIONS.index("runtime")
 _CONSTRAINTS = Domain(
     str, "", "expressions", read=lambda given: given if isinstance(given, Constraint) else Constraint(given)
 )

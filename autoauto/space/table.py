@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoauto.records.knob import Knob, words
+from autoauto.records.knob import Knob
 from autoauto.space.knobs import BATCH_SIZE, N_IPU, REPLICAS, Knobs
-from autoauto.space.modes import STAGE_REPLICAS, STEPS, Inference, Phased, Recompute, Strategy, Training
+from autoauto.space.modes import STAGE_REPLICAS, STEPS, STRATEGY, Inference, Phased, Recompute, Training
 from autoauto.space.sessions import SESSION_CLASSES, SESSION_KNOBS
 
-STRATEGY = Knob(
-    "strategy",
-    words(Strategy, tuple(Strategy), tuple(Strategy)),
-    Strategy.PIPELINE,
-    "stages on several devices, or phases on each, from streaming memory",
-    "pipeline,phased",
-    ("pipeline", "both, where the cluster has a streaming memory"),
-    is_shown=True,
-)
 _OF_PARTS = (*Inference.knobs, *SESSION_KNOBS.values(), BATCH_SIZE, *Training.knobs, STRATEGY, *Phased.knobs)
 KNOBS = tuple({knob.name: knob for knob in (N_IPU, REPLICAS, *_OF_PARTS)}.values())
 """Every knob, in the order in which it is shown."""
@@ -49,23 +40,6 @@ AXES = tuple(
 )
 """The knobs of a cell of the grid, the one that changes last first."""
 _BREAK_TIES = tuple(knob.name for knob in COLUMNS if knob.breaks_ties)
-
-
-def value_of(knobs: Knobs, name: str) -> Any:
-    """The value of a knob; what stands for it where the configuration does not have it.
-
-    Raises:
-        AttributeError: there is no such knob.
-
-    >>> value_of(Knobs(memory_proportion=0.3), "memory_proportion"), value_of(Knobs(), "recompute")
-    (0.3, False)
-    """
-    values = knobs.values
-    if name in values:
-        return values[name]
-    if name not in TABLE:
-        raise AttributeError(f"a configuration has no {name}")
-    return TABLE[name].absent
 
 
 def flat(knobs: Knobs) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import TABLE, value_of
+from autoauto.space.table import TABLE
 from autoauto.space.trial import Status, Trial
 from autoauto.study.run import run_search
 from autoauto.study.search import stored

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.space.table import shown, value_of
+from autoauto.space.knobs import value_of
+from autoauto.space.table import shown
 from autoauto.space.trial import Status
 from autoauto.study.run import SearchResult
 

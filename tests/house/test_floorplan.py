@@ -11,7 +11,8 @@
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
 lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve) and `database` (profile,
-study); `space` gathers what may vary of `targets` and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
+study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies below all that it names the values of
+(targets, profile, exporters).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 

@@ -12,10 +12,9 @@ from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.target import Origin
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.modes import Phased
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import value_of
 from autoauto.targets.ipu.session import IpuSession
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
-from autoauto.space.table import flat, value_of
+from autoauto.space.knobs import value_of
+from autoauto.space.table import flat
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow

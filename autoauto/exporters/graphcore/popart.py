@@ -29,7 +29,7 @@ from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
-from autoauto.space.table import value_of
+from autoauto.space.knobs import value_of
 
 MODEL, OPTIONS = "model.onnx", "options.py"
 IPU, STAGE, MEMORY = "__ipu_number", "__pipeline_stage", "__available_memory"

@@ -26,7 +26,7 @@ from autoauto.records.costs.checkpoints import checkpoints
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
-from autoauto.space.table import value_of
+from autoauto.space.knobs import value_of
 
 PROGRAM = "blocks.py"
 RECOMPUTE_NOTHING, RECOMPUTE_STAGES, RECOMPUTE_ALL = 0, 3, 4

@@ -21,7 +21,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
 )
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
-from autoauto.space.table import value_of
+from autoauto.space.knobs import value_of
 
 PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
 

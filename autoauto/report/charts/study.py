@@ -21,10 +21,9 @@ from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timelin
 from autoauto.report.style import difference_percent, format_value
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, varying_knobs
 from autoauto.space.constraint import Constraint
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objective, objective_tuple
 from autoauto.space.study_summary import StudySummary
-from autoauto.space.table import value_of
 from autoauto.space.trial import Cell, Trial
 
 N_ROWS = 16

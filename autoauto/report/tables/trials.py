@@ -14,9 +14,9 @@ from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import duration, head, knob_value, label, stage_devices
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
-from autoauto.space.table import COLUMNS, OF_EVERY, shown, value_of
+from autoauto.space.table import COLUMNS, OF_EVERY, shown
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
 
 

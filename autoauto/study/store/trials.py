@@ -37,10 +37,10 @@ from autoauto.records.knob import Domain
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objectives
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import COLUMNS, KNOBS, shown, value_of
+from autoauto.space.table import COLUMNS, KNOBS, shown
 from autoauto.space.trial import Status, Trial
 from autoauto.study.objectives import values_of
 from autoauto.study.store.database import database_of, reads, row_errors, through_restarts

@@ -17,9 +17,9 @@ from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
-from autoauto.space.knobs import Knobs
+from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.study_summary import StudySummary
-from autoauto.space.table import shown, value_of
+from autoauto.space.table import shown
 from autoauto.space.trial import Trial
 from autoauto.targets.registry import precisions_of
 

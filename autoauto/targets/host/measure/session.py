@@ -1,4 +1,4 @@
-"""A sub-model in a runtime (`Session`), and its memory checked against a budget (`check_memory`).
+"""A sub-model in a runtime (`OpenModel`), and its memory checked against a budget (`check_memory`).
 
 The limit is RLIMIT_DATA of the worker: all its private writable memory. It is the budget plus the memory of the runtime
 itself. It is set after the sub-model has been loaded, because loading holds the weights twice for a moment. Inputs and
@@ -39,7 +39,7 @@ class Unread(Exception):
     """A runtime does not load a sub-model; the message is its reason."""
 
 
-class Session:
+class OpenModel:
     """A sub-model that runs in this process.
 
     With `arena` the runtime keeps freed memory for the next run; a `tidy` run returns it to the system.
@@ -129,9 +129,9 @@ class Session:
                 inputs[port.name][...] = self._given[port.name]
         return inputs, {port.name: shared_array(port) for port in self._outputs}
 
-    def without_arena(self) -> Session:
+    def without_arena(self) -> OpenModel:
         """A new session of this sub-model, in which the runtime keeps no memory of earlier runs."""
-        return Session(self._content, self._inputs, self._outputs, self._options, given=self._given)
+        return OpenModel(self._content, self._inputs, self._outputs, self._options, given=self._given)
 
     def peak_bytes(self) -> int:
         """Peak memory of a run with the inputs of `example_arrays`, without parameters, inputs and outputs.
@@ -154,7 +154,7 @@ def load_in_budget(
     runtime_bytes: int,
     layers: LayerRange,
     given: Mapping[str, Array] = NONE_GIVEN,
-) -> Session:
+) -> OpenModel:
     """A session whose runtime keeps the memory of a run, where it can, within the budget less `runtime_bytes`.
 
     Raises:
@@ -163,7 +163,7 @@ def load_in_budget(
     runtime = runtime_named(options.runtime)
     try:
         limit_bytes = budget_bytes - runtime_bytes
-        return Session(content, inputs, outputs, options, arena=True, limit_bytes=limit_bytes, given=given)
+        return OpenModel(content, inputs, outputs, options, arena=True, limit_bytes=limit_bytes, given=given)
     except Exception as error:
         if not runtime.is_memory_error(error):
             raise
@@ -172,7 +172,7 @@ def load_in_budget(
 
 
 def check_memory(
-    session: Session, runtime_bytes: int, budget_bytes: int, overhead_bytes: int, layers: LayerRange
+    session: OpenModel, runtime_bytes: int, budget_bytes: int, overhead_bytes: int, layers: LayerRange
 ) -> dict[str, int]:
     """Set the limit of this process, run the session under it, and return its memory by category.
 
@@ -200,7 +200,7 @@ def check_memory(
     raise _out_of_memory(layers, at_rest | {TEMPORARY: _peak_lower_bound(session.without_arena())}, budget_bytes)
 
 
-def _check_arena(session: Session, at_rest: dict[str, int], budget_bytes: int, layers: LayerRange) -> dict[str, int]:
+def _check_arena(session: OpenModel, at_rest: dict[str, int], budget_bytes: int, layers: LayerRange) -> dict[str, int]:
     """Run a session whose memory the runtime itself bounds; one that fails needs more than what was left."""
     left_bytes = budget_bytes - sum(at_rest.values())
     if left_bytes < 0:
@@ -252,7 +252,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 @contextmanager
-def memory_errors(session: Session, layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
+def memory_errors(session: OpenModel, layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
     """Turn a failed allocation into `OutOfMemory` with the memory measured before; lifts the limit to report it.
 
     Raises:
@@ -280,7 +280,7 @@ def _out_of_memory(layers: LayerRange, memory_bytes: Mapping[str, int], budget_b
     )
 
 
-def _peak_lower_bound(session: Session) -> int:
+def _peak_lower_bound(session: OpenModel) -> int:
     """The peak of a run, or the machine's free memory when not even that suffices."""
     try:
         return session.peak_bytes()

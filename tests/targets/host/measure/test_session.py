@@ -16,7 +16,7 @@ from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure import session
 from autoauto.targets.host.measure.examples import example
-from autoauto.targets.host.measure.session import Session, idle_model
+from autoauto.targets.host.measure.session import OpenModel, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
@@ -27,7 +27,7 @@ Models = Callable[[int, int], Any]
 
 
 def load_and_measure(connection: Connection, file: SubModelFile, sub_model: SubModel, arena: bool) -> None:
-    loaded = Session(file, sub_model.inputs, sub_model.outputs, SessionOptions(1, OnnxRuntimeSession()), arena)
+    loaded = OpenModel(file, sub_model.inputs, sub_model.outputs, SessionOptions(1, OnnxRuntimeSession()), arena)
     connection.send((loaded.parameter_bytes, loaded.peak_bytes()))
     connection.recv()
 
@@ -63,7 +63,7 @@ def test_a_run_reads_its_inputs_and_writes_its_outputs_without_copies(residual_m
     model = residual_model(1, 8)
     sub_model = model.source.cut(model.graph, LayerRange(0, 3), 2)
     file = SubModelFile(sub_model.content)
-    loaded = Session(file, sub_model.inputs, sub_model.outputs, SessionOptions(1, OnnxRuntimeSession()))
+    loaded = OpenModel(file, sub_model.inputs, sub_model.outputs, SessionOptions(1, OnnxRuntimeSession()))
     file.close()
     inputs, outputs = {"x": example(sub_model.inputs[0])}, {"y": shared_array(sub_model.outputs[0])}
     loaded.run(inputs, outputs)
@@ -93,7 +93,7 @@ def test_example_inputs_are_the_same_each_time_and_do_not_count_as_private_memor
     assert example(Port("mask", (3,), "bool")).all()
 
 
-class Fake(Session):
+class Fake(OpenModel):
     def __init__(self) -> None:
         self._runtime = runtime_named("onnxruntime")
 

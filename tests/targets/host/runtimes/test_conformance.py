@@ -29,7 +29,7 @@ from autoauto.targets.host.gpu.gpus import gpus
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.examples import example
-from autoauto.targets.host.measure.session import Session, idle_model
+from autoauto.targets.host.measure.session import OpenModel, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.remote.machines import LocalMachine
@@ -91,7 +91,7 @@ def in_worker(function: Callable[..., None], sub_model: SubModel, *args: object)
 
 def outputs_of(sub_model: SubModel, options: SessionOptions, inputs: dict[str, Any]) -> dict[str, NDArray[Any]]:
     file = SubModelFile(sub_model.content)
-    session = Session(file, sub_model.inputs, sub_model.outputs, options)
+    session = OpenModel(file, sub_model.inputs, sub_model.outputs, options)
     file.close()
     outputs = {port.name: shared_array(port) for port in sub_model.outputs}
     session.run(inputs, outputs)
@@ -159,8 +159,8 @@ def test_a_node_that_a_runtime_drops_still_copies_its_input(options: SessionOpti
 
 def load_and_measure(connection: Channel, file: SubModelFile, sub_model: SubModel, options: SessionOptions) -> None:
     idle = idle_model()
-    first = Session(SubModelFile(idle.content), idle.inputs, idle.outputs, options, arena=True)
-    session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True)
+    first = OpenModel(SubModelFile(idle.content), idle.inputs, idle.outputs, options, arena=True)
+    session = OpenModel(file, sub_model.inputs, sub_model.outputs, options, arena=True)
     connection.send((first.parameter_bytes, session.parameter_bytes, session.peak_bytes()))
     connection.recv()
 
@@ -182,7 +182,7 @@ def test_memory_is_that_of_the_weights_and_of_the_tensors_between_layers(
 
 
 def run_with_too_little(connection: Channel, file: SubModelFile, sub_model: SubModel, options: SessionOptions) -> None:
-    session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True)
+    session = OpenModel(file, sub_model.inputs, sub_model.outputs, options, arena=True)
     inputs, outputs = session.example_arrays()
     unlimited = resource.getrlimit(resource.RLIMIT_DATA)
     failures = []
@@ -205,7 +205,7 @@ def run_with_a_small_arena(
     most_bytes = (6 if options.precision in SHORT else 12) * MIB  # less than weights and a tensor
     for limit_bytes in (1 * MIB, most_bytes, None):  # the first is less than a weight
         try:
-            session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True, limit_bytes=limit_bytes)
+            session = OpenModel(file, sub_model.inputs, sub_model.outputs, options, arena=True, limit_bytes=limit_bytes)
             inputs, outputs = session.example_arrays()
             session.run(inputs, outputs)
         except Exception as error:  # noqa: BLE001 (runtimes have no common class)
@@ -270,7 +270,7 @@ def test_a_killed_process_is_lost_and_nothing_is_left(options: SessionOptions, r
 
 def threads_of(connection: Channel, file: SubModelFile, sub_model: SubModel, options: SessionOptions) -> None:
     os.sched_setaffinity(0, cores_of(0, 1))
-    session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True)
+    session = OpenModel(file, sub_model.inputs, sub_model.outputs, options, arena=True)
     arrays = session.example_arrays()
     start = session.cpu_time_ns()
     for _ in range(20):
@@ -335,13 +335,13 @@ def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pyt
     idle = idle_model()
     file = SubModelFile(idle.content)
     runtime = runtime_named(options.runtime)
-    Session(file, idle.inputs, idle.outputs, options)
+    OpenModel(file, idle.inputs, idle.outputs, options)
     asked = runtime.expected(options)
     monkeypatch.setattr(type(runtime), "expected", lambda *_: InForce(asked.device, "int4", 3, "7 streams"))
     with pytest.raises(
         BadInput, match=f"{runtime.title} was asked for int4 on {asked.device} with 3 threads, 7 streams, it has"
     ):
-        Session(file, idle.inputs, idle.outputs, options)
+        OpenModel(file, idle.inputs, idle.outputs, options)
     file.close()
 
 
@@ -360,13 +360,13 @@ def test_options_are_in_force_and_read_back(options: SessionOptions, monkeypatch
     assert own
     for chosen in ({knob.field: value} for knob in own for value in others(knob)):
         wanted = options._replace(n_threads=2, session=session_of({**values, "cores_per_device": 2, **chosen}))
-        Session(file, idle.inputs, idle.outputs, wanted)
+        OpenModel(file, idle.inputs, idle.outputs, wanted)
         assert runtime.expected(wanted) != plain
         with monkeypatch.context() as patched:
             patched.setattr(type(runtime), "expected", lambda *_: plain)
             asked = f"^{runtime.title} was asked for .* threads, {plain.options}, it has .*"
             with pytest.raises(BadInput, match=asked):
-                Session(file, idle.inputs, idle.outputs, wanted)
+                OpenModel(file, idle.inputs, idle.outputs, wanted)
     file.close()
 
 
@@ -390,7 +390,7 @@ def test_onnx_runtime_never_computes_in_bf16() -> None:
     idle = idle_model()
     file = SubModelFile(idle.content)
     with pytest.raises(BadInput, match="ONNX Runtime was asked for bf16"):
-        Session(file, idle.inputs, idle.outputs, SessionOptions(1, OnnxRuntimeSession(precision=Precision.BF16)))
+        OpenModel(file, idle.inputs, idle.outputs, SessionOptions(1, OnnxRuntimeSession(precision=Precision.BF16)))
     file.close()
 
 

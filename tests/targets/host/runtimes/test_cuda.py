@@ -18,7 +18,7 @@ from autoauto.records.units import GIB, MIB, Precision, relative_error
 from autoauto.targets.host.gpu.driver import CudaDriver
 from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.measure import session as session_module
-from autoauto.targets.host.measure.session import Session, check_memory, idle_model, load_in_budget
+from autoauto.targets.host.measure.session import OpenModel, check_memory, idle_model, load_in_budget
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings
 from autoauto.targets.host.transport.shared_memory import SubModelFile
@@ -101,9 +101,9 @@ def on_processor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CudaOnProcess
     return make
 
 
-def opened(sub_model: SubModel, limit_bytes: int | None = None) -> Session:
+def opened(sub_model: SubModel, limit_bytes: int | None = None) -> OpenModel:
     file = SubModelFile(sub_model.content)
-    return Session(file, sub_model.inputs, sub_model.outputs, OPTIONS, arena=True, limit_bytes=limit_bytes)
+    return OpenModel(file, sub_model.inputs, sub_model.outputs, OPTIONS, arena=True, limit_bytes=limit_bytes)
 
 
 def test_outputs_are_those_of_the_model_and_copies_are_no_part_of_computing(
