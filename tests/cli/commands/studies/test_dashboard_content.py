@@ -8,11 +8,10 @@ import pytest
 
 from autoauto.cli.commands.studies import dashboard as command
 from autoauto.cli.commands.studies.dashboard import N_WITH_FILES, default_folder, write_dashboard
-from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.cli.main import main
 from autoauto.space.study_summary import StudySummary
 from autoauto.study.analysis.best import summarise_study
 from autoauto.study.store.study import load_study
-from tests.cli.conftest import RunCli
 
 
 class MemoryDashboard:
@@ -41,12 +40,13 @@ class MemoryDashboard:
         return f"/files/{number}/{name}"
 
 
-@pytest.fixture
-def summary(run_cli: RunCli) -> StudySummary:
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> StudySummary:
     pytest.importorskip("plotly", reason="the extra plot is not installed")
+    storage = f"sqlite:///{tmp_path_factory.mktemp('study')}/trials.db"
     space = ("--n-ipu", "1,2", "--memory-proportion", "0.6", "--batch-size", "1:128")
-    run_cli("search", "resnet50", *space, "--method", "grid-bisect", "--study-name", "s")
-    return summarise_study(load_study(DEFAULT_STORAGE, "s"), DEFAULT_STORAGE)
+    main(["search", "resnet50", *space, "--method", "grid-bisect", "--study-name", "s", "--storage", storage])
+    return summarise_study(load_study(storage, "s"), storage)
 
 
 def test_notes_figures_and_files_are_written_once(summary: StudySummary) -> None:
