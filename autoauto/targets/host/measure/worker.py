@@ -24,8 +24,8 @@ from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure.session import (
     BOOKKEEPING_BYTES,
     NONE_GIVEN,
+    OpenModel,
     Refusal,
-    Session,
     refusal_of,
     set_limit,
 )
@@ -153,7 +153,7 @@ def serve(
     """In a worker: measure an empty session, then serve the requests of the parent until it closes the connection."""
     os.sched_setaffinity(0, cores)
     runtime = runtime_named(options.runtime)
-    load = partial(Session, file, idle.inputs, idle.outputs, options, arena=True)
+    load = partial(OpenModel, file, idle.inputs, idle.outputs, options, arena=True)
     file.write(idle.content)
     with runtime.exclusively(options):
         first, *others = (load() for _ in range(1 + N_EMPTY))
@@ -172,7 +172,7 @@ def serve(
             with runtime.exclusively(options):
                 inputs = arrays_in(given, ports.given) if ports.given else NONE_GIVEN
                 open_session = partial(
-                    Session,
+                    OpenModel,
                     file,
                     ports.inputs,
                     ports.outputs,
@@ -214,14 +214,14 @@ def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) 
         set_limit(None)
 
 
-def _node_times(session: Session, probe: SpeedProbe) -> tuple[NodeTime, ...]:
+def _node_times(session: OpenModel, probe: SpeedProbe) -> tuple[NodeTime, ...]:
     """The times of nodes in runs like those of a stage: inputs are in the caches, and weights as far as all fit."""
     time_runs(session.example_run(), probe, session.cpu_time_ns)
     return session.node_times()
 
 
 def _measurement(
-    load: Callable[[], Session], empty: EmptySession, probe: SpeedProbe, *, one_session: bool
+    load: Callable[[], OpenModel], empty: EmptySession, probe: SpeedProbe, *, one_session: bool
 ) -> Measurement:
     session = load()
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
@@ -238,7 +238,7 @@ def _measurement(
     )
 
 
-def _time(load: Callable[[], Session], probe: SpeedProbe) -> RunTimes:
+def _time(load: Callable[[], OpenModel], probe: SpeedProbe) -> RunTimes:
     def attempt() -> RunTimes:
         session = load()
         return time_runs(session.example_run(), probe, session.cpu_time_ns)

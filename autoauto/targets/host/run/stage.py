@@ -18,7 +18,7 @@ from autoauto.records.layers import LayerRange, Port
 from autoauto.records.units import Array
 from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure.session import (
-    Session,
+    OpenModel,
     check_memory,
     load_in_budget,
     memory_errors,
@@ -142,7 +142,7 @@ def serve(connection: Channel, task: StageTask) -> None:
     connection.recv()  # blocks until the parent ends this process, so that it can read the message
 
 
-def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
+def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpans:
     times, compute_ns = SharedRowLog(4), 0
     speeds, probed_ns = [1 / probe.factor()], perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
@@ -173,7 +173,7 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
     return StageSpans(times.array(), compute_ns, mean(speeds))
 
 
-def _serve_stream(session: Session, task: StageTask) -> None:
+def _serve_stream(session: OpenModel, task: StageTask) -> None:
     """Compute micro-batches that others send: without times, which would grow for ever.
 
     Raises:
