@@ -61,7 +61,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     def _registered(self) -> Mapping[str, Registration]:
         """The entry points by name; of several of one name the first."""
         unique: dict[str, Registration] = {}
-        for each in sorted(find().get(f"{_PREFIX}{self._what}s", ()), key=self._position):
+        for each in sorted(registrations().get(f"{_PREFIX}{self._what}s", ()), key=self._position):
             first = unique.setdefault(each.point.name, each)
             if first is not each:
                 left_out = f"the {self._what} {each.point.name!r} of {each.distribution} is left out"
@@ -137,7 +137,7 @@ def _warn(message: str) -> None:
 
 
 @cache
-def find() -> Mapping[str, list[Registration]]:
+def registrations() -> Mapping[str, list[Registration]]:
     """The entry points of every group whose name begins with ours, those of one name each, too.
 
     Raises:
@@ -174,12 +174,12 @@ def _of_checkout() -> list[Registration]:
         return []
     if f'name = "{OURS}"' not in lines:
         return []
-    found, group = [], ""
+    points, group = list[Registration](), ""
     for line in lines:
         if line.startswith("["):
             _, is_group, quoted = line.partition("[project.entry-points.")
             group = quoted.strip('"]') if is_group else ""
         elif group and line:
             name, value = line.split(" = ")
-            found.append(Registration(EntryPoint(name, value.strip('"'), group), OURS))
-    return found
+            points.append(Registration(EntryPoint(name, value.strip('"'), group), OURS))
+    return points

@@ -69,11 +69,11 @@ def test_a_search_and_help_know_it_and_an_unknown_name_lists_it(python: Path, tm
     assert "--target {host,ipu,paper}" in text
     assert "for --target paper:" in text
     assert "--paper-rate N" in text
-    found = run(
+    searched = run(
         "search", "resnet50", "--target", "paper", "--batch-size", "1,2", "--json", "--storage", "sqlite:///s.db"
     )
-    assert (found.returncode, found.stderr.count("Traceback")) == (0, 0), found.stderr
-    assert '"modelled"' in found.stdout
+    assert (searched.returncode, searched.stderr.count("Traceback")) == (0, 0), searched.stderr
+    assert '"modelled"' in searched.stdout
     for words in (("--target", "stone"), ("--target", "paper", "--to", "stone", "--output", "x")):
         refused = run("export", "resnet50", *words)
         assert refused.returncode == 2

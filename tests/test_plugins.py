@@ -31,7 +31,7 @@ Install = Callable[..., None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Make a package of one module, installed with its entry points of the group of exporters."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins.find.cache_clear()
+    plugins.registrations.cache_clear()
 
     def install(name: str, program: str, **points: str) -> None:
         (tmp_path / f"{name}.py").write_text(program)
@@ -47,7 +47,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 @pytest.fixture(autouse=True)
 def forget() -> None:
     """The packages of a test are not those of the next."""
-    plugins.find.cache_clear()
+    plugins.registrations.cache_clear()
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -107,19 +107,19 @@ def test_a_second_of_a_name_is_left_out_with_a_warning_that_names_both(
     registry = Registry("exporter", Exporter)
     assert registry["paper"].name == "paper"
     assert registry["onnx"] is FORMATS["onnx"]
-    one = "has one of this name; uninstall one of the two"
+    rest = "has one of this name; uninstall one of the two"
     assert sorted(warnings(caplog)) == [
-        f"autoauto: the exporter 'onnx' of first is left out, autoauto {one}",
-        f"autoauto: the exporter 'onnx' of second is left out, autoauto {one}",
-        f"autoauto: the exporter 'paper' of second is left out, first {one}",
+        f"autoauto: the exporter 'onnx' of first is left out, autoauto {rest}",
+        f"autoauto: the exporter 'onnx' of second is left out, autoauto {rest}",
+        f"autoauto: the exporter 'paper' of second is left out, first {rest}",
     ]
 
 
 def test_a_checkout_has_what_its_pyproject_registers() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
     ours = {
-        group: {each.point.name: each.point.value for each in found if each.distribution == OURS}
-        for group, found in plugins.find().items()
+        group: {each.point.name: each.point.value for each in points if each.distribution == OURS}
+        for group, points in plugins.registrations().items()
     }
     assert ours == groups
 
@@ -135,15 +135,15 @@ def test_an_installed_package_has_what_its_metadata_registers(install: Install, 
     shutil.move(tmp_path / "autoauto.py", tmp_path / "other.py")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plugins, "_PROJECT", tmp_path / "pyproject.toml")
-        found = plugins.find()["autoauto.exporters"]
-        assert [(each.point.value, each.distribution) for each in found] == [("autoauto:EXPORTER", OURS)]
+        points = plugins.registrations()["autoauto.exporters"]
+        assert [(each.point.value, each.distribution) for each in points] == [("autoauto:EXPORTER", OURS)]
 
 
 def test_a_copy_that_was_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plugins, "_PROJECT", tmp_path / "pyproject.toml")
     monkeypatch.setattr(plugins, "distributions", lambda: [])
     with pytest.raises(BadInput, match=r"autoauto must be installed or in its checkout, .* is neither; install it"):
-        plugins.find()
+        plugins.registrations()
 
 
 def test_an_unknown_name_lists_all_that_are_known(
