@@ -155,7 +155,11 @@ def test_the_origin_of_its_numbers_is_the_same_from_the_target_to_the_report(
     from autoauto.report.tables.table import show
 
     flow, storage = opened(model, entry), f"sqlite:///{tmp_path}/trials.db"
-    space = SearchSpace((1,), (1.0,), (2,))
+    session = flow.traits.sessions[0]
+    values = {knob.name: (knob.default,) for knob in session.knobs}
+    if session.runtime is not None:
+        values["runtime"] = (session.runtime,)
+    space = flow.checked(SearchSpace((1,), batch_size=(2,), **values))
     [[knobs]] = space.cells
     profile = flow.profile(flow.options(knobs))
     assert len(profile) == len(flow.graph)
