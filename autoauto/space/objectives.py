@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from operator import attrgetter
+from typing import Literal, Self
 
 from autoauto.records.errors import BadInput
+from autoauto.space.trial import Trial
+
+
+def _device_cycles(trial: Trial) -> float:
+    """`cycles * n_ipu / batch`, the cost of [auto-pipeline, max_throughput].
+
+    Auto-pipeline truncates its cost to an integer; here it stays a fraction, so that close configurations still differ.
+    A step of training takes its makespan and trains all its micro-batches.
+    """
+    cycles = trial.makespan_cycles or trial.plan.mean_cost_cycles
+    return cycles * trial.knobs.n_devices / trial.knobs.n_samples
 
 
 class Method(StrEnum):
@@ -23,17 +37,66 @@ class Method(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a search optimises."""
+    """What a search optimises. A new objective is one more member, and the number of a trial that it reads.
 
-    THROUGHPUT = "throughput"
+    Attributes:
+        metric, unit: its value in words, and the unit of that.
+        maximise: whether more is better.
+        of: the value of a trial that runs, with its plans.
+    """
+
+    metric: str
+    unit: str
+    maximise: bool
+    of: Callable[[Trial], float]
+    _worth: Callable[[Trial], float] | None
+
+    def __new__(
+        cls,
+        name: str,
+        metric: str,
+        unit: str,
+        maximise: bool,
+        of: Callable[[Trial], float],
+        worth: Callable[[Trial], float] | None = None,
+    ) -> Self:
+        """A member, whose value is its name."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.metric, member.unit, member.maximise, member.of, member._worth = metric, unit, maximise, of, worth
+        return member
+
+    THROUGHPUT = "throughput", "throughput", "samples/s", True, attrgetter("samples_per_s")
     """Samples per second."""
-    PER_IPU = "per-ipu"
+    PER_IPU = "per-ipu", "cost", "cycles x n_ipu / sample", False, _device_cycles, attrgetter("device_samples_per_s")
     """Device cycles of one sample, idle ones included: cycles x n_ipu / batch [auto-pipeline].
 
     It is also a proxy for energy: proportional to it when a device draws as much power idle as busy.
     """
-    LATENCY = "latency"
+    LATENCY = "latency", "latency", "s", False, attrgetter("latency_s")
     """Seconds from a micro-batch's entry to its result."""
+
+    @property
+    def metric_name(self) -> str:
+        """The name of the value with its unit, as axes and column heads show it."""
+        return f"{self.metric} ({self.unit})"
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """Whether more or less is better, in Optuna's word."""
+        return "maximize" if self.maximise else "minimize"
+
+    def score(self, value: float) -> float:
+        """A value as a number that is larger when it is better, in proportion: half the cost is twice the score.
+
+        >>> Objective.THROUGHPUT.score(50.0), Objective.PER_IPU.score(50.0)
+        (50.0, 0.02)
+        """
+        return value if self.maximise else 1.0 / value
+
+    def worth(self, trial: Trial) -> float:
+        """A number in proportion to the score of a trial, which may have no plans."""
+        return self.score(self.of(trial)) if self._worth is None else self._worth(trial)
 
 
 Objectives = Objective | tuple[Objective, ...]
@@ -70,4 +133,17 @@ def parse_objectives(name: str) -> Objectives:
     words = name.split(",") if isinstance(name, str) else []
     if not words or not set(words) <= set(Objective) or len(set(words)) < len(words):
         raise BadInput(f"objectives are one or more of {', '.join(Objective)} with commas, got {name!r}")
-    return Objective(words[0]) if len(words) == 1 else tuple(map(Objective, words))
+    return _NAMED[words[0]] if len(words) == 1 else tuple(_NAMED[word] for word in words)
+
+
+def values_of(objectives: Objectives, trial: Trial) -> tuple[float, ...]:
+    """The value of every objective."""
+    return tuple(objective.of(trial) for objective in objective_tuple(objectives))
+
+
+def scores_of(objectives: Objectives, values: Sequence[float]) -> tuple[float, ...]:
+    """The score of every objective."""
+    return tuple(objective.score(value) for objective, value in zip(objective_tuple(objectives), values, strict=True))
+
+
+_NAMED = {str(objective): objective for objective in Objective}

@@ -196,9 +196,10 @@ class SearchSpace:
                 owners = [kind for kind in SESSION_CLASSES if knob in kind.knobs]
                 if not owners:
                     mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
-                names = " or ".join(kind.runtime or "--target ipu" for kind in owners)
+                names = " or ".join(kind.runtime or "" for kind in owners)
+                where = f"--runtime {names}" if names else "--target ipu"
                 got = ", ".join(str(each or "none") for each in self["runtime"])
-                raise BadInput(f"{knob.option} is for --runtime {names}, got {got}; leave it out, or try those")
+                raise BadInput(f"{knob.option} is for {where}, got {got}; leave it out, or try those")
 
     def _check_sessions(self) -> None:
         """Refuse formats in which no runtime of the space computes, and streams that have no room."""

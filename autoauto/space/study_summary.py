@@ -217,11 +217,8 @@ class StudySummary(Displayed):
         return len(objective_tuple(self.objectives)) > 1
 
     def worth(self, trial: Trial) -> float:
-        """The value of the objective, more is better: samples/s, of all devices or of one, or 1 / latency."""
-        if self.objective is Objective.LATENCY:
-            return 1.0 / trial.latency_s
-        per_ipu = self.objective is Objective.PER_IPU
-        return trial.samples_per_s / (trial.knobs.n_devices if per_ipu else 1)
+        """A number in proportion to the score of the objective, more is better: samples/s, for example, or 1 / latency."""
+        return self.objective.worth(trial)
 
     def loss_percent(self, trial: Trial) -> float:
         """How far a configuration is below the winner, in percent of the winner; 0 for the winner."""

@@ -33,7 +33,6 @@ from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status
-from autoauto.study.objectives import objective_value
 from autoauto.targets.ipu.session import memory_proportion
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
@@ -665,7 +664,7 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
     assert flow.simulated_samples_per_s(knobs, flow.timeline(knobs, crossing), crossing) == pytest.approx(sum(each))
     assert trial.latency_s == pytest.approx(crossing.latency_cycles / flow.cluster.clock_hz)
     assert (trial.compute_cycles, trial.transfer_cycles) == (crossing.compute_cycles, crossing.transfer_cycles)
-    per_device = objective_value(Objective.PER_IPU, trial)
+    per_device = Objective.PER_IPU.of(trial)
     assert per_device == pytest.approx(6 * flow.cluster.clock_hz / trial.samples_per_s)
     run = flow.measure(knobs, flow.predict(knobs))
     assert [timeline.period_cycles for timeline in run.timelines] == [

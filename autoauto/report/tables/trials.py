@@ -86,7 +86,7 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
         objectives: of the study.
         origin: of the throughputs.
     """
-    sign = -1 if objective_tuple(objectives)[0] is Objective.THROUGHPUT else 1
+    sign = -1 if objective_tuple(objectives)[0].maximise else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
     names, others = _shown_knobs(trials)
     ranks = [] if others else [Column("rank", "number")]  # the words need its room
@@ -192,13 +192,14 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
         origin: of the numbers.
     """
     names, others = _shown_knobs(front)
-    per_ipu = [index for index, objective in enumerate(objective_tuple(objectives)) if objective is Objective.PER_IPU]
+    shown_anyway = (Objective.THROUGHPUT, Objective.LATENCY)
+    further = [(i, each) for i, each in enumerate(objective_tuple(objectives)) if each not in shown_anyway]
     columns = (
         Column("trial", "number"),
         *_knob_columns(names, others),
         Column("samples/s", "samples_per_s"),
         Column("latency", "latency_s"),
-        *(Column("cycles x n_ipu\n/ sample", "cycles") for _ in per_ipu),
+        *(Column(each.unit.replace(" / ", "\n/ "), "cycles") for _, each in further),
     )
     rows: Iterator[tuple[Value, ...]] = (
         (
@@ -206,7 +207,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
             *_knob_values(trial.knobs, names, others),
             trial.samples_per_s,
             trial.latency_s,
-            *(f"{trial.values[index]:,.0f}" for index in per_ipu),
+            *(f"{trial.values[index]:,.0f}" for index, _ in further),
         )
         for trial in front
     )

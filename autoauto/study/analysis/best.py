@@ -17,7 +17,7 @@ import numpy as np
 from optuna import Study
 
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objectives, objective_tuple, parse_objectives
+from autoauto.space.objectives import Objectives, objective_tuple, parse_objectives, scores_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import Alternative, StudySummary
 from autoauto.space.table import simplicity
@@ -26,7 +26,6 @@ from autoauto.study.analysis.verification import VERIFIED, verifications, verifi
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
-from autoauto.study.objectives import scores_of
 from autoauto.study.store.database import reads, shown_storage, through_restarts
 from autoauto.study.store.study import ANSWER, STARTED, space_of
 from autoauto.study.store.trials import knobs_of, read_trials, with_plans

@@ -29,7 +29,6 @@ from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, 
 from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.registry import GivesNoMore
 from autoauto.study.methods.simple_uses import use_of
-from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.database import reads
 
 GRID_BISECT = str(Method.GRID_BISECT)
@@ -66,7 +65,7 @@ def estimated_answer(
     """
 
     def worth(trial: Trial) -> float:
-        return score(objective, objective_value(objective, trial))
+        return objective.score(objective.of(trial))
 
     answer: Trial | None = None
     # The cell of the winner first: what it gives spares most of the others.

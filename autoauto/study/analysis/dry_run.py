@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Method, Objectives
+from autoauto.space.objectives import Method, Objectives, scores_of, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import Comparison, cells_of
 from autoauto.space.trial import ExpectedCell, Trial
@@ -15,7 +15,6 @@ from autoauto.study.analysis.comparisons import IS_WINNER
 from autoauto.study.methods.protocol import Observation, drive, observation_of, preceded_by
 from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.methods.simple_uses import simple_uses
-from autoauto.study.objectives import scores_of, values_of
 
 
 class DryRun(NamedTuple):

@@ -26,7 +26,6 @@ from autoauto.space.table import simplicity
 from autoauto.space.trial import Trial
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
-from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.database import through_restarts
 from autoauto.study.store.trials import knobs_of
 
@@ -239,7 +238,7 @@ def _with_turn(row: Repeated, trial: Trial, objective: Objective) -> Repeated:
 
 
 def _score(objective: Objective, trial: Trial) -> float:
-    return score(objective, trial.values[0] if trial.values else objective_value(objective, trial))
+    return objective.score(trial.values[0] if trial.values else objective.of(trial))
 
 
 # A verification in the study's attribute. Its keys are part of the format of studies.

@@ -21,10 +21,9 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objectives
+from autoauto.space.objectives import Objectives, scores_of, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
-from autoauto.study.objectives import scores_of, values_of
 
 
 class Proposal(NamedTuple):

@@ -28,7 +28,6 @@ from autoauto.study.methods.protocol import (
     followed_by,
 )
 from autoauto.study.methods.sampled import sampled
-from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.trials import MAX_VIOLATION
 
 Expect = Callable[[Knobs], Trial]
@@ -161,7 +160,7 @@ def _refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | Non
 
 def _forecast(trial: Trial, objectives: Objectives, *, at_best: bool = False) -> Forecast:
     objective = objective_tuple(objectives)[0]
-    expected = score(objective, objective_value(objective, trial)) if trial.runs else None
+    expected = objective.score(objective.of(trial)) if trial.runs else None
     is_unsupported = trial.status is Status.UNSUPPORTED
     return Forecast(expected, trial.excess, min(trial.violation, MAX_VIOLATION), at_best and trial.runs, is_unsupported)
 

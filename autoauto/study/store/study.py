@@ -23,7 +23,6 @@ from autoauto.records.plans.plan import CutAt
 from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
-from autoauto.study.objectives import direction, metric_name
 from autoauto.study.store.database import (
     database_of,
     existing_engine,
@@ -79,7 +78,7 @@ def open_study(
         raise BadInput(f"a study is stored in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
     backend = open_storage(storage)
     with _without_optuna_log():
-        directions = list(map(direction, objective_tuple(objectives)))
+        directions = [each.direction for each in objective_tuple(objectives)]
         with row_errors():
             study = optuna.create_study(
                 storage=backend, study_name=study_name, directions=directions, load_if_exists=True
@@ -89,7 +88,7 @@ def open_study(
         _set_attributes(study, {"schema": STUDY_SCHEMA})
         with row_errors():
             if study.metric_names is None:
-                study.set_metric_names(list(map(metric_name, objective_tuple(objectives))))
+                study.set_metric_names([each.metric_name for each in objective_tuple(objectives)])
         _set_attributes(study, notes or {})
     return study
 

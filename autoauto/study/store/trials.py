@@ -38,11 +38,10 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
 from autoauto.space.knobs import Knobs, value_of
-from autoauto.space.objectives import Objectives
+from autoauto.space.objectives import Objectives, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS, KNOBS, shown
 from autoauto.space.trial import Status, Trial
-from autoauto.study.objectives import values_of
 from autoauto.study.store.database import database_of, reads, row_errors, through_restarts
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 

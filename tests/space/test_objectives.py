@@ -11,9 +11,8 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objective
+from autoauto.space.objectives import Objective, scores_of, values_of
 from autoauto.space.trial import measured_trial
-from autoauto.study.objectives import direction, metric_name, objective_value, scores_of, values_of
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -22,17 +21,17 @@ KNOBS = Knobs(n_ipu=4, memory_proportion=0.6, batch_size=16)
 
 
 def test_throughput_is_maximised(fake: Fake) -> None:
-    assert direction(Objective.THROUGHPUT) == "maximize"
-    assert metric_name(Objective.THROUGHPUT) == "throughput (samples/s)"
-    assert objective_value(Objective.THROUGHPUT, replace(fake(KNOBS), samples_per_s=123.5)) == 123.5
+    assert Objective.THROUGHPUT.direction == "maximize"
+    assert Objective.THROUGHPUT.metric_name == "throughput (samples/s)"
+    assert Objective.THROUGHPUT.of(replace(fake(KNOBS), samples_per_s=123.5)) == 123.5
 
 
 def test_per_ipu_is_the_cost_of_auto_pipeline_and_is_minimised(fake: Fake) -> None:
-    assert direction(Objective.PER_IPU) == "minimize"
+    assert Objective.PER_IPU.direction == "minimize"
     trial = fake(KNOBS)
     assert trial.measured is not None
     assert trial.measured.cost_cycles == 18_000 // 4 + 100
-    assert objective_value(Objective.PER_IPU, trial) == 4600 * 4 / 16
+    assert Objective.PER_IPU.of(trial) == 4600 * 4 / 16
 
 
 def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
@@ -43,13 +42,13 @@ def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
     plan, numbers = fake(knobs).plan, {"samples_per_s": 1.0, "latency_s": 1.0, "device_bytes": 1000}
     trial = measured_trial(knobs, None, plan, timeline=timeline, **numbers)  # type: ignore[arg-type]
     assert trial.makespan_cycles == 30
-    assert objective_value(Objective.PER_IPU, trial) == 30 / (5 * 2)
+    assert Objective.PER_IPU.of(trial) == 30 / (5 * 2)
 
 
 def test_latency_is_minimised_in_seconds(fake: Fake) -> None:
-    assert direction(Objective.LATENCY) == "minimize"
-    assert metric_name(Objective.LATENCY) == "latency (s)"
-    assert objective_value(Objective.LATENCY, fake(KNOBS)) == fake(KNOBS).latency_s > 0
+    assert Objective.LATENCY.direction == "minimize"
+    assert Objective.LATENCY.metric_name == "latency (s)"
+    assert Objective.LATENCY.of(fake(KNOBS)) == fake(KNOBS).latency_s > 0
 
 
 def test_several_objectives_have_a_value_and_a_score_each(fake: Fake) -> None:
