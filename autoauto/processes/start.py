@@ -31,7 +31,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import takewhile
 from multiprocessing import current_process, popen_spawn_posix, spawn
 from multiprocessing.connection import wait
@@ -203,28 +203,35 @@ class ChildProcess:
         end_if_unguarded()
         preparation = spawn.get_preparation_data("autoauto")
         del preparation["authkey"]
-        self.channel, theirs = Channel.pair()
-        ends: tuple[socket.socket | None, socket.socket | None] = socket.socketpair() if has_guard else (None, None)
-        self._control, guards_control = ends
-        with open(os.memfd_create("autoauto-task"), "wb") as task, closing(theirs), sigint_blocked():
+        self._ending: Ending | None = None
+        self._control: socket.socket | None = None
+        with ExitStack() as failed, ExitStack() as started, sigint_blocked():
+            self.channel, theirs = Channel.pair()
+            failed.callback(self.channel.close)
+            started.callback(theirs.close)
+            control_fds = []
+            if has_guard:
+                self._control, guards_control = socket.socketpair()
+                failed.callback(self._control.close)
+                control_fds.append(started.enter_context(guards_control).fileno())
+            task = started.enter_context(open(os.memfd_create("autoauto-task"), "wb"))
             task.write(pickler.dumps((theirs, preparation)) + call)
             task.flush()
             inherited = [*pickler.descriptors, task.fileno()]
-            control_fd = guards_control.fileno() if guards_control else None
             self._process = subprocess.Popen(
-                _command(f"run({inherited}, {control_fd}, {os.getpid()}, {memory_bytes})"),
+                _command(f"run({inherited}, {control_fds}, {os.getpid()}, {memory_bytes})"),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=inherited if control_fd is None else [*inherited, control_fd],
+                pass_fds=[*inherited, *control_fds],
                 start_new_session=True,
                 env={**os.environ, **(environment or {})},
             )
-        if guards_control:
-            guards_control.close()
-        self.pid = self._process.pid
-        self.end_fd = os.pidfd_open(self.pid)
-        self._ending: Ending | None = None
+            self.pid = self._process.pid
+            failed.callback(self._process.wait)
+            failed.callback(self._process.kill)
+            self.end_fd = os.pidfd_open(self.pid)
+            failed.pop_all()
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -240,7 +247,7 @@ class ChildProcess:
 
     def _reported(self) -> Ending | None:
         """How the process ended by what its guard says; None where there is no guard, or the guard was killed."""
-        with suppress(BlockingIOError, ConnectionResetError):
+        with suppress(OSError):
             if self._control and (report := self._control.recv(100, socket.MSG_DONTWAIT)):
                 return Ending(*map(int, report.split()))
         return None
@@ -295,16 +302,17 @@ def _command(call: str) -> list[str]:
     return [*takewhile(lambda word: word != "-c", spawn.get_command_line()), "-c", code]
 
 
-def run(inherited: list[int], control_fd: int | None, parent: int, memory_bytes: int | None) -> None:
+def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes: int | None) -> None:
     """The program of the new process; where there is a guard, it becomes that, and what it forks calls `main`.
 
     Args:
         inherited: descriptors for what calls `main`, at last that of the file with the channel, `main` and `args`.
-        control_fd: that of the guard.
+        control_fds: the guard's end of its channel; empty where there is no guard.
         parent: what has started this process.
         memory_bytes: as in `ChildProcess`.
     """
-    if control_fd is not None:
+    if control_fds:
+        [control_fd] = control_fds
         parent_pidfd = os.pidfd_open(parent)
         if os.getppid() != parent:
             os._exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 from autoauto.processes.channel import Channel
 from autoauto.processes.start import ChildProcess, Ending, descendants, held_bytes
-from tests.running import is_running, wait_until
+from tests.running import is_running, n_descriptors, wait_until
 
 pytestmark = pytest.mark.slow
 MIB = 2**20
@@ -52,6 +53,26 @@ def test_a_process_answers_prints_to_its_log_and_ends_with_its_exit_code(log: IO
     process.close()
     log.seek(0)
     assert log.read() == b"hello\n"
+
+
+@pytest.mark.parametrize("has_guard", [False, True])
+def test_a_start_without_enough_descriptors_leaves_no_process_and_no_descriptor(
+    log: IO[bytes], has_guard: bool
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_before, n_failed = n_descriptors(), 0
+    free = [number for number in range(256) if not Path(f"/proc/self/fd/{number}").exists()]
+    for limit in free[:14]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            ChildProcess(echo, ("hello",), log, has_guard=has_guard).close()
+        except OSError:
+            n_failed += 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert n_descriptors() == n_before
+        assert not descendants(os.getpid())
+    assert 0 < n_failed < 14
 
 
 def aborts(channel: Channel) -> None:
