@@ -30,7 +30,7 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import takewhile
 from multiprocessing import current_process, popen_spawn_posix, spawn
@@ -219,7 +219,7 @@ class ChildProcess:
             task.flush()
             inherited = [*pickler.descriptors, task.fileno()]
             self._process = subprocess.Popen(
-                _command(f"run({inherited}, {control_fds}, {os.getpid()}, {memory_bytes})"),
+                _command(preparation["sys_path"], f"run({inherited}, {control_fds}, {os.getpid()}, {memory_bytes})"),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -295,10 +295,12 @@ class _Pickler:
         return descriptor
 
 
-def _command(call: str) -> list[str]:
-    """The interpreter with the flags of this one, which calls a function of this module."""
-    package = str(Path(__file__).parents[2])
-    code = f"import sys; sys.path.append({package!r}); from autoauto.processes.start import run; {call}"
+def _command(path: Sequence[str], call: str) -> list[str]:
+    """The interpreter with the flags of this one, which calls a function of this module.
+
+    It imports from where this process does: else it would look into the working directory first.
+    """
+    code = f"import sys; sys.path[:] = {path!r}; from autoauto.processes.start import run; {call}"
     return [*takewhile(lambda word: word != "-c", spawn.get_command_line()), "-c", code]
 
 

@@ -56,6 +56,20 @@ def test_a_process_answers_prints_to_its_log_and_ends_with_its_exit_code(log: IO
 
 
 @pytest.mark.parametrize("has_guard", [False, True])
+def test_modules_in_the_working_directory_do_not_replace_others(
+    log: IO[bytes], has_guard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("socket", "pickle", "autoauto"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    process = ChildProcess(echo, ("hello",), log, has_guard=has_guard)
+    process.channel.send(7)
+    assert process.channel.recv() == ("hello", 7)
+    assert ending_of(process) == Ending(5)
+    process.close()
+
+
+@pytest.mark.parametrize("has_guard", [False, True])
 def test_a_start_without_enough_descriptors_leaves_no_process_and_no_descriptor(
     log: IO[bytes], has_guard: bool
 ) -> None:
