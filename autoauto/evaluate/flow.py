@@ -27,7 +27,7 @@ from autoauto.records.costs.profile import CompiledRange, gradient_bytes
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.plans.phased import Phase, PhasedOptions, PhasedPlan
-from autoauto.records.plans.plan import CutAt, Plan, Stage, side_by_side
+from autoauto.records.plans.plan import Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Run, Runner, Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision, reference_cycles, samples_per_s
@@ -362,9 +362,7 @@ class Flow(WholeModelEstimates):
             "estimator": str(self.estimator),
             "period": str(self.period_of_devices),
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
-            **({"cut_at": str(self.cut_at)} if self.cut_at is not CutAt.LAYERS else {}),
-            # Earlier versions priced every replica by the links of the first, which several machines do not share.
-            **({"replicas": "placed"} if len(self.cluster) > self.cluster.machine_size else {}),
+            "cut_at": str(self.cut_at),
         }
 
 

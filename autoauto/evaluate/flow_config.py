@@ -82,7 +82,7 @@ class FlowConfig:
         Raises:
             BadInput: a field is missing or wrong.
         """
-        values = {**_OLDER, **_OPTIONAL, **_with_period(from_json(dict[str, Any], text, _WHERE)), **changes}
+        values = {**_OPTIONAL, **from_json(dict[str, Any], text, _WHERE), **changes}
         if missing := [name for name in _FIELDS if name not in values]:
             raise BadInput(f"{_WHERE} must hold {', '.join(missing)}; search anew by another name")
         known = {name: values[name] for name in _FIELDS} | {"options": _changed_options(values), "profile": None}
@@ -244,10 +244,8 @@ def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:
     return {**values, "device_memory_gib": None, "device_memory_mib": mib}
 
 
-_OLDER = {"headroom": 0.0, "period": None}
-"""Fields that texts of before do not have."""
 _OPTIONAL: Mapping[str, object] = {"cut_at": CutAt.LAYERS, "shape": None, "batch_axis": None, "state": None}
-"""Fields that texts have only where they differ from these defaults, so that earlier versions read them."""
+"""Fields that texts have only where they differ from these defaults."""
 _WHERE = "the configuration of a flow"
 _STORED = stored_form(FlowConfig, options=dict[str, Any])
 _FIELDS = tuple(field.name for field in fields(FlowConfig) if field.name not in ("options", "profile"))

@@ -26,10 +26,6 @@ class Origin(StrEnum):
     """Devices ran it."""
 
 
-_MODELLED_BEFORE = "measured (cost model)"
-"""The value of `Origin.MODELLED` in studies of older versions."""
-
-
 @dataclass(frozen=True, slots=True)
 class TargetTraits:
     """How a target measures, and what a search on it begins with.
@@ -164,17 +160,9 @@ def traits_of(target: Target) -> TargetTraits:
 
 
 def studied_origin(attributes: Mapping[str, str]) -> Origin:
-    """The origin of the measured numbers of a study, by its attributes.
+    """The origin of the measured numbers of a study, by its attributes; modelled where a study of ours has none yet.
 
-    Studies of older versions do not store it, or store "measured (cost model)" where the value is "modelled"; of the
-    targets of those that do not, the ones called "ipu-N" were cost models.
-
-    >>> studied_origin({"origin": "measured"}), studied_origin({"target": "ipu-5"})
-    (<Origin.MEASURED: 'measured'>, <Origin.MODELLED: 'modelled'>)
-    >>> studied_origin({"origin": "modelled"}) is studied_origin({"origin": "measured (cost model)"})
-    True
+    >>> studied_origin({"origin": "measured"})
+    <Origin.MEASURED: 'measured'>
     """
-    stored = attributes.get("origin")
-    if stored is not None:
-        return Origin.MODELLED if stored == _MODELLED_BEFORE else Origin(stored)
-    return Origin.MODELLED if attributes.get("target", "ipu-5").startswith("ipu-") else Origin.MEASURED
+    return Origin(attributes.get("origin", Origin.MODELLED))

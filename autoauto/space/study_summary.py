@@ -217,7 +217,7 @@ class StudySummary(Displayed):
         return len(objective_tuple(self.objectives)) > 1
 
     def worth(self, trial: Trial) -> float:
-        """A number in proportion to the score of the objective, more is better: samples/s, for example, or 1 / latency."""
+        """A number in proportion to the score of the objective: samples/s, for example, or 1 / latency."""
         return self.objective.worth(trial)
 
     def loss_percent(self, trial: Trial) -> float:

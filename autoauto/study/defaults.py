@@ -110,13 +110,7 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
-    # Earlier versions ended steps of training without an update of the weights, and had fewer orders.
-    mode = (
-        {"mode": "training", "step": "updated", "stages": "several a device"}
-        if space.training
-        else {"mode": "inference"}
-    )
-    return {"autoauto": VERSION, **mode, **flow.fingerprint()}
+    return {"autoauto": VERSION, "mode": "training" if space.training else "inference", **flow.fingerprint()}
 
 
 def default_study_name(
@@ -151,7 +145,7 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
     values = product(space["precision"], space["runtime"])
     of_ipu = dict(zip(("memory_proportion",), space["memory_proportion"], strict=False))
     sessions = (
-        session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores, **of_ipu})
+        session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores} if runtime else of_ipu)
         for precision, runtime in values
     )
     return Knobs(1, batch_size, session=next(session for session in sessions if session.is_possible))

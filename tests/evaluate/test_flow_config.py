@@ -53,35 +53,6 @@ def test_fields_can_be_changed_when_they_are_read() -> None:
     assert (config.model, config.cluster, config.target) == ("vit-b16", "c600", "ipu")
 
 
-def test_a_study_without_headroom_has_none() -> None:
-    values = json.loads(FlowConfig("resnet50", headroom=0.5).to_json())
-    del values["headroom"]
-    assert FlowConfig.from_json(json.dumps(values)).headroom == 0.0
-
-
-def test_the_json_of_earlier_versions_is_read() -> None:
-    text = (
-        '{"model": "resnet50", "target": "ipu", "cluster": null, "headroom": 0.0, "precision": null, "estimator": '
-        '"regression", "planning_proportion": null, "overlap": false, "constraints": ["n_ipu < 3"], "max_latency_s": '
-        'null, "synthetic_data": false, "overlap_io": true, "partials": null, "float_operators": "Gelu", '
-        '"cores_per_device": null, "device_memory_mib": null}'
-    )
-    options = {"overlap_io": True, "float_operators": "Gelu"}
-    config = FlowConfig.from_json(text)
-    assert config == FlowConfig("resnet50", constraints=("n_ipu < 3",), options=options)
-    gone = ("cores_per_device", "overlap")
-    older = {name: value for name, value in json.loads(text).items() if name not in gone}
-    assert json.loads(config.to_json()) == older | {
-        "period": None,
-        "dask": None,
-        "device": None,
-        "inputs": None,
-        "erf_gelu": False,
-        "unpadded_attention": False,
-    }
-    assert FlowConfig.from_json(text.replace('"overlap": false', '"overlap": true')).period == "overlap"
-
-
 def test_a_missing_field_is_named() -> None:
     values = json.loads(FlowConfig("resnet50").to_json())
     del values["precision"], values["target"]

@@ -40,7 +40,7 @@ SLOW_SPACE = SearchSpace((1, 2), (0.3, 0.6, 1.0), tuple(range(1, 128)))
 def make_plan(knobs: Knobs, factor: float = 1.0) -> Plan:
     """`n_ipu` stages of 10 layers; cycles step every 6 samples, memory grows with batch and proportion."""
     cycles = int(ceil(knobs.batch_size / 6) * 6000 * factor) // knobs.n_ipu
-    temporary_bytes = int(knobs.batch_size * 25 * knobs.values["memory_proportion"] / knobs.n_ipu)
+    temporary_bytes = int(knobs.batch_size * 25 * knobs.values.get("memory_proportion", 1.0) / knobs.n_ipu)
     stages = [
         Stage(
             LayerRange(10 * s, 10 * s + 10),
@@ -145,7 +145,7 @@ def make_world(seed: int, cell_error: float = 0.02, own_error: float = 0.003, me
     for cell in space.cells:
         error, memory = bias + random.gauss(0, cell_error), 1 + random.gauss(0, memory_error)
         for knobs in cell:
-            n, n_ipu_used, proportion = knobs.batch_size, knobs.n_ipu, knobs.values["memory_proportion"]
+            n, n_ipu_used, proportion = knobs.batch_size, knobs.n_ipu, knobs.values.get("memory_proportion", 1.0)
             cycles = (fixed + slope * n + jump * ceil(n / tile)) / n_ipu_used**0.8 + 3 + 0.4 / proportion * n**0.5
             used = (base + growth * n * proportion - drop * (n // memory_tile % 2)) / n_ipu_used**0.7
             score = n / cycles

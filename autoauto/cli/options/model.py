@@ -289,7 +289,7 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     if runtimes := flow.traits.space.get("runtime"):
         precision = given.get("precision", (Precision.FP32,))
         defaults |= {"precision": precision, "runtime": (runtime_for(Precision(precision[0]), runtimes),)}
-    elif IpuSession in flow.traits.sessions:
+    elif IpuSession in flow.traits.sessions and "runtime" not in given:
         defaults["memory_proportion"] = (TABLE["memory_proportion"].default,)
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.lines import print_assumed, print_json, warn
 from autoauto.records.errors import DoesNotFit
-from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
@@ -164,7 +163,6 @@ def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
     return {
         "fits": True,
         "period": plan.period,
-        "overlap": plan.period is Period.OVERLAP,  # by the name of before, for one version
         "partition": list(plan.partition),
         "compute_cycles": plan.compute_cycles,
         "transfer_cycles": plan.transfer_cycles,

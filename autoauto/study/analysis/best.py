@@ -243,6 +243,6 @@ def store_alternatives(study: Study, alternatives: Sequence[Alternative]) -> Non
 
 
 def stored_alternatives(study: Study) -> tuple[Alternative, ...]:
-    """The alternatives of a study; none in studies of older versions."""
+    """The alternatives of a study; none before its first search has ended."""
     entries = study.user_attrs.get(ALTERNATIVES, ())
     return tuple(Alternative(**{**entry, "knobs": knobs_of(entry["knobs"])}) for entry in entries)

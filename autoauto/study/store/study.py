@@ -19,7 +19,6 @@ from optuna.exceptions import ExperimentalWarning
 from sqlalchemy import DateTime, bindparam, text
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.plans.plan import CutAt
 from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
@@ -44,13 +43,10 @@ ANSWER = "answer"
 """The attribute of a study with what its last search found, see `note_answer`; null until that search ends."""
 STARTED = "started"
 """The attribute of a study with the time (UTC) at which its last search began."""
-STUDY_SCHEMA = 2
-"""The number of the form in which trials and attributes are stored; studies of before have none, and are read."""
+STUDY_SCHEMA = 3
+"""The number of the form in which trials and attributes are stored; others are refused."""
 _DIGESTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
 """Attributes that are digests, and what a different digest means."""
-
-_LEFT_OUT = {"cut_at": str(CutAt.LAYERS)}
-"""What a fingerprint means that lacks these entries: earlier versions had none."""
 
 
 def open_study(
@@ -85,7 +81,6 @@ def open_study(
             )
         _check_schema(study)
         _identify(study, {"objective": objectives_text(objectives), **fingerprint})
-        _set_attributes(study, {"schema": STUDY_SCHEMA})
         with row_errors():
             if study.metric_names is None:
                 study.set_metric_names([each.metric_name for each in objective_tuple(objectives)])
@@ -131,18 +126,18 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
 
 
 def _check_schema(study: optuna.Study) -> None:
-    schema = study.user_attrs.get("schema", 0)
-    if schema not in range(STUDY_SCHEMA + 1):
+    schema = study.user_attrs.get("schema")
+    if schema != STUDY_SCHEMA and "objective" in study.user_attrs:
         raise BadInput(
-            f"the schema of study {study.study_name!r} must be at most {STUDY_SCHEMA}, got {schema!r}: another version "
-            "of autoauto wrote it; use that version, or give another --study-name"
+            f"the schema of study {study.study_name!r} must be {STUDY_SCHEMA}, got {schema}: another version of "
+            "autoauto wrote it; use that version, or give another --study-name"
         )
 
 
 @reads
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     """Refuse another fingerprint; a study without trials may lack fields, when its search was killed at once."""
-    known, wanted = {**_LEFT_OUT, **study.user_attrs}, {**_LEFT_OUT, **fingerprint}
+    known, wanted = study.user_attrs, fingerprint
     storage, study_id = database_of(study)
     has_trials = storage.get_n_trials(study_id) > 0
     changed = [name for name in wanted if known.get(name) != wanted[name] and (name in study.user_attrs or has_trials)]
@@ -154,7 +149,7 @@ def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
             f"study {study.study_name!r} was made with {'; '.join(differences)}{why}, and its trials do not "
             "compare with this search's; give another --study-name"
         )
-    _set_attributes(study, fingerprint)
+    _set_attributes(study, {"schema": STUDY_SCHEMA, **fingerprint})  # first, so that a kill leaves no study without it
 
 
 def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> None:

@@ -7,8 +7,6 @@ Where Optuna stores a trial:
     user attributes     status, reason, throughput, partition, ...
     system attributes   "constraints": how far the constraints are from holding; attributes that are longer than
                         `N_SHOWN`, such as stages as measured and as estimated (`describe_stages`)
-
-Versions of autoauto before 2026-11-23 stored all attributes but "constraints" as user attributes.
 """
 
 from __future__ import annotations
@@ -218,12 +216,9 @@ def with_plans(study: Study, trial: Trial) -> Trial:
 
 def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
     """The trial of the cells of `trial_rows`."""
-    status, failed = Status(cells["status"]), cells["state"] == TrialState.FAIL.name
-    if failed and status is Status.OUT_OF_MEMORY:  # as autoauto 0.1 stored it
-        status = Status.PROCESS_OUT_OF_MEMORY
     return Trial(
         knobs_of_row(cells),
-        status,
+        Status(cells["status"]),
         cells.get("reason", ""),
         violation=cells["constraint"] if "samples_per_s" in cells else -inf,
         started=cells["datetime_start"],
@@ -247,7 +242,12 @@ def _utc(local: datetime | None) -> datetime | None:
 
 
 def knobs_of(params: Mapping[str, Any]) -> Knobs:
-    """The configuration of a trial's parameters."""
+    """The configuration of a trial's parameters.
+
+    Raises:
+        KeyError: one is missing that every configuration has.
+    """
+    params = {**params, "n_ipu": params["n_ipu"], "batch_size": params["batch_size"]}
     return Knobs(session=PlainSession(), **{name: _READERS[name](value) for name, value in params.items()})
 
 
@@ -341,8 +341,6 @@ def plan_of(attributes: Mapping[str, Any], name: str) -> Plan | PhasedPlan:
 
 def _pipeline_of(attributes: Mapping[str, Any], name: str) -> Plan:
     options = {option: attributes[option] for option in _PLAN_OPTIONS if option in attributes}
-    if attributes.get("overlap"):  # of earlier versions
-        options["period"] = Period.OVERLAP
     plan = from_plain(Plan, {"stages": attributes[name], **options}, "a trial's plan")
     others = tuple(_pipeline_of(other, STAGES) for other in attributes.get(name + _OTHERS, ()))
     return replace(plan, other_plans=others) if others else plan

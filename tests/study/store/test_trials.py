@@ -72,8 +72,6 @@ def test_a_plan_survives_a_round_trip() -> None:
     assert describe_plan(Plan((STAGE,))) == {"partition": [0, 3]}
     assert round_trip(Plan((STAGE,), Period.OVERLAP, 500)) == Plan((STAGE,), Period.OVERLAP, 500)
     assert round_trip(Plan((STAGE,), shared_cycles=70)) == Plan((STAGE,), shared_cycles=70)
-    of_before = describe_plan(Plan((STAGE,))) | {"overlap": True} | describe_stages(Plan((STAGE,)), STAGES)
-    assert plan_of(of_before, STAGES) == Plan((STAGE,), Period.OVERLAP)
 
 
 def test_plans_of_replicas_survive_a_round_trip() -> None:
@@ -359,20 +357,6 @@ def test_a_step_of_training_has_its_makespan_and_bubbles_when_read(study: optuna
     add(study, knobs, replace(fake(knobs), makespan_cycles=1234.5, bubble_fraction=0.25), space)
     [read] = read_trials(study)
     assert (read.knobs, read.makespan_cycles, read.bubble_fraction) == (knobs, 1234.5, 0.25)
-
-
-def test_out_of_memory_of_a_process_is_read_as_such_from_an_old_database(study: optuna.Study, fake: Fake) -> None:
-    """It was stored with the status of a device that has too little memory, in the state FAIL."""
-    failed = to_optuna(finished_trial(FITS, MemoryError(), 2.5), ranges_of(SPACE, FITS), Objective.THROUGHPUT)
-    failed.set_user_attr("status", "out of memory")
-    old = add_trial(study, failed)
-    add(study, TOO_BIG, fake(TOO_BIG))
-    assert (old.state, old.user_attrs["status"]) == (TrialState.FAIL, "out of memory")
-    process, device = read_trials(study)
-    assert (process.status, process.failed) == (Status.PROCESS_OUT_OF_MEMORY, True)
-    assert (device.status, device.failed) == (Status.OUT_OF_MEMORY, False)
-    assert from_optuna(old).status is Status.PROCESS_OUT_OF_MEMORY
-    assert set(finished_trials(study)) == {TOO_BIG}
 
 
 def test_all_ended_trials_are_read_by_number_and_have_no_plans(

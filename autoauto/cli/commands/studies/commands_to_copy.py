@@ -140,7 +140,6 @@ def _stored_arguments(attributes: Mapping[str, str]) -> list[str]:
     for name, option in _STORED_OPTIONS.items():
         arguments += [option, attributes[name]] if attributes.get(name, "None") != "None" else []
     arguments += ["--headroom", attributes["headroom"]] if attributes.get("headroom", "0.0") != "0.0" else []
-    arguments += ["--overlap"] if attributes.get("overlap") == "True" else []  # of earlier versions
     return arguments
 
 

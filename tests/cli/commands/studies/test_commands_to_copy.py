@@ -54,13 +54,13 @@ def test_model_and_target_are_as_typed(typed: str, again: str) -> None:
 @pytest.mark.parametrize(
     ("knobs", "option"),
     [
-        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, replicas=3), "--replicas 3"),
-        (Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8, cores_per_device=3), "--cores-per-device 3"),
+        (Knobs(n_ipu=2, batch_size=8, replicas=3), "--replicas 3 --memory-proportion 0.6"),
+        (Knobs(n_ipu=2, batch_size=8, runtime="onnxruntime", cores_per_device=3), "--runtime onnxruntime --cores-per-device 3 --precision fp32"),
     ],
 )
 def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option: str) -> None:
     study = summary(knobs, model="net", planning_proportion="None", estimator="sum")
-    expected = f"autoauto measure net --estimator sum --n-ipu 2 {option} --memory-proportion 0.6 --batch-size 8"
+    expected = f"autoauto measure net --estimator sum --n-ipu 2 {option} --batch-size 8"
     assert study.winner is not None
     assert reproducing_command(study, study.winner) == expected
 
