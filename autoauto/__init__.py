@@ -116,7 +116,7 @@ __all__ = [
     "trials_dataframe",
 ]
 
-_HOMES = {
+_MODULES = {
     "AutoautoError": "autoauto.records.errors",
     "BadInput": "autoauto.records.errors",
     "Cluster": "autoauto.records.hardware",
@@ -174,9 +174,9 @@ if not TYPE_CHECKING:  # type checkers would take any name for one of the packag
 
     def __getattr__(name: str) -> object:
         """Import a public name at its first use, so that `import autoauto` is quick."""
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'autoauto' has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -252,7 +252,7 @@ class Estimates:
         """The memory of one device."""
         return int(self.cluster.devices[0].memory_bytes) * knobs.session.cores_per_device
 
-    def first_alike(self, knobs: Knobs, start: int) -> int:
+    def first_like(self, knobs: Knobs, start: int) -> int:
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
         alike = self._alike.setdefault((knobs.n_ipu, knobs.session.cores_per_device), {0: 0})
         if start not in alike:

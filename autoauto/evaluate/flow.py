@@ -239,7 +239,7 @@ class Flow(WholeModelEstimates):
                     constraints=self.constraints,
                 )
             known = self._measured_plans.get(knobs)
-            estimate = known or self.plans.to_try(knobs)
+            estimate = known or self.plans.plan_to_measure(knobs)
             if known is not None:
                 run = self.measure(knobs, known)
             else:
@@ -280,7 +280,7 @@ class Flow(WholeModelEstimates):
             placement = tuple(devices for each in plan.plans for devices in each.placement)
             plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
             run = self.target.run(self.graph, plan, self.devices(knobs), self.options(knobs), knobs.replicas)
-            if run.undisturbed and not self.holds_whole(knobs):
+            if run.undisturbed and not self.runs_whole(knobs):
                 for kind in self.kinds:
                     names = "", kind.cluster.devices[0].name
                     stages = (stage for stage in run.plan.stages if stage.device_kind in names)

@@ -1,7 +1,7 @@
 """What the estimate says of configurations before any is measured: `Forecasts`.
 
 A search of training has thousands of configurations, and a plan takes long. So some are bounded without one. Every plan
-computes all layers, and its devices hold all weights; hence bounds of all plans (`BestCase`):
+computes all layers, and its devices hold all weights; hence bounds of all plans (`StepBounds`):
 
     step     >=  micro-batches x work / devices      and with one stage a device also the time in which the pipeline
                                                      fills and flushes
@@ -64,7 +64,7 @@ class WholeModel(NamedTuple):
     waits_for_transfers: bool
 
 
-class BestCase(NamedTuple):
+class StepBounds(NamedTuple):
     """Bounds of what the estimate says of a configuration.
 
     Attributes:
@@ -131,19 +131,19 @@ class Forecasts:
         speed = plan_samples_per_s(self.estimates, knobs, plan, step_cycles)
         return self._trial(knobs, plan, speed, step_cycles, timeline)
 
-    def at_best(self, knobs: Knobs) -> Trial | None:
+    def upper_bound(self, knobs: Knobs) -> Trial | None:
         """A trial that is no worse than the forecast, and needs no layer; None where the forecast needs none either."""
         try:
             self.plans.check_weights(knobs)
-            parts = self.estimates.best_case_plan(knobs)
+            parts = self.estimates.bound_plan(knobs)
             if parts is None:
                 return None
-            plan = self.plans.everywhere(knobs, parts)
+            plan = self.plans.on_all_replicas(knobs, parts)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.estimates.device_bytes(knobs))
         return self._trial(knobs, plan, plan_samples_per_s(self.estimates, knobs, plan))
 
-    def best_case(self, knobs: Knobs) -> BestCase | None:
+    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
         """Bounds of the forecast of training by a pipeline, in a moment; None where there are none."""
         if not knobs.training or knobs.is_phased or self.estimates.cluster.kinds:
             return None
@@ -154,14 +154,14 @@ class Forecasts:
             # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
             step = max(step, whole.work_cycles / (1 - (1 - 1 / m) ** p))
         speed = samples_per_s(knobs.n_samples, max(step, 1.0), self.estimates.cluster.clock_hz)
-        return BestCase(speed, (_min_bytes(whole, knobs) - whole.limit_bytes) / whole.device_bytes)
+        return StepBounds(speed, (_min_bytes(whole, knobs) - whole.limit_bytes) / whole.device_bytes)
 
-    def gives_no_more(self, knobs: Knobs, worth: float) -> bool:
+    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
         """Whether the forecast gives no more than `worth` samples/s; for training known sooner than its plan.
 
         It is certain, or follows from the plan of a configuration that may do all that this one may.
         """
-        best = self.best_case(knobs)
+        best = self.step_bounds(knobs)
         if best is None or best.samples_per_s <= worth:
             return best is not None
         estimates = self.estimates
@@ -174,7 +174,7 @@ class Forecasts:
         firsts = {starts[0] for starts in placements(estimates.devices(knobs), knobs.n_ipu, knobs.replicas)}
         try:
             tables = [
-                estimates.stage_table(knobs, None, start) for start in {estimates.first_alike(knobs, n) for n in firsts}
+                estimates.stage_table(knobs, None, start) for start in {estimates.first_like(knobs, n) for n in firsts}
             ]
             if all(no_simulated_step_below(table, knobs, cycles) for table in tables):
                 self.known.limits[same] = worth

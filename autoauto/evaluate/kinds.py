@@ -1,6 +1,6 @@
 """Plans on devices of several kinds, which stand in any order: `best_on_kinds`, `whole_on_kinds`.
 
-Those of replicas: `on_kinds`.
+Those of replicas: `across_kinds`.
 
 Each kind has a profile, a correction and a `CostTable` of its own, of one device that may stand anywhere. Where all
 devices exchange at the same time, all of them wait for the host's links of the first and of the last device
@@ -32,7 +32,7 @@ from autoauto.records.units import MAX_EXACT
 from autoauto.space.knobs import Knobs
 
 
-def on_kinds(
+def across_kinds(
     cluster: Cluster, knobs: Knobs, plan_on: Callable[[tuple[int, ...]], Plan], *, only_equal: bool
 ) -> Iterator[Callable[[], Plan]]:
     """One or two ways to divide the devices among replicas; of each what makes the plans, or raises Infeasible.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from autoauto.evaluate.kinds import best_on_kinds, on_kinds, whole_on_kinds
+from autoauto.evaluate.kinds import across_kinds, best_on_kinds, whole_on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles, plan_samples_per_s
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.phased import fits_at_once, phased
@@ -66,7 +66,7 @@ class Plans:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
         self.check_weights(knobs)
-        if self.estimates.holds_whole(knobs):
+        if self.estimates.runs_whole(knobs):
             return self._on_devices(knobs, lambda devices: self._whole_plan(knobs, devices))
         return self._on_devices(knobs, lambda devices: self.of_pipeline(knobs, devices, progress).plan)
 
@@ -127,7 +127,7 @@ class Plans:
                 f"no stage may begin at layer {', '.join(map(str, wrong))}, where layers of one weight would be parted "
                 "or no block begins; try `plan` for the best cuts"
             )
-        return self.everywhere(knobs, plan)
+        return self.on_all_replicas(knobs, plan)
 
     def _pipeline_cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """The plan of these cuts on a pipeline that begins with the device `start`; no limit is checked."""
@@ -141,7 +141,7 @@ class Plans:
         choice = costs.resolve(costs.cuts(partition))
         return plan if choice is None else stages.evaluate(partition, choice.recomputes)
 
-    def to_try(self, knobs: Knobs) -> Plan:
+    def plan_to_measure(self, knobs: Knobs) -> Plan:
         """The plan to measure: the best, or on real devices one that may fit although it is predicted not to.
 
         If no predicted plan fits, the memory limits are raised until the lower end of the prediction interval fills the
@@ -170,9 +170,9 @@ class Plans:
             BadInput: devices that may run one stage in turn differ.
             Infeasible: no plan respects the limits, or there are too few devices.
         """
-        return self.everywhere(knobs, _best_by_period(table, knobs).plan)
+        return self.on_all_replicas(knobs, _best_by_period(table, knobs).plan)
 
-    def everywhere(self, knobs: Knobs, plan: Plan) -> Plan:
+    def on_all_replicas(self, knobs: Knobs, plan: Plan) -> Plan:
         """The same plan of a pipeline for all replicas.
 
         Raises:
@@ -248,7 +248,7 @@ class Plans:
         self._check_devices(knobs)
         cluster = self.estimates.cluster
         attempts = (
-            on_kinds(cluster, knobs, plan_on, only_equal=self.estimates.traits.runs_plans)
+            across_kinds(cluster, knobs, plan_on, only_equal=self.estimates.traits.runs_plans)
             if cluster.kinds
             else (
                 partial(self._in_line, knobs, starts, plan_on)
@@ -267,13 +267,13 @@ class Plans:
 
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
         """The plans of pipelines that begin with these devices."""
-        machine_device, first_alike = self.estimates.devices(knobs).machine_device, self.estimates.first_alike
-        plans = {first: plan_from(first) for first in dict.fromkeys(first_alike(knobs, start) for start in starts)}
+        machine_device, first_like = self.estimates.devices(knobs).machine_device, self.estimates.first_like
+        plans = {first: plan_from(first) for first in dict.fromkeys(first_like(knobs, start) for start in starts)}
         if knobs.training and len(plans) > 1:
             plans = self._with_equal_cuts(knobs, plans)
         pipelines = []
         for start in starts:
-            plan = plans[first_alike(knobs, start)]
+            plan = plans[first_like(knobs, start)]
             devices = tuple(map(machine_device, range(start, start + plan.n_devices)))
             pipelines.append((plan, devices))
         return replicated(pipelines, self.estimates.shared_cycles(knobs, starts))

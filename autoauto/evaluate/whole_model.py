@@ -71,7 +71,7 @@ class _Working(NamedTuple):
     session: Session
     batch_size: int
 
-    def in_common(self, other: _Working) -> int:
+    def likeness(self, other: _Working) -> int:
         """2 if the other devices run the same session at the same batch size, 1 if only the session agrees, else 0."""
         return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
 
@@ -98,7 +98,7 @@ class WholeModelEstimates(Estimates):
         """Whether estimates begin with the whole model."""
         return self.traits.whole_first and self.estimator is not Estimator.SUM
 
-    def holds_whole(self, knobs: Knobs) -> bool:
+    def runs_whole(self, knobs: Knobs) -> bool:
         """Whether one device is planned to run the whole model, which then needs no layers."""
         return self.begins_whole and knobs.n_ipu == 1 and not knobs.is_phased
 
@@ -113,7 +113,7 @@ class WholeModelEstimates(Estimates):
             raise out_of_memory(plan)
         return plan
 
-    def best_case_plan(self, knobs: Knobs) -> Plan | None:
+    def bound_plan(self, knobs: Knobs) -> Plan | None:
         """A plan of one pipeline that is no slower than any; None where `predict` needs no further measurement.
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
@@ -140,7 +140,7 @@ class WholeModelEstimates(Estimates):
 
     def record_run(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
         """Take note how much longer than estimated replicas of one device took."""
-        if self.holds_whole(knobs):
+        if self.runs_whole(knobs):
             self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
@@ -249,8 +249,8 @@ class WholeModelEstimates(Estimates):
         """
         asked = _working(knobs)
         known = [(key, slow_down) for key, slow_down in self._slow_downs.items() if key.cores == asked.cores]
-        alike = max((key.in_common(asked) for key, _ in known), default=0)
-        return min((slow_down for key, slow_down in known if key.in_common(asked) == alike), default=1.0)
+        alike = max((key.likeness(asked) for key, _ in known), default=0)
+        return min((slow_down for key, slow_down in known if key.likeness(asked) == alike), default=1.0)
 
     def _one_stage(self, knobs: Knobs, whole: LayerProfile) -> Plan:
         """The whole model on one device, whatever memory it needs."""

@@ -6,7 +6,7 @@ executor adds its times, the database its number and the values of the objective
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -155,6 +155,46 @@ class Trial(Displayed):
     def failed(self) -> bool:
         """Whether the measurement itself failed, so that nothing is known of the configuration."""
         return not self.was_measured and self.status not in (Status.INFEASIBLE, Status.UNSUPPORTED)
+
+
+class TrialNumber(NamedTuple):
+    """A number of a trial: a field of `Trial`, which databases, JSON, data frames and tables have by its name.
+
+    Attributes:
+        name: of the field.
+        is_whole: whether it has no fraction.
+        title: its name in tables of one configuration; empty where these show it otherwise.
+        text: its value there.
+        origin: of its value; None for that of the trial.
+    """
+
+    name: str
+    is_whole: bool = False
+    title: str = ""
+    text: Callable[[float], str] = str
+    origin: Origin | None = None
+
+
+NUMBERS = (
+    TrialNumber("samples_per_s"),
+    TrialNumber("estimated_samples_per_s"),
+    TrialNumber("latency_s"),
+    TrialNumber("compute_cycles", is_whole=True),
+    TrialNumber("transfer_cycles", is_whole=True),
+    TrialNumber("makespan_cycles"),
+    TrialNumber("bubble_fraction", False, "bubbles", "{:.1%} of the step".format, Origin.SIMULATED),
+    TrialNumber("output_error", False, "output error", "{:.1e} of the largest value".format),
+    TrialNumber("excess_bytes", is_whole=True),
+)
+"""All numbers of a trial that are stored and shown. A new one is a field of `Trial`, and its line here."""
+
+
+def numbers_of(trial: Trial) -> dict[str, float]:
+    """The numbers that a trial has, by name; of one that does not run the missing bytes alone."""
+    if not trial.runs:
+        return {"excess_bytes": trial.excess_bytes}
+    values = ((number.name, getattr(trial, number.name)) for number in NUMBERS if number.name != "excess_bytes")
+    return {name: value for name, value in values if value is not None and (value or name != "estimated_samples_per_s")}
 
 
 def measured_trial(

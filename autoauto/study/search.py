@@ -256,7 +256,7 @@ def search_flow(
     noise, chosen = noise_of(flow, noise, n_measurements), method_for(objectives, method)
     forecasts = flow.forecasts
     estimate = predictor(
-        forecasts.forecast, objectives, forecasts.at_best, forecasts.gives_no_more, forecasts.best_case
+        forecasts.forecast, objectives, forecasts.upper_bound, forecasts.is_bounded_by, forecasts.step_bounds
     )
     baseline = baseline_of(flow, objectives, space)
     proposer = preceded_by(method_of(chosen, estimate, objectives, noise, n_measurements, baseline), extent.first)
@@ -269,7 +269,7 @@ def search_flow(
             on_space_change(changes)
         note_start(study)
         result = search.run(study, space, executor, extent.is_over)
-        asked = result.space, estimate, forecasts.forecast, result.trials, forecasts.at_best
+        asked = result.space, estimate, forecasts.forecast, result.trials, forecasts.upper_bound
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)

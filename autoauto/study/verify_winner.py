@@ -88,6 +88,6 @@ def _answer_of_auto_pipeline(
     flow: Flow, space: SearchSpace, objective: Objective, best: Knobs
 ) -> AutoPipelineAnswer | None:
     forecasts = flow.forecasts
-    limit = predictor(forecasts.forecast, objective, best_case=forecasts.best_case).limit
-    gives_no_more = forecasts.gives_no_more if objective is Objective.THROUGHPUT else None
-    return estimated_answer(space, forecasts.forecast, objective, best, limit, gives_no_more)
+    limit = predictor(forecasts.forecast, objective, step_bounds=forecasts.step_bounds).limit
+    is_bounded_by = forecasts.is_bounded_by if objective is Objective.THROUGHPUT else None
+    return estimated_answer(space, forecasts.forecast, objective, best, limit, is_bounded_by)

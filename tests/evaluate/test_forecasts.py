@@ -37,7 +37,7 @@ def configurations() -> list[Knobs]:
 def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
     n_fitting = 0
     for knobs in configurations():
-        best, trial = flow.forecasts.best_case(knobs), flow.forecasts.forecast(knobs)
+        best, trial = flow.forecasts.step_bounds(knobs), flow.forecasts.forecast(knobs)
         assert best is not None
         if trial.runs:
             n_fitting += 1
@@ -52,8 +52,8 @@ def test_what_gives_no_more_is_so_and_known_of_what_is_much_worse(flow: Flow) ->
         trial = flow.forecasts.forecast(knobs)
         speed = trial.samples_per_s if trial.runs else 0.0
         fresh = replace(flow)  # without the plans of this forecast
-        assert not speed or not fresh.forecasts.gives_no_more(knobs, speed * 0.999)
-        n_bounded += fresh.forecasts.gives_no_more(knobs, max(speed * 1.5, 1.0))
+        assert not speed or not fresh.forecasts.is_bounded_by(knobs, speed * 0.999)
+        n_bounded += fresh.forecasts.is_bounded_by(knobs, max(speed * 1.5, 1.0))
     assert n_bounded > 100
 
 
@@ -78,4 +78,4 @@ def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None
 
 
 def test_inference_has_none(flow: Flow) -> None:
-    assert flow.forecasts.best_case(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)) is None
+    assert flow.forecasts.step_bounds(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)) is None

@@ -173,7 +173,7 @@ def test_a_batch_may_run_where_the_larger_one_does_not(flow: Flow, failure: Auto
 
 def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:
     knobs = Knobs(n_ipu=4, runtime="onnxruntime", batch_size=8)
-    best = flow.forecasts.at_best(knobs)
+    best = flow.forecasts.upper_bound(knobs)
     assert best is not None
     assert best.samples_per_s == pytest.approx(4 * flow.expect(replace(knobs, n_ipu=1)).samples_per_s, rel=1e-3)
     assert [layers for layers, _, _ in target.asked] == [LayerRange(0, N_LAYERS)]
@@ -186,9 +186,9 @@ def test_replicas_that_ran_show_how_much_longer_as_many_devices_take(flow: Flow)
         Knobs(n_ipu=4, runtime="onnxruntime", batch_size=8),
         Knobs(n_ipu=2, runtime="onnxruntime", batch_size=8),
     )
-    before = [flow.forecasts.at_best(each) for each in (knobs, others)]
+    before = [flow.forecasts.upper_bound(each) for each in (knobs, others)]
     flow.record_run(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, replicas=4), 10.0, 8.0)
-    after = [flow.forecasts.at_best(each) for each in (knobs, others)]
+    after = [flow.forecasts.upper_bound(each) for each in (knobs, others)]
     ratios = [b.samples_per_s / a.samples_per_s for a, b in zip(before, after, strict=True) if a and b]
     assert ratios == pytest.approx([0.8, 1.0], rel=1e-3)
 
@@ -197,25 +197,25 @@ def test_several_cores_are_at_best_as_many_times_as_fast_until_they_are_measured
     flow: Flow, target: WholeFirst
 ) -> None:
     two = Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, cores_per_device=2)
-    assert flow.forecasts.at_best(two) is None  # nothing is known of one core
+    assert flow.forecasts.upper_bound(two) is None  # nothing is known of one core
     single = flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8))
-    best = flow.forecasts.at_best(two)
+    best = flow.forecasts.upper_bound(two)
     assert best is not None
     assert best.samples_per_s == pytest.approx(2.2 * single.samples_per_s, rel=1e-3)
     assert flow.expect(two).samples_per_s == pytest.approx(2 * single.samples_per_s, rel=1e-3)
-    assert flow.forecasts.at_best(two) is None
+    assert flow.forecasts.upper_bound(two) is None
     assert [cores for *_, cores in target.asked] == [1, 2]
 
 
 def test_a_model_that_no_device_holds_has_no_best_case_and_its_parts_may_be_too_large(flow: Flow) -> None:
     alone = flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=32))  # 256 MiB, of 100
     assert (alone.runs, alone.excess_bytes) == (False, 156 * MIB)
-    assert not (flow.forecasts.at_best(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=32)) or alone).runs
-    best = flow.forecasts.at_best(Knobs(n_ipu=4, runtime="onnxruntime", batch_size=32))
+    assert not (flow.forecasts.upper_bound(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=32)) or alone).runs
+    best = flow.forecasts.upper_bound(Knobs(n_ipu=4, runtime="onnxruntime", batch_size=32))
     assert best is not None
     assert best.runs
     with pytest.raises(Infeasible, match="9 devices need a layer each, got 8"):
-        flow.best_case_plan(Knobs(n_ipu=9, runtime="onnxruntime", batch_size=1))
+        flow.bound_plan(Knobs(n_ipu=9, runtime="onnxruntime", batch_size=1))
 
 
 def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target: WholeFirst) -> None:
@@ -227,7 +227,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
         runtime=("onnxruntime",),
         constraints=(Constraint("n_devices <= 4"),),
     )
-    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
+    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.upper_bound
     tried: list[Knobs] = []
 
     def observe(knobs: Knobs) -> Observation:
@@ -244,7 +244,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
 
 def test_without_replicas_pipelines_are_profiled_and_measured(flow: Flow, target: WholeFirst) -> None:
     space = SearchSpace((1, 2, 4), (1.0,), (1, 2, 4))
-    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
+    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.upper_bound
     tried: dict[Knobs, float] = {}
 
     def observe(knobs: Knobs) -> Observation:

@@ -24,8 +24,8 @@ def imported_for_type_checkers(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_type_checkers_and_python_see_the_same_names(root: Path) -> None:
-    assert dict(imported_for_type_checkers(root)) == autoauto._HOMES
-    assert sorted(autoauto._HOMES) == sorted(autoauto.__all__)
+    assert dict(imported_for_type_checkers(root)) == autoauto._MODULES
+    assert sorted(autoauto._MODULES) == sorted(autoauto.__all__)
 
 
 def test_dir_has_the_public_names_and_no_others() -> None:
@@ -37,7 +37,7 @@ def test_dir_has_the_public_names_and_no_others() -> None:
 def test_a_public_name_is_defined_where_it_is_looked_up(name: str) -> None:
     value = getattr(autoauto, name)
     assert value.__name__ == name
-    assert value.__module__ == autoauto._HOMES[name]
+    assert value.__module__ == autoauto._MODULES[name]
     assert inspect.getdoc(value)
 
 

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
     try:
-        estimated = flow.plans.to_try(knobs)
+        estimated = flow.plans.plan_to_measure(knobs)
         run = flow.measure(knobs, estimated)
         estimated = estimated.in_order_of(run.plan)
     except DoesNotFit as failure:

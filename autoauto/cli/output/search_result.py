@@ -150,12 +150,12 @@ def describe_speed(trial: Trial) -> dict[str, Any]:
 
 def describe_best(best: Trial) -> dict[str, Any]:
     """The best trial as plain values."""
+    from autoauto.space.trial import numbers_of
+
     return {
         **flat(best.knobs),
         **describe_speed(best),
-        "latency_s": best.latency_s,
-        **({} if best.output_error is None else {"output_error": best.output_error}),
-        "makespan_cycles": best.makespan_cycles,
+        **numbers_of(best),
         "value": best.values[0],
         "values": best.values,
         "trial": best.number,

@@ -17,7 +17,7 @@ from autoauto.report.wording import duration, head, knob_value, label, stage_dev
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.table import COLUMNS, OF_EVERY, shown
-from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
+from autoauto.space.trial import NUMBERS, Cell, Counts, ExpectedCell, Trial, numbers_of
 
 
 def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | None = None) -> Table:
@@ -63,12 +63,13 @@ def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> l
     else:
         name = "all phases" if isinstance(plan, PhasedPlan) else "period"
         rows.append((name, duration(plan.cost_cycles, clock_hz), origin))
-    if trial.output_error is not None:
-        rows.append(("output error", f"{trial.output_error:.1e} of the largest value", origin))
     if trial.latency_s:
         rows.append(("latency", format_value("latency_s", trial.latency_s), origin))
     if trial.makespan_cycles is not None:
         rows.append(("makespan", duration(trial.makespan_cycles, clock_hz), Origin.SIMULATED))
+    numbers = numbers_of(trial)
+    titled = (number for number in NUMBERS if number.title and number.name in numbers)
+    rows += [(number.title, number.text(numbers[number.name]), number.origin or origin) for number in titled]
     return rows
 
 

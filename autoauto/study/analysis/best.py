@@ -157,7 +157,7 @@ def expected_alternatives(
     predictor: Predictor,
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs] = (),
-    at_best: Callable[[Knobs], Trial | None] = lambda _: None,
+    upper_bound: Callable[[Knobs], Trial | None] = lambda _: None,
 ) -> tuple[Alternative, ...]:
     """The best of every simple use of a space by a few estimates; nothing is measured.
 
@@ -166,9 +166,9 @@ def expected_alternatives(
         predictor: the estimate as the search asked it; cells that cannot be the best of their use are not asked for.
         expect: the estimated trial of a configuration.
         tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
-        at_best: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
+        upper_bound: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
     """
-    return tuple(_alternative(use, space, predictor, expect, tried, at_best) for use in simple_uses(space))
+    return tuple(_alternative(use, space, predictor, expect, tried, upper_bound) for use in simple_uses(space))
 
 
 def _alternative(
@@ -177,7 +177,7 @@ def _alternative(
     predictor: Predictor,
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs],
-    at_best: Callable[[Knobs], Trial | None],
+    upper_bound: Callable[[Knobs], Trial | None],
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
     cells, curves = _surveyed(cells, predictor, tried)
@@ -197,7 +197,7 @@ def _alternative(
         if forecast.works and forecast.score is not None
     }
     best = max(scores, key=lambda knobs: scores[knobs], default=cells[0][0])
-    bound = None if best in tried else at_best(best)
+    bound = None if best in tried else upper_bound(best)
     trial = bound or expect(best)
     speed = trial.samples_per_s if trial.fits else 0.0
     return Alternative(use.name, best, speed, trial.reason, at_most=bound is not None and trial.fits)

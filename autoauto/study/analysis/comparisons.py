@@ -27,7 +27,7 @@ from autoauto.space.study_summary import (
 from autoauto.space.trial import Cell, Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, is_distinct
 from autoauto.study.methods.grid_bisect import largest_feasible
-from autoauto.study.methods.registry import GivesNoMore
+from autoauto.study.methods.registry import IsBoundedBy
 from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.store.database import reads
 
@@ -49,7 +49,7 @@ def estimated_answer(
     objective: Objective,
     winner: Knobs,
     limit: Callable[[Knobs], float] = lambda _: inf,
-    gives_no_more: GivesNoMore | None = None,
+    is_bounded_by: IsBoundedBy | None = None,
 ) -> AutoPipelineAnswer | None:
     """The answer if all measurements equalled the estimates; None when nothing fits.
 
@@ -61,7 +61,7 @@ def estimated_answer(
         objective: of the search.
         winner: the best configuration of our search.
         limit: as in `Predictor`; cells that cannot have the answer are not bisected.
-        gives_no_more: tells sooner than `expect` that a configuration is no better than the best so far.
+        is_bounded_by: tells sooner than `expect` that a configuration is no better than the best so far.
     """
 
     def worth(trial: Trial) -> float:
@@ -74,7 +74,7 @@ def estimated_answer(
         best = 0.0 if answer is None else worth(answer)
         if most <= best:
             break
-        if gives_no_more is not None and best and len(cell) == 1 and gives_no_more(cell[0], best):
+        if is_bounded_by is not None and best and len(cell) == 1 and is_bounded_by(cell[0], best):
             continue
         largest = _largest_that_fits(cell, expect)
         if largest is not None and (answer is None or worth(largest) > worth(answer)):

@@ -41,7 +41,7 @@ def dry_run(
     noise: float = 0.0,
     n_measurements: int = 30,
     last: Knobs | None = None,
-    at_best: Callable[[Knobs], Trial | None] = lambda _: None,
+    upper_bound: Callable[[Knobs], Trial | None] = lambda _: None,
     first: Sequence[Knobs] = (),
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
@@ -61,7 +61,7 @@ def dry_run(
         tried[knobs] = estimate(knobs)
         return observation_of(tried[knobs], objectives)
 
-    estimated = predictor(estimate, objectives, at_best)
+    estimated = predictor(estimate, objectives, upper_bound)
     proposer = preceded_by(method_of(method, estimated, objectives, noise, n_measurements, last), first)
     drive(proposer.start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)

@@ -56,9 +56,9 @@ class Candidate(NamedTuple):
         return self.cell.curve.forecasts[self.position].score or 0.0
 
     @property
-    def at_best(self) -> bool:
-        """Whether the estimate only says that it is no better (`Forecast.at_best`)."""
-        return self.cell.curve.forecasts[self.position].at_best
+    def is_bound(self) -> bool:
+        """Whether the estimate only says that it is no better (`Forecast.is_bound`)."""
+        return self.cell.curve.forecasts[self.position].is_bound
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -111,7 +111,7 @@ class Candidates:
         elif forecast.score is None:
             self._n_surprises += 1
             self.curve.replace(index, Forecast(observation.score / float(self._score_ratio[index]), 0.0))
-        elif not forecast.at_best:
+        elif not forecast.is_bound:
             models.scores.add(position, observation.score / forecast.score)
 
     @property
@@ -128,7 +128,7 @@ class Candidates:
                 and self._expected_to_work(index, forecast)
             ):
                 # What is no better by the estimate is so without its error, which is that of other configurations.
-                bound = forecast.score if forecast.at_best else forecast.score * self._max_score_ratio[index]
+                bound = forecast.score if forecast.is_bound else forecast.score * self._max_score_ratio[index]
                 yield Candidate(bound, forecast.score * self._score_ratio[index], self, index)
 
     @property
@@ -155,12 +155,12 @@ class Candidates:
         return next(iter(self._ranked), None)
 
     def survey(self, models: ErrorModels, floor: float) -> None:
-        """Make a few forecasts; those whose bound is certainly not above `floor` may be `at_best`."""
+        """Make a few forecasts; those whose bound is certainly not above `floor` may be `is_bound`."""
         self.update(models)
         self.curve.survey(floor / float(self._max_score_ratio.max()))
 
     def forecast(self, index: int, floor: float = 0.0) -> None:
-        """Forecast one more configuration; where its bound is certainly not above `floor` it may be `at_best`."""
+        """Forecast one more configuration; where its bound is certainly not above `floor` it may be `is_bound`."""
         self.curve.forecast(index, floor / float(self._max_score_ratio[index]))
         self._gaps = self._ranked = None
 

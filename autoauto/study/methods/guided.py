@@ -181,7 +181,7 @@ class _BranchAndBound:
     def choose(self) -> tuple[Candidates, int] | None:
         """The configuration to measure next; None when nothing may be better."""
         while (candidate := self._candidate()) is not None:
-            if self._refine is None or not candidate.at_best:
+            if self._refine is None or not candidate.is_bound:
                 return candidate.cell, candidate.position
             candidate.cell.refine(candidate.position, self._refine)
         while not self._best and self._waiting and (self._waiting[-1].limit or not self._cells):  # nothing works so far
@@ -219,7 +219,7 @@ class _BranchAndBound:
         while True:
             candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
             if not self._best:  # without a target, what is no better than so much is no reason to measure it
-                candidates = [candidate for candidate in candidates if not candidate.at_best] or candidates
+                candidates = [candidate for candidate in candidates if not candidate.is_bound] or candidates
             largest = max((candidate.bound for candidate in candidates), default=0.0)
             ties = (candidate for candidate in candidates if candidate.bound == largest)
             best = max(ties, key=lambda candidate: candidate.rank, default=None)
@@ -237,7 +237,7 @@ class _BranchAndBound:
         ties = [
             candidate
             for candidate in best.cell.open_candidates()
-            if candidate.bound >= best.bound * (1.0 - self._noise) and candidate.at_best <= best.at_best
+            if candidate.bound >= best.bound * (1.0 - self._noise) and candidate.is_bound <= best.is_bound
         ]
         return min(ties, key=lambda tie: tie.position) if self._noise else best
 
@@ -279,7 +279,7 @@ class _BranchAndBound:
                 candidate
                 for cell in cells
                 for candidate in cell.open_candidates()
-                if candidate.forecast >= worth and not (candidate.at_best and candidate.bound <= self._target)
+                if candidate.forecast >= worth and not (candidate.is_bound and candidate.bound <= self._target)
             )
             best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
             if best is not None:
@@ -309,6 +309,6 @@ class _BranchAndBound:
             and candidate.expected >= self._best * (1.0 - self._noise)
         ]
         simplest = min(ties, key=lambda tie: (tie.knobs.n_devices, -tie.expected), default=None)
-        if simplest is not None and not simplest.at_best:
+        if simplest is not None and not simplest.is_bound:
             self._simpler_tried.add(simplest.knobs.n_devices)
         return simplest

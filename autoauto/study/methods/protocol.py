@@ -81,14 +81,14 @@ class Forecast(NamedTuple):
         excess: the missing memory of the tightest device as a share of what a device holds; below 0 the share that is
             free. 0 when the configuration does not fit for another reason.
         violation: as in `Observation`.
-        at_best: whether the estimate only says that the configuration is no better than this (`Predictor`).
+        is_bound: whether the estimate only says that the configuration is no better than this (`Predictor`).
         unsupported: whether its runtime does not run the model, at any batch size or on any number of devices.
     """
 
     score: float | None
     excess: float
     violation: float = -inf
-    at_best: bool = False
+    is_bound: bool = False
     unsupported: bool = False
 
     @property
@@ -106,7 +106,7 @@ class Predict(Protocol):
     """The forecasts of a search."""
 
     def __call__(self, knobs: Knobs, worth: float = 0.0) -> Forecast:
-        """The forecast of a configuration; one that scores no more than `worth` may be `at_best`."""
+        """The forecast of a configuration; one that scores no more than `worth` may be `is_bound`."""
 
 
 class Predictor(NamedTuple):
@@ -116,7 +116,7 @@ class Predictor(NamedTuple):
         forecast: the forecast of a configuration, only as exact as it must be.
         limit: what no forecast's score exceeds, much sooner than a forecast; 0 where none will work, infinite if
             unknown.
-        refine: makes a forecast that is `at_best` tighter, at a cost: a lower one of the kind, or in the end an exact
+        refine: makes a forecast that is `is_bound` tighter, at a cost: a lower one of the kind, or in the end an exact
             one. None where all are exact.
     """
 

@@ -8,7 +8,7 @@ from math import inf
 
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.evaluate.forecasts import BestCase
+from autoauto.evaluate.forecasts import StepBounds
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
@@ -31,10 +31,10 @@ from autoauto.study.methods.sampled import sampled
 from autoauto.study.store.trials import MAX_VIOLATION
 
 Expect = Callable[[Knobs], Trial]
-ExpectAtBest = Callable[[Knobs], Trial | None]
-GivesNoMore = Callable[[Knobs, float], bool]
+ExpectBound = Callable[[Knobs], Trial | None]
+IsBoundedBy = Callable[[Knobs, float], bool]
 MIN_REFINEMENT = 0.001
-"""The least share by which a forecast that is `at_best` becomes lower, unless it becomes one that is not."""
+"""The least share by which a forecast that is a bound (`is_bound`) becomes lower, unless it becomes one that is not."""
 RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same configurations again
 
 
@@ -87,9 +87,9 @@ def method_for(objectives: Objectives, method: str | None) -> Method:
 def predictor(
     expect: Expect,
     objectives: Objectives,
-    at_best: ExpectAtBest | None = None,
-    gives_no_more: GivesNoMore | None = None,
-    best_case: Callable[[Knobs], BestCase | None] | None = None,
+    upper_bound: ExpectBound | None = None,
+    is_bounded_by: IsBoundedBy | None = None,
+    step_bounds: Callable[[Knobs], StepBounds | None] | None = None,
 ) -> Predictor:
     """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
@@ -99,18 +99,18 @@ def predictor(
     Args:
         expect: the estimated trial of a configuration.
         objectives: of the search.
-        at_best: one that is no worse and costs less to make; None where `expect` costs as little.
-        gives_no_more: says sooner whether a configuration gives no more than so many samples/s.
-        best_case: bounds of the estimate, sooner than all of these; used for throughput only, as `gives_no_more`.
+        upper_bound: one that is no worse and costs less to make; None where `expect` costs as little.
+        is_bounded_by: says sooner whether a configuration gives no more than so many samples/s.
+        step_bounds: bounds of the estimate, sooner than all of these; used for throughput only, as `is_bounded_by`.
     """
     by_throughput = objective_tuple(objectives)[0] is Objective.THROUGHPUT  # whose scores are samples/s
-    forecast = _forecaster(expect, objectives, at_best, gives_no_more if by_throughput else None)
-    refine = _refiner(expect, objectives, at_best)
-    return Predictor(forecast, _limiter(best_case if by_throughput else None), refine)
+    forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by if by_throughput else None)
+    refine = _refiner(expect, objectives, upper_bound)
+    return Predictor(forecast, _limiter(step_bounds if by_throughput else None), refine)
 
 
 def _forecaster(
-    expect: Expect, objectives: Objectives, at_best: ExpectAtBest | None, gives_no_more: GivesNoMore | None
+    expect: Expect, objectives: Objectives, upper_bound: ExpectBound | None, is_bounded_by: IsBoundedBy | None
 ) -> Predict:
     known: dict[Knobs, Forecast] = {}
     bounds: dict[Knobs, float] = {}
@@ -118,23 +118,23 @@ def _forecaster(
     def forecast(knobs: Knobs, worth: float = 0.0) -> Forecast:
         if knobs in known:
             return known[knobs]
-        if bounds.get(knobs, inf) > worth and gives_no_more is not None and worth and gives_no_more(knobs, worth):
+        if bounds.get(knobs, inf) > worth and is_bounded_by is not None and worth and is_bounded_by(knobs, worth):
             bounds[knobs] = worth
         if bounds.get(knobs, inf) <= worth:
-            return Forecast(bounds[knobs], 0.0, at_best=True)
-        best = None if at_best is None else at_best(knobs)
-        known[knobs] = _forecast(best or expect(knobs), objectives, at_best=best is not None)
+            return Forecast(bounds[knobs], 0.0, is_bound=True)
+        best = None if upper_bound is None else upper_bound(knobs)
+        known[knobs] = _forecast(best or expect(knobs), objectives, is_bound=best is not None)
         return known[knobs]
 
     return forecast
 
 
-def _limiter(best_case: Callable[[Knobs], BestCase | None] | None) -> Callable[[Knobs], float]:
+def _limiter(step_bounds: Callable[[Knobs], StepBounds | None] | None) -> Callable[[Knobs], float]:
     """A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast."""
 
     @cache
     def limit(knobs: Knobs) -> float:
-        best = None if best_case is None else best_case(knobs)
+        best = None if step_bounds is None else step_bounds(knobs)
         if best is None:
             return inf
         return 0.0 if best.excess > MAX_MEMORY_DOUBT else best.samples_per_s
@@ -142,14 +142,14 @@ def _limiter(best_case: Callable[[Knobs], BestCase | None] | None) -> Callable[[
     return limit
 
 
-def _refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | None) -> Callable[[Knobs], Forecast]:
+def _refiner(expect: Expect, objectives: Objectives, upper_bound: ExpectBound | None) -> Callable[[Knobs], Forecast]:
     """Makes a forecast tighter: by what was measured since if that says less, else by `expect`."""
     last: dict[Knobs, float] = {}
 
     def refine(knobs: Knobs) -> Forecast:
-        best = None if at_best is None else at_best(knobs)
+        best = None if upper_bound is None else upper_bound(knobs)
         if best is not None:
-            forecast = _forecast(best, objectives, at_best=True)
+            forecast = _forecast(best, objectives, is_bound=True)
             if forecast.score is None or forecast.score < last.get(knobs, inf) * (1.0 - MIN_REFINEMENT):
                 last[knobs] = forecast.score or 0.0
                 return forecast
@@ -158,11 +158,13 @@ def _refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | Non
     return refine
 
 
-def _forecast(trial: Trial, objectives: Objectives, *, at_best: bool = False) -> Forecast:
+def _forecast(trial: Trial, objectives: Objectives, *, is_bound: bool = False) -> Forecast:
     objective = objective_tuple(objectives)[0]
     expected = objective.score(objective.of(trial)) if trial.runs else None
     is_unsupported = trial.status is Status.UNSUPPORTED
-    return Forecast(expected, trial.excess, min(trial.violation, MAX_VIOLATION), at_best and trial.runs, is_unsupported)
+    return Forecast(
+        expected, trial.excess, min(trial.violation, MAX_VIOLATION), is_bound and trial.runs, is_unsupported
+    )
 
 
 def exhaustive(space: SearchSpace) -> Proposals:

@@ -11,6 +11,7 @@ from optuna import Study
 from autoauto.space.objectives import objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS
+from autoauto.space.trial import NUMBERS
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 from autoauto.study.store.study import load_study, space_of
@@ -24,11 +25,9 @@ _DEFAULTS = {knob.name: str(knob.absent) if isinstance(knob.absent, str) else kn
 _SWITCHES = [knob.name for knob in COLUMNS if knob.domain.kind is bool and knob.domain.words]
 """Switches that have other values besides on and off, which are words here, too."""
 _RESULTS = {
-    **dict.fromkeys(("samples_per_s", "estimated_samples_per_s", "latency_s"), "float64"),
-    **dict.fromkeys(("compute_cycles", "transfer_cycles", "host_cycles", "shared_cycles"), "Int64"),
+    **{number.name: _KINDS[int if number.is_whole else float] for number in NUMBERS},
+    **dict.fromkeys(("host_cycles", "shared_cycles"), "Int64"),
     "period": "string",
-    **dict.fromkeys(("makespan_cycles", "bubble_fraction", "output_error"), "float64"),
-    "excess_bytes": "Int64",
     "reason": "string",
     "constraint": "float64",
     "in_space": "boolean",

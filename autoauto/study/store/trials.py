@@ -39,7 +39,7 @@ from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objectives, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS, KNOBS, shown
-from autoauto.space.trial import Status, Trial
+from autoauto.space.trial import NUMBERS, Status, Trial, numbers_of
 from autoauto.study.store.database import database_of, reads, row_errors, through_restarts
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 
@@ -52,9 +52,7 @@ N_SHOWN = 100
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
 _OPEN = {state.name for state in TrialState if not state.is_finished()}
-_MEASURED = ("samples_per_s", "latency_s", "compute_cycles", "transfer_cycles")
-_NUMBERS = (*_MEASURED, "estimated_samples_per_s", "makespan_cycles", "bubble_fraction", "excess_bytes", "output_error")
-"""Attributes that are fields of `Trial`."""
+_NUMBERS = tuple(number.name for number in NUMBERS)
 
 
 def local_time(utc: datetime | None) -> datetime | None:
@@ -261,16 +259,9 @@ def _attributes(trial: Trial) -> dict[str, Any]:
     attributes: dict[str, Any] = {name: getattr(trial, name) for name in ("reason",) if trial.reason}
     if trial.failed:
         return attributes | ({"log": list(trial.log)} if trial.log else {})
-    if trial.measured is None:
-        attributes["excess_bytes"] = trial.excess_bytes
-    else:
-        attributes |= {name: getattr(trial, name) for name in _MEASURED}
+    attributes |= numbers_of(trial)
+    if trial.measured is not None:
         attributes |= describe_stages(trial.measured, STAGES)
-    for name in ("bubble_fraction", "makespan_cycles", "output_error"):
-        if getattr(trial, name) is not None:
-            attributes[name] = getattr(trial, name)
-    if trial.estimated_samples_per_s:
-        attributes["estimated_samples_per_s"] = trial.estimated_samples_per_s
     if trial.estimate is not None:
         attributes |= describe_stages(trial.estimate, ESTIMATED_STAGES)
     plan = trial.measured or trial.estimate

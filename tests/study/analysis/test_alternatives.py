@@ -61,11 +61,11 @@ def test_what_was_not_estimated_to_the_end_is_said_to_give_at_most_so_much(fake:
         asked.append(knobs)
         return fake(knobs)
 
-    def at_best(knobs: Knobs) -> Trial | None:
+    def upper_bound(knobs: Knobs) -> Trial | None:
         return replace(fake(knobs), samples_per_s=7.0) if knobs.n_ipu == 4 else None
 
-    predict = predictor(expect, Objective.THROUGHPUT, at_best)
-    alternatives = expected_alternatives(SPACE, predict, expect, at_best=at_best)
+    predict = predictor(expect, Objective.THROUGHPUT, upper_bound)
+    alternatives = expected_alternatives(SPACE, predict, expect, upper_bound=upper_bound)
     assert [entry.samples_per_s for entry in alternatives if entry.at_most] == [7.0]
     assert {knobs.n_ipu for knobs in asked} == {1}
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})

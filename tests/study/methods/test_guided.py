@@ -173,7 +173,7 @@ def test_what_is_no_better_at_best_is_neither_refined_nor_tried() -> None:
 
     def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
         limit = limits.get(knobs.n_ipu)
-        return Forecast(limit or scores[knobs.n_ipu], -0.1, at_best=limit is not None)
+        return Forecast(limit or scores[knobs.n_ipu], -0.1, is_bound=limit is not None)
 
     def refine(knobs: Knobs) -> Forecast:
         refined.append(knobs)
@@ -292,7 +292,7 @@ def test_limits_of_the_estimate_spare_forecasts_and_change_no_answer(
             if (forecast.score or 0.0) >= worth:
                 return forecast
             bounded.add(knobs)
-            return Forecast(worth, 0.0, at_best=True)
+            return Forecast(worth, 0.0, is_bound=True)
 
         def limit(knobs: Knobs, world: World = seen) -> float:
             return 1.05 * (world.predict(knobs).score or 0.0)

@@ -271,7 +271,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     method = Method(args.method)
     first = Extent.of(flow, space, vars(args)["try"] or (), None).first
     expected = dry_run(
-        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts.at_best, first
+        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts.upper_bound, first
     )
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)

@@ -23,7 +23,7 @@ from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.measure.examples import examples
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.runtimes.runtime import InForce, LoadSettings, Runtime, reason_of
+from autoauto.targets.host.runtimes.runtime import EffectiveOptions, LoadSettings, Runtime, reason_of
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 RUNTIME = "runtime"
@@ -78,7 +78,7 @@ class OpenModel:
         wanted = LoadSettings(arena, limit_bytes, times_nodes)
         try:
             self._model = self._runtime.load(content.path, inputs, outputs, options, wanted)
-            if (got := self._model.in_force()) != (asked := self._runtime.expected(options)):
+            if (got := self._model.effective_options()) != (asked := self._runtime.expected(options)):
                 raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
         except Exception as error:
             if isinstance(error, AutoautoError) or self._runtime.is_memory_error(error):
@@ -290,8 +290,8 @@ def _peak_lower_bound(session: OpenModel) -> int:
         return machine_bytes()
 
 
-def _words(in_force: InForce) -> str:
-    return f"{in_force.precision} on {in_force.device} with {in_force.n_threads} threads, {in_force.options}"
+def _words(effective: EffectiveOptions) -> str:
+    return f"{effective.precision} on {effective.device} with {effective.n_threads} threads, {effective.options}"
 
 
 def set_limit(limit_bytes: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What a runtime of the host is: `Runtime`, the models that it opens, and what is in force there (`InForce`)."""
+"""What a runtime of the host is: `Runtime`, the models that it opens, and what is in effect (`EffectiveOptions`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_REASON = 300
 """Characters of a runtime's reason: some say which nodes they were to convert, all of them."""
 
 
-class InForce(NamedTuple):
+class EffectiveOptions(NamedTuple):
     """Where and how a loaded model computes, read back from the runtime.
 
     Attributes:
@@ -84,7 +84,7 @@ class LoadedModel(Protocol):
         """
         return ()
 
-    def in_force(self) -> InForce:
+    def effective_options(self) -> EffectiveOptions:
         """Read back what the runtime does.
 
         Raises:
@@ -108,7 +108,7 @@ class Runtime(Protocol):
     def precisions(self) -> tuple[Precision, ...]:
         """The formats in which this machine's processor computes."""
 
-    def expected(self, options: SessionOptions) -> InForce:
+    def expected(self, options: SessionOptions) -> EffectiveOptions:
         """What must be in force."""
 
     def load(

@@ -55,7 +55,10 @@ def test_model_and_target_are_as_typed(typed: str, again: str) -> None:
     ("knobs", "option"),
     [
         (Knobs(n_ipu=2, batch_size=8, replicas=3), "--replicas 3 --memory-proportion 0.6"),
-        (Knobs(n_ipu=2, batch_size=8, runtime="onnxruntime", cores_per_device=3), "--runtime onnxruntime --cores-per-device 3 --precision fp32"),
+        (
+            Knobs(n_ipu=2, batch_size=8, runtime="onnxruntime", cores_per_device=3),
+            "--runtime onnxruntime --cores-per-device 3 --precision fp32",
+        ),
     ],
 )
 def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option: str) -> None:

@@ -39,7 +39,7 @@ from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.runtimes.registry import SESSIONS, check_installed, installed_versions, runtime_named
-from autoauto.targets.host.runtimes.runtime import InForce
+from autoauto.targets.host.runtimes.runtime import EffectiveOptions
 from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, PRECISION
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 from tests.running import is_running, n_descriptors, wait_until
@@ -337,7 +337,7 @@ def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pyt
     runtime = runtime_named(options.runtime)
     OpenModel(file, idle.inputs, idle.outputs, options)
     asked = runtime.expected(options)
-    monkeypatch.setattr(type(runtime), "expected", lambda *_: InForce(asked.device, "int4", 3, "7 streams"))
+    monkeypatch.setattr(type(runtime), "expected", lambda *_: EffectiveOptions(asked.device, "int4", 3, "7 streams"))
     with pytest.raises(
         BadInput, match=f"{runtime.title} was asked for int4 on {asked.device} with 3 threads, 7 streams, it has"
     ):

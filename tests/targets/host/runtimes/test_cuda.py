@@ -20,7 +20,7 @@ from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.measure import session as session_module
 from autoauto.targets.host.measure.session import OpenModel, check_memory, idle_model, load_in_budget
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
-from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings
+from autoauto.targets.host.runtimes.runtime import EffectiveOptions, LoadedModel, LoadSettings
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
@@ -68,9 +68,9 @@ class CudaOnProcessor(CudaRuntime):
         self._working_bytes = working_bytes
         self._driver = CudaDriver(DriverOnProcessor(total_bytes))
 
-    def expected(self, options: SessionOptions) -> InForce:
+    def expected(self, options: SessionOptions) -> EffectiveOptions:
         words = "ORT_ENABLE_ALL, enable_cuda_graph None, prefer_nhwc None"  # of a provider that has neither
-        return InForce("CPUExecutionProvider", "fp32", 1, words)
+        return EffectiveOptions("CPUExecutionProvider", "fp32", 1, words)
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings

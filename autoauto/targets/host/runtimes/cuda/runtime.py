@@ -27,7 +27,7 @@ from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
 from autoauto.targets.host.gpu.gpus import gpus, used_bytes
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.runtime import LEVELS, in_words
-from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.runtimes.runtime import EffectiveOptions, LoadedModel, LoadSettings, Runtime
 from autoauto.targets.host.transport.bounded import write
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
@@ -87,11 +87,11 @@ class CudaRuntime(Runtime):
         known = {Precision.FP32: True, Precision.TF32: has_tf32, Precision.FP16: has_fp16}
         return tuple(precision for precision, has_it in known.items() if here and has_it)
 
-    def expected(self, options: SessionOptions) -> InForce:
+    def expected(self, options: SessionOptions) -> EffectiveOptions:
         """See `Runtime`."""
         chosen = CudaSession.of(options)
         words = _in_words(LEVELS[chosen.graph_optimization], _provider_options(options, None))
-        return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
+        return EffectiveOptions(_PROVIDER, str(options.precision), options.n_threads, words)
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
@@ -298,14 +298,14 @@ class CudaModel(LoadedModel):
         """See `LoadedModel`."""
         return self._moved_ns
 
-    def in_force(self) -> InForce:
+    def effective_options(self) -> EffectiveOptions:
         """See `LoadedModel`."""
         provider, *_ = self._session.get_providers()
         options = self._session.get_provider_options().get(provider, {})
         precision = Precision.TF32 if options.get("use_tf32") == "1" else self._of_weights
         settings = self._session.get_session_options()
         words = _in_words(settings.graph_optimization_level, options)
-        return InForce(provider, str(precision), settings.intra_op_num_threads, words)
+        return EffectiveOptions(provider, str(precision), settings.intra_op_num_threads, words)
 
     def _allocate(self) -> None:
         if self._addresses:

@@ -17,7 +17,7 @@ from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port
 from autoauto.records.units import Array, Precision
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
-from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.runtimes.runtime import EffectiveOptions, LoadedModel, LoadSettings, Runtime
 from autoauto.targets.host.runtimes.session import GraphOptimization
 from autoauto.targets.host.transport.bounded import write
 
@@ -46,11 +46,11 @@ class OnnxRuntime(Runtime):
         """See `Runtime`."""
         return (Precision.FP32,)
 
-    def expected(self, options: SessionOptions) -> InForce:
+    def expected(self, options: SessionOptions) -> EffectiveOptions:
         """See `Runtime`."""
         chosen = OnnxRuntimeSession.of(options)
         words = in_words(LEVELS[chosen.graph_optimization], _SPINNING[chosen.spinning])
-        return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
+        return EffectiveOptions(_PROVIDER, str(options.precision), options.n_threads, words)
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
@@ -121,11 +121,11 @@ class _OnnxRuntimeModel(LoadedModel):
         with self._record:
             return recorded_times(self._record.read())
 
-    def in_force(self) -> InForce:
+    def effective_options(self) -> EffectiveOptions:
         provider, *_ = self._session.get_providers()
         settings = self._session.get_session_options()
         words = in_words(settings.graph_optimization_level, settings.get_session_config_entry(_SPIN_KEY))
-        return InForce(provider, str(Precision.FP32), settings.intra_op_num_threads, words)
+        return EffectiveOptions(provider, str(Precision.FP32), settings.intra_op_num_threads, words)
 
 
 def in_words(level: Any, spinning: str = "") -> str:

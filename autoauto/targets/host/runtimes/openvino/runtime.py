@@ -20,7 +20,7 @@ from autoauto.records.layers import Port
 from autoauto.records.units import Array, Precision
 from autoauto.targets.host.memory_budget import shared_array
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
-from autoauto.targets.host.runtimes.runtime import InForce, LoadedModel, LoadSettings, Runtime
+from autoauto.targets.host.runtimes.runtime import EffectiveOptions, LoadedModel, LoadSettings, Runtime
 from autoauto.targets.host.transport.bounded import write
 
 _DEVICE = "CPU"
@@ -57,10 +57,10 @@ class OpenVino(Runtime):
         capabilities = {str(word).lower() for word in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")}
         return tuple(precision for precision in _HINTS if str(precision) in capabilities)
 
-    def expected(self, options: SessionOptions) -> InForce:
+    def expected(self, options: SessionOptions) -> EffectiveOptions:
         """See `Runtime`."""
         hint = _HINTS[options.precision].get_type_name()
-        return InForce(_DEVICE, hint, options.n_threads, _streams(OpenVinoSession.of(options).streams))
+        return EffectiveOptions(_DEVICE, hint, options.n_threads, _streams(OpenVinoSession.of(options).streams))
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
@@ -136,7 +136,7 @@ class _OpenVinoModel(LoadedModel):
                 originals = str(info[_ORIGINAL_NAMES].astype(str)) if _ORIGINAL_NAMES in info else ""
                 yield node.friendly_name, originals.split(","), self._n_runs * int(mean_us)
 
-    def in_force(self) -> InForce:
+    def effective_options(self) -> EffectiveOptions:
         formats = {
             (str(info["layerType"].astype(str)), str(info["runtimePrecision"].astype(str)))
             for info in (node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops())
@@ -154,7 +154,7 @@ class _OpenVinoModel(LoadedModel):
             )
         devices = ",".join(self._compiled.get_property("EXECUTION_DEVICES"))
         n_threads, n_streams = map(self._compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
-        return InForce(devices, hint, n_threads, _streams(n_streams))
+        return EffectiveOptions(devices, hint, n_threads, _streams(n_streams))
 
 
 def _streams(n: int) -> str:
