@@ -136,6 +136,7 @@ STEPS = Knob(
     absent=1,
     label="micro-batches",
     sets="n_micro_batches",
+    searched=(16,),
     is_shown=True,
 )
 

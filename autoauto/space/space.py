@@ -192,7 +192,7 @@ class SearchSpace:
         own = {knob.name for kind in kinds for knob in kind.knobs}
         others = {knob.name: knob for kind in _KINDS for knob in kind.knobs if knob.name not in own}
         for name, knob in others.items():
-            if name in self.given and name != "schedule" and self[name] not in ((), (knob.absent,)):
+            if name in self.given and name not in _OF_NO_MODE and self[name] not in ((), (knob.absent,)):
                 owners = [kind for kind in SESSION_CLASSES if knob in kind.knobs]
                 if not owners:
                     mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
@@ -394,6 +394,8 @@ def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
     return knobs.session.is_possible and all(constraint.violation(numbers(knobs)) <= 0 for constraint in constraints)
 
 
+_OF_NO_MODE = ("schedule", "steps")
+"""The knobs of modes that a space may name without having the mode: the first chooses it, the second waits for it."""
 _MATCHED = ("schedule", "stages_per_device", "recompute")
 """The knobs of which every value must be part of some configuration."""
 _GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")

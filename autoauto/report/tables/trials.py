@@ -222,9 +222,9 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
 
 def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
     """One row per cell: the best batch size by the estimate, its throughput, and how many configurations are tried."""
+    names = [name for name in ("n_ipu", "memory_proportion") if any(name in each.cell.knobs.values for each in cells)]
     columns = (
-        Column("n_ipu", "n_ipu"),
-        Column(head("memory_proportion"), "memory_proportion"),
+        *(Column(head(name), name) for name in names),
         Column("other knobs"),
         Column("best\nbatch", "batch_size"),
         Column("samples/s", "samples_per_s"),
@@ -232,8 +232,7 @@ def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
     )
     rows: Iterator[tuple[Value, ...]] = (
         (
-            str(best.knobs.n_ipu),
-            knob_value(best.knobs, "memory_proportion"),
+            *(knob_value(best.knobs, name) for name in names),
             _other_knobs(best.knobs),
             str(best.knobs.batch_size) if best.fits else "none",
             best.samples_per_s if best.fits else None,
