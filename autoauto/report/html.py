@@ -265,7 +265,7 @@ def _tables(summary: StudySummary) -> str:
     if summary.failures:
         tables["failures"] = failures_table(summary)
     tables["study"] = attributes_table(summary)
-    outside = tag("p", words(outside_text(summary))) if summary.n_outside else ""
+    outside = tag("p", words(text)) if (text := outside_text(summary)) else ""
     return "".join(table_section(table, name) for name, table in tables.items()) + outside
 
 

@@ -250,7 +250,10 @@ def notes_text(summary: StudySummary) -> str:
 
 
 def outside_text(summary: StudySummary) -> str:
-    """How many trials of a study its answer leaves out, one line; nothing when there are none."""
-    n_outside = summary.n_outside
+    """How many trials of a study its answer leaves out, and why, one line; nothing when there are none."""
+    n_outside, n_foreign = summary.left_out
     which = "1 further trial of the study lies" if n_outside == 1 else f"{n_outside:,} further trials of the study lie"
-    return f"{which} outside the space of its last search" if n_outside else ""
+    others = "1 trial is" if n_foreign == 1 else f"{n_foreign:,} trials are"
+    said = [f"{which} outside the space of its last search"] if n_outside else []
+    said += [f"{others} left out: of another program, or edited"] if n_foreign else []
+    return "; ".join(said)

@@ -159,6 +159,21 @@ class Comparison(NamedTuple):
     is_simple_use: bool = False
 
 
+class LeftOut(NamedTuple):
+    """Trials of a study that its answer leaves out.
+
+    Attributes:
+        n_outside: outside of the space of its last search.
+        n_foreign: of another program, or with cells that were edited.
+    """
+
+    n_outside: int = 0
+    n_foreign: int = 0
+
+
+NOTHING_LEFT_OUT = LeftOut()
+
+
 @dataclass(frozen=True)  # no slots: `cached_property` needs a dictionary
 class StudySummary(Displayed):
     """Everything that the reports of a study show.
@@ -175,7 +190,7 @@ class StudySummary(Displayed):
         space: the space of the study's last search; None when it is not known.
         alternatives: the simple uses of the cluster in that space.
         front: of several objectives the configurations that no other dominates, best by the first on top.
-        n_outside: number of further trials, outside that space.
+        left_out: how many further trials there are.
     """
 
     study_name: str
@@ -189,7 +204,7 @@ class StudySummary(Displayed):
     space: SearchSpace | None = None
     alternatives: tuple[Alternative, ...] = ()
     front: tuple[Trial, ...] = ()
-    n_outside: int = 0
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     @property
     def winner(self) -> Trial | None:

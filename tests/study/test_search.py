@@ -208,7 +208,7 @@ def test_a_result_has_the_summary_of_its_space(flow: Flow, storage: str) -> None
     for now, n_trials, n_outside in ((first, 1, 0), (result, 16, 0), (other, 1, 16)):
         assert now.summary is not None
         assert len(now.summary.trials) == len(now.trials) == n_trials
-        assert now.summary.n_outside == len(now.others) == n_outside
+        assert now.summary.left_out.n_outside == len(now.others) == n_outside
     assert other.summary == summarise_study(load_study(storage, "one"), storage, n_finalists=1)
     assert other.summary is not None
     assert other.summary.space == SearchSpace((4,), (0.6,), (4,))

@@ -181,7 +181,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
             }
             for comparison in study_comparisons(summary)
         ],
-        "n_outside": summary.n_outside,
+        **summary.left_out._asdict(),
         "n_repeats": verification.n_turns if verification else 0,
         "verdict": verification and str(verification.verdict),
         "repeated": [

@@ -19,7 +19,7 @@ from optuna import Study
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives, objective_tuple, parse_objectives, scores_of
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import Alternative, StudySummary
+from autoauto.space.study_summary import Alternative, LeftOut, StudySummary
 from autoauto.space.table import simplicity
 from autoauto.space.trial import Counts, Trial
 from autoauto.study.analysis.verification import VERIFIED, verifications, verified_winners, with_means
@@ -28,7 +28,7 @@ from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 from autoauto.study.store.database import reads, shown_storage, through_restarts
 from autoauto.study.store.study import ANSWER, STARTED, space_of
-from autoauto.study.store.trials import knobs_of, read_trials, with_plans
+from autoauto.study.store.trials import knobs_of, stored_trials, with_plans
 
 ALTERNATIVES = "alternatives"
 """The attribute of a study that holds the alternatives of its last search."""
@@ -116,7 +116,9 @@ def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) 
         storage: the URL that it was loaded from.
         n_finalists: number of the best configurations whose stages are read.
     """
-    return summarise(study, storage, read_trials(study), n_finalists)
+    stored = stored_trials(study)
+    summary = summarise(study, storage, stored.own, n_finalists)
+    return replace(summary, left_out=summary.left_out._replace(n_foreign=stored.n_foreign))
 
 
 @reads
@@ -147,7 +149,7 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
         space=space,
         alternatives=stored_alternatives(study),
         front=front,
-        n_outside=len(ended) - len(inside),
+        left_out=LeftOut(len(ended) - len(inside)),
     )
     return replace(summary, finalists=tuple(with_plans(study, trial) for trial in summary.ranked[:n_finalists]))
 
