@@ -55,7 +55,7 @@ def test_a_cost_model_is_not_called_hardware(summary: StudySummary) -> None:
 
 
 def test_a_plan_that_devices_ran_has_no_clock(summary: StudySummary) -> None:
-    ran, winner = replace(summary, attributes={"target": "host 1"}), summary.finalists[0]
+    ran, winner = replace(summary, attributes={"target": "host 1", "origin": "measured"}), summary.finalists[0]
     assert (origin_of(ran), ran_on_devices(ran)) == ("measured", True)
     assert clock_of(ran, winner) is None
 
