@@ -182,7 +182,9 @@ NUMBERS = (
     TrialNumber("compute_cycles", is_whole=True),
     TrialNumber("transfer_cycles", is_whole=True),
     TrialNumber("makespan_cycles"),
-    TrialNumber("bubble_fraction", False, "bubbles", "{:.1%} of the step".format, Origin.SIMULATED),
+    TrialNumber(
+        "bubble_fraction", False, "bubbles", lambda share: f"{100 * share:.1f} % of the step", Origin.SIMULATED
+    ),
     TrialNumber("output_error", False, "output error", "{:.1e} of the largest value".format),
     TrialNumber("excess_bytes", is_whole=True),
 )
