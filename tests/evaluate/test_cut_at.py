@@ -82,7 +82,7 @@ def test_stages_on_devices_of_several_kinds_begin_at_blocks_too(at_blocks: Flow)
 
 
 def test_it_is_part_of_the_fingerprint_only_where_it_matters(flow: Flow, at_blocks: Flow) -> None:
-    assert "cut_at" not in flow.fingerprint()
+    assert flow.fingerprint()["cut_at"] == "layers"
     assert at_blocks.fingerprint() == {**flow.fingerprint(), "cut_at": "blocks"}
 
 
