@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from autoauto.evaluate.forecasts import Forecasts
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objectives, scores_of, values_of
@@ -41,12 +42,18 @@ def dry_run(
     noise: float = 0.0,
     n_measurements: int = 30,
     last: Knobs | None = None,
-    upper_bound: Callable[[Knobs], Trial | None] = lambda _: None,
+    bounds: Forecasts | None = None,
     first: Sequence[Knobs] = (),
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
-    The arguments are those of `method_of` and `predictor`, and the configurations that are tried `first`.
+    What the bounds of forecasts rule out is not forecast, as in a search.
+
+    Args:
+        space, objectives, method, noise, n_measurements, last: as in `method_of`.
+        expect: the estimated trial of a configuration.
+        bounds: the forecasts of a flow, for their bounds; by default there are none.
+        first: the configurations that are tried first.
     """
     estimates: dict[Knobs, Trial] = {}
 
@@ -61,7 +68,8 @@ def dry_run(
         tried[knobs] = estimate(knobs)
         return observation_of(tried[knobs], objectives)
 
-    estimated = predictor(estimate, objectives, upper_bound)
+    sooner = () if bounds is None else (bounds.upper_bound, bounds.is_bounded_by, bounds.step_bounds)
+    estimated = predictor(estimate, objectives, *sooner)
     proposer = preceded_by(method_of(method, estimated, objectives, noise, n_measurements, last), first)
     drive(proposer.start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)

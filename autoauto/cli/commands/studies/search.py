@@ -271,7 +271,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     method = Method(args.method)
     first = Extent.of(flow, space, vars(args)["try"] or (), None).first
     expected = dry_run(
-        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts.upper_bound, first
+        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts, first
     )
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)
@@ -286,6 +286,8 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     if winner is not None:
         show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED)
     show(dry_run_table(expected.cells))
+    if (n_others := len(space.cells) - len(expected.cells)) > 0:
+        print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")
     print(
         f"{args.method} would try {expected.n_tried:,} of {expected.n_configurations:,} configurations and measure "
         f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
