@@ -16,7 +16,7 @@ from autoauto.records.knob import Domain
 from autoauto.space.knobs import MAX_SAMPLES
 from autoauto.space.modes import MAX_VALUES
 from autoauto.space.objectives import Method
-from autoauto.space.table import KNOBS
+from autoauto.space.table import TABLE
 
 if TYPE_CHECKING:
     from autoauto.records.files.toml import TomlFile
@@ -35,10 +35,8 @@ _BISECTED = "batch_size"
 _RANGE = ("from", "to", "step")
 
 
-_TABLE = {knob.name: knob.domain for knob in KNOBS}
 SEARCH_SCHEMA = 1
-_KNOB_NAMES = [knob.name for knob in KNOBS]
-_NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *_KNOB_NAMES} - {"precision"})
+_NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *TABLE} - {"precision"})
 _NO_OPTIONS = ("knobs", "schema")
 _LISTS = {
     **dict.fromkeys(("objective", "precision"), ","),
@@ -58,8 +56,8 @@ def read_knobs(file: TomlFile) -> tuple[dict[str, tuple[Any, ...]], Method | Non
         raise file.bad(["knobs"], f"knobs must be a table, got {table!r:.60}")
     values, words = {}, {}
     for name in table:
-        if name not in _TABLE:
-            hint = did_you_mean(name, _TABLE, f"knobs are {', '.join(_TABLE)}")
+        if name not in TABLE:
+            hint = did_you_mean(name, TABLE, f"knobs are {', '.join(TABLE)}")
             raise file.bad(["knobs", name], f"there is no knob {name!r}; {hint}")
         values[name], words[name] = _read_knob(file, name)
     return values, _method(file, words)
@@ -76,7 +74,7 @@ def _read_knob(file: TomlFile, name: str) -> tuple[tuple[Any, ...], str]:
             raise file.bad(keys, f"a table for {name} has {shape}, got {got:.60}")
         [(word, value)] = value.items()
         keys.append(word)
-    domain = _TABLE[name]
+    domain = TABLE[name].domain
     items = (
         _range(file, keys, value, domain) if isinstance(value, dict) else value if isinstance(value, list) else [value]
     )
@@ -185,7 +183,7 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
     for key in file.table:
         if key not in options and key not in _NO_OPTIONS:
             is_table = isinstance(file.table[key], dict)
-            raise file.bad([key], unknown(key, [*options, *_NO_OPTIONS], _KNOB_NAMES, is_table))
+            raise file.bad([key], unknown(key, [*options, *_NO_OPTIONS], tuple(TABLE), is_table))
     values = _values(file, {key: options[key] for key in file.table if key in options})
     knobs, method = read_knobs(file)
     for group in parser._mutually_exclusive_groups:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from autoauto.plugins import Registry
 from autoauto.processes.folders import temporary_folder
-from autoauto.records.costs.options import DeviceSession, Session, SessionOptions
+from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
@@ -24,6 +24,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
     from autoauto.space.knobs import Knobs
@@ -206,7 +207,7 @@ def write_artifact(
     is_plain = session.runtime is None or (session == plain and not has_devices)
     if not is_plain and not exporter.keeps_session:
         where = f" on {', '.join(device.name for device in deployment.devices)}" if has_devices else ""
-        options = " with options" * (session != _without_options(session))
+        options = " with options" * (isinstance(session, HostSession) and session != session.plain)
         raise BadInput(
             f"--to {to} does not say what runs a stage, got a plan for {session.runtime} in "
             f"{session.computes_in}{options}{where}; try --to onnx"
@@ -239,14 +240,6 @@ def write_artifact(
 def _holds_files_only(folder: Path) -> bool:
     """Whether a folder is one in which an artifact is made, and no folder of the user of such a name."""
     return all(path.name == _FILES for path in folder.iterdir())
-
-
-def _without_options(session: Session) -> Session:
-    """The session of the same runtime, format and cores, with the defaults of all other knobs."""
-    from autoauto.space.sessions import session_of
-
-    names = ("precision", "cores_per_device")
-    return session_of({"runtime": session.runtime, **{name: session.values[name] for name in names}})
 
 
 def _read_me(deployment: Deployment, exporter: Exporter) -> str:

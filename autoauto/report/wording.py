@@ -13,7 +13,7 @@ from autoauto.report.style import assumed_text
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Method
 from autoauto.space.study_summary import CLOCK, Comparison, StudySummary
-from autoauto.space.table import COLUMNS, OF_EVERY, shown
+from autoauto.space.table import COLUMNS, flat, of_every, shown, varying
 from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
@@ -29,23 +29,13 @@ ALL = "all"
 
 def shown_knobs(summary: StudySummary) -> list[str]:
     """The knobs that have a column in tables of cells: the two that every study has, and those that vary."""
-    varying = varying_knobs(summary)
-    return [
-        knob.name
-        for knob in CELL_KNOBS
-        if knob.name in varying or (knob.name in OF_EVERY and _is_of_some(summary, knob.name))
-    ]
-
-
-def _is_of_some(summary: StudySummary, name: str) -> bool:
-    """Whether some cell of a study has a knob; of a study without cells any may have it."""
-    return not summary.cells or any(name in cell.knobs.values for cell in summary.cells)
+    names = {*of_every([cell.knobs for cell in summary.cells]), *varying_knobs(summary)}
+    return [knob.name for knob in CELL_KNOBS if knob.name in names]
 
 
 def varying_knobs(summary: StudySummary) -> list[str]:
     """The knobs in which the cells of a study differ."""
-    cells = [cell.knobs for cell in summary.cells]
-    return [knob.name for knob in CELL_KNOBS if len({value_of(knobs, knob.name) for knobs in cells}) > 1]
+    return [name for name in varying(cell.knobs for cell in summary.cells) if name != "batch_size"]
 
 
 def knob_value(knobs: Knobs, name: str) -> str:
@@ -111,8 +101,8 @@ def difference(knobs: Knobs, winner: Knobs) -> str:
     >>> difference(Knobs(2, 8), Knobs(1, 8, replicas=2)), difference(Knobs(2, 8), Knobs(2, 8))
     ('n_ipu 2, replicas 1', 'the same configuration')
     """
-    every = (knob.name for knob in (*CELL_KNOBS, *_BATCH))
-    names = [name for name in every if value_of(knobs, name) != value_of(winner, name)]
+    own, other = flat(knobs), flat(winner)
+    names = [knob.name for knob in (*CELL_KNOBS, *_BATCH) if own[knob.name] != other[knob.name]]
     return ", ".join(f"{name} {knob_value(knobs, name)}" for name in names) or "the same configuration"
 
 

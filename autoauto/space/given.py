@@ -9,7 +9,7 @@ from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob import Domain
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import KNOBS, shown
+from autoauto.space.table import KNOBS, TABLE, flat, shown
 
 
 def knob_values(text: str) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def knob_values(text: str) -> dict[str, Any]:
         name = word.strip("-").replace("-", "_")
         if not equals or not value:
             raise BadInput(f"a configuration is written n_ipu=2,batch_size=8, got {text!r:.60}")
-        if name not in _TABLE:
-            raise BadInput(f"there is no knob {word!r}; {did_you_mean(name, _TABLE, f'knobs are {_NAMES}')}")
+        if name not in TABLE:
+            raise BadInput(f"there is no knob {word!r}; {did_you_mean(name, TABLE, f'knobs are {_NAMES}')}")
         if name in values:
             raise BadInput(f"a configuration has one {name}, got two in {text!r:.60}; leave one out")
         values[name] = _value(name, value)
@@ -50,15 +50,10 @@ def configuration_given(space: SearchSpace, given: object) -> Knobs:
             return given
         given = {knob.name: value_of(given, knob.name) for knob in shown(given)}
     values = knob_values(given) if isinstance(given, str) else given
-    if not isinstance(values, Mapping) or not values or not set(values) <= set(_TABLE):
+    if not isinstance(values, Mapping) or not values or not set(values) <= set(TABLE):
         raise BadInput(f"a configuration to try is values of knobs, as in 'n_ipu=2,batch_size=8', got {given!r:.60}")
-    fields = {_TABLE[name].field: value for name, value in values.items()}
-    alike = [
-        knobs
-        for cell in space.cells
-        for knobs in cell
-        if all(value_of(knobs, field) == value for field, value in fields.items())
-    ]
+    fields = {TABLE[name].field: value for name, value in values.items()}
+    alike = [knobs for cell in space.cells for knobs in cell if fields.items() <= flat(knobs).items()]
     if not alike:
         raise BadInput(_outside(space, values))
     return min(alike, key=_others)
@@ -88,7 +83,7 @@ def _some(values: tuple[Any, ...]) -> str:
 
 
 def _value(name: str, text: str) -> Any:
-    domain = _TABLE[name].domain
+    domain = TABLE[name].domain
     value = _plain(text, domain)
     if value is None or not domain.allows(value):
         raise BadInput(f"{name} must be {domain.text}, got {text!r:.60}")
@@ -105,6 +100,5 @@ def _plain(text: str, domain: Domain) -> int | float | bool | str | None:
         return None
 
 
-_TABLE = {knob.name: knob for knob in KNOBS}
-_NAMES = ", ".join(_TABLE)
+_NAMES = ", ".join(TABLE)
 _MAX_SHOWN = 6

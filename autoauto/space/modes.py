@@ -269,9 +269,9 @@ class Training(Mode):
                 f"{self.schedule} on {n_ipu} devices needs n_micro_batches in groups of {n_ipu}, "
                 f"got {self.n_micro_batches}; try a multiple of {n_ipu}"
             )
-        if self.n_micro_batches < (fewest_micro := spec.min_micro_batches(n_ipu)):
+        if self.n_micro_batches < (bound := spec.min_micro_batches(n_ipu)):
             raise BadInput(
-                f"{self.schedule} on {n_ipu} devices needs n_micro_batches of at least {fewest_micro}, "
+                f"{self.schedule} on {n_ipu} devices needs n_micro_batches of at least {bound}, "
                 f"got {self.n_micro_batches}"
             )
         check_size(self.schedule, n_ipu * self.stages_per_device, self.n_micro_batches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from autoauto.records.costs.options import PlainSession, Session
@@ -48,12 +49,12 @@ def session_class(values: Mapping[str, Any]) -> type[Session]:
     Raises:
         BadInput: there is no such runtime.
     """
-    runtime, said = values.get("runtime"), _said(values)
+    runtime = values.get("runtime")
     if runtime is not None:
         if runtime not in RUNTIMES:
             raise BadInput(f"runtime is {RUNTIME.domain.text}, got {runtime!r}")
         return RUNTIMES[runtime]
-    if not said:
+    if not (said := _said(values)):
         return IpuSession if MEMORY_PROPORTION.name in values else PlainSession
     able = (kind for kind in SESSION_CLASSES if said.keys() <= _names(kind) and kind(**said).is_possible)
     return next(able, PlainSession)
@@ -72,7 +73,8 @@ def session_of(values: Mapping[str, Any]) -> Session:
     own = _names(kind)
     for name in _said(values):
         if name not in own:
-            raise BadInput(f"{name} is for {_owners(name)}, got {kind.runtime or 'another target'}; leave it out")
+            owners = " or ".join(kind.runtime or "--target ipu" for kind in owners_of(name))
+            raise BadInput(f"{name} is for {owners}, got {kind.runtime or 'another target'}; leave it out")
     return kind(**{name: value for name, value in values.items() if name in own and value is not None})
 
 
@@ -82,11 +84,11 @@ def _said(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in others if value != SESSION_KNOBS[name].absent}
 
 
-def _names(kind: type[Session]) -> set[str]:
-    return {knob.field for knob in kind.knobs}
+@cache
+def _names(kind: type[Session]) -> frozenset[str]:
+    return frozenset(knob.field for knob in kind.knobs)
 
 
-def _owners(name: str) -> str:
-    """The runtimes whose sessions have a knob, or the target that has it."""
-    owners = [kind for kind in SESSION_CLASSES if name in _names(kind)]
-    return " or ".join(kind.runtime or "--target ipu" for kind in owners)
+def owners_of(name: str) -> list[type[Session]]:
+    """The classes of the sessions that have a knob."""
+    return [kind for kind in SESSION_CLASSES if name in _names(kind)]

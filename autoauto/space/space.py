@@ -31,7 +31,7 @@ from autoauto.space.modes import (
     Training,
     mode_of,
 )
-from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, session_of
+from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, owners_of, session_of
 from autoauto.space.table import AXES, TABLE, numbers
 from autoauto.targets.host.runtimes.registry import computes_on_gpus
 from autoauto.targets.ipu.session import IpuSession
@@ -118,7 +118,7 @@ class SearchSpace:
             """The values of a knob."""
             if name not in TABLE:
                 raise AttributeError(f"a space has no {name}")
-            return dict(self.pairs)[name]
+            return self[name]
 
     def __getitem__(self, name: str) -> tuple[Any, ...]:
         """The values of a knob."""
@@ -126,9 +126,8 @@ class SearchSpace:
 
     def __repr__(self) -> str:
         said = [f"{name}={values!r}" for name, values in self.pairs if values != _default_values(TABLE[name])]
-        return (
-            f"SearchSpace({', '.join([*said, *([f'constraints={self.constraints!r}'] if self.constraints else [])])})"
-        )
+        said += [f"constraints={self.constraints!r}"] if self.constraints else []
+        return f"SearchSpace({', '.join(said)})"
 
     def with_values(self, *, constraints: Sequence[Constraint] | None = None, **values: Any) -> Self:
         """The space with other values of knobs, by their names, or other constraints."""
@@ -148,7 +147,7 @@ class SearchSpace:
             instead = "try --headroom" if foreign[0] == "memory_proportion" else "or try --target host"
             raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")
         changes = {name: each for name, each in values.items() if name in own and name not in self.given}
-        if "memory_proportion" not in (own if sessions else said):
+        if self["memory_proportion"] and "memory_proportion" not in (own if sessions else said):
             changes["memory_proportion"] = ()
         return self.with_values(**changes) if changes else self
 
@@ -193,7 +192,7 @@ class SearchSpace:
         others = {knob.name: knob for kind in _KINDS for knob in kind.knobs if knob.name not in own}
         for name, knob in others.items():
             if name in self.given and name not in _OF_NO_MODE and self[name] not in ((), (knob.absent,)):
-                owners = [kind for kind in SESSION_CLASSES if knob in kind.knobs]
+                owners = owners_of(knob.field)
                 if not owners:
                     mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
                 names = " or ".join(kind.runtime or "" for kind in owners)
@@ -323,11 +322,10 @@ class SearchSpace:
                 key[_RUNTIME] = number
                 for position, (index, _) in zip(positions, picks, strict=True):
                     key[position] = index
-                rows.append(
-                    (key, number, session, {name: value for name, (_, value) in zip(names, picks, strict=True)})
-                )
+                choice = {name: value for name, (_, value) in zip(names, picks, strict=True)}
+                rows.append((key, session, choice))
         rows.sort(key=itemgetter(0))
-        return [(session, choice) for _, _, session, choice in rows]
+        return [(session, choice) for _, session, choice in rows]
 
     def _configuration_or_none(
         self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
@@ -391,7 +389,10 @@ def _default_values(knob: Knob) -> tuple[Any, ...]:
 
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
     """Whether a configuration meets all constraints, and its session is possible."""
-    return knobs.session.is_possible and all(constraint.violation(numbers(knobs)) <= 0 for constraint in constraints)
+    if not knobs.session.is_possible or not constraints:
+        return knobs.session.is_possible
+    values = numbers(knobs)
+    return all(constraint.violation(values) <= 0 for constraint in constraints)
 
 
 _OF_NO_MODE = ("schedule", "steps")

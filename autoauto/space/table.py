@@ -6,6 +6,7 @@ is a `Knob` in one of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from autoauto.records.knob import Knob
@@ -22,8 +23,6 @@ COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
 """The knobs that configurations have, each under one name: `STEPS` sets a number of micro-batches, too."""
 KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
 """The names of knobs, and of numbers that follow from them, that a constraint may contain; a switch is 0 or 1."""
-TRAINING_KNOBS = tuple(knob for knob in Training.knobs)
-"""The knobs that only training has."""
 PIPELINE_KNOBS = tuple(knob for knob in KNOBS if knob not in (STRATEGY, STEPS))
 """The knobs of pipelines."""
 OF_EVERY = ("n_ipu", "memory_proportion", "batch_size")
@@ -52,6 +51,18 @@ def shown(knobs: Knobs) -> list[Knob]:
     """The knobs that say something of a configuration: those it has and that are no defaults, or always shown."""
     values = knobs.values
     return [knob for knob in COLUMNS if knob.name in values and (knob.is_shown or values[knob.name] != knob.default)]
+
+
+def varying(configurations: Iterable[Knobs]) -> list[str]:
+    """The knobs in which configurations differ."""
+    rows = list(map(flat, configurations))
+    return [knob.name for knob in COLUMNS if len({row[knob.name] for row in rows}) > 1]
+
+
+def of_every(configurations: Collection[Knobs]) -> list[str]:
+    """The knobs that tables show of all configurations: those in `OF_EVERY` that some has; without any, all of them."""
+    own = {name for knobs in configurations for name in knobs.values}
+    return [name for name in OF_EVERY if not configurations or name in own]
 
 
 def numbers(knobs: Knobs) -> dict[str, float]:

@@ -143,7 +143,8 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
     )
     n_cores = 1 if objectives is Objective.PER_IPU else max(space["cores_per_device"])
     values = product(space["precision"], space["runtime"])
-    of_ipu = dict(zip(("memory_proportion",), space["memory_proportion"], strict=False))
+    proportions = space["memory_proportion"]
+    of_ipu = {"memory_proportion": proportions[0]} if proportions else {}
     sessions = (
         session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores} if runtime else of_ipu)
         for precision, runtime in values

@@ -32,9 +32,9 @@ from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import MAX_MIB, Precision
 from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.knobs import MAX_SAMPLES, Knobs
-from autoauto.space.modes import MAX_VALUES
+from autoauto.space.modes import MAX_VALUES, Training
 from autoauto.space.space import SearchSpace, of_global_batch
-from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE, TRAINING_KNOBS
+from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE
 from autoauto.targets.host.runtimes.registry import runtime_for
 from autoauto.targets.host.runtimes.session import PRECISION
 from autoauto.targets.ipu.session import IpuSession
@@ -315,12 +315,12 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS if knob.name not in others)
     given = {name: values for name, values in named if values is not None}
     if args.mode == "training":
-        values = {knob.name: (knob.default,) for knob in TRAINING_KNOBS} | given
+        values = {knob.name: (knob.default,) for knob in Training.knobs} | given
         if "stages_per_device" not in given:
             ranges = [spec_of(order).stages_per_device for order in values["schedule"]]
             values["stages_per_device"] = tuple(sorted({each[0] for each in ranges if each})) or (1,)
         return values
-    if wrong := [knob.name for knob in TRAINING_KNOBS if knob.name in given]:
+    if wrong := [knob.name for knob in Training.knobs if knob.name in given]:
         raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
     return given
 

@@ -14,9 +14,9 @@ from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import duration, head, knob_value, label, stage_devices
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
-from autoauto.space.table import COLUMNS, OF_EVERY, shown
+from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
 from autoauto.space.trial import NUMBERS, Cell, Counts, ExpectedCell, Trial, numbers_of
 
 
@@ -116,12 +116,12 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
 
 def _shown_knobs(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
     """The knobs with a column, those that every study has and one that varies, and more that vary, for words."""
-    values = {knob.name: {value_of(trial.knobs, knob.name) for trial in trials} for knob in COLUMNS}
-    always = [name for name in OF_EVERY if not trials or any(name in trial.knobs.values for trial in trials)]
-    others = [name for name, of_knob in values.items() if name not in always and len(of_knob) > 1]
+    configurations = [trial.knobs for trial in trials]
+    always = of_every(configurations)
+    others = [name for name in varying(configurations) if name not in always]
     if len(others) > 1:
         return always, others
-    return [name for name in values if name in (*always, *others)], []
+    return [knob.name for knob in COLUMNS if knob.name in (*always, *others)], []
 
 
 def _knob_columns(names: Sequence[str], others: Sequence[str]) -> list[Column]:
@@ -222,7 +222,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
 
 def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
     """One row per cell: the best batch size by the estimate, its throughput, and how many configurations are tried."""
-    names = [name for name in ("n_ipu", "memory_proportion") if any(name in each.cell.knobs.values for each in cells)]
+    names = [name for name in of_every([each.cell.knobs for each in cells]) if name != "batch_size"]
     columns = (
         *(Column(head(name), name) for name in names),
         Column("other knobs"),

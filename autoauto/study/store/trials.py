@@ -35,7 +35,7 @@ from autoauto.records.knob import Domain
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS, KNOBS, shown
@@ -67,10 +67,10 @@ def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
     categories: Optuna refuses a study whose categories change, but a search may be resumed in a wider space.
     """
     ranges: Ranges = {}
-    own = knobs.values
+    own, said = knobs.values, set(shown(knobs))
     for knob in COLUMNS:
         values = [value for axis in KNOBS if axis.field == knob.name for value in space[axis.name]]
-        if knob.name in own and (knob in shown(knobs) or set(values) != {knob.default}):
+        if knob.name in own and (knob in said or set(values) != {knob.default}):
             ranges[knob.name] = _range(knob.domain, [*values, own[knob.name]])
     return ranges
 
@@ -88,7 +88,8 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives) -> FrozenTri
     It is COMPLETE with its values when the configuration fits and all constraints hold, PRUNED with a reason when not,
     FAIL when the measurement itself failed.
     """
-    params = {name: value_of(trial.knobs, name) for name in ranges}
+    own = trial.knobs.values
+    params = {name: own[name] for name in ranges}
     attributes = {"status": str(trial.status), **_attributes(trial)}
     long = {name: value for name, value in attributes.items() if len(str(value)) > N_SHOWN}
     shown = {name: value for name, value in attributes.items() if name not in long}

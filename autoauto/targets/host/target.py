@@ -138,7 +138,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """Batch size, session and kind of device: limits and proportions of memory matter when a plan runs only."""
         session = self._session(device, options)
         others = [] if self._devices == ALIKE else [device.name]
-        others += [repr(session.session)] if session.session != _plain(session) else []
+        others += [repr(session.session)] if session.session != HostSession.of(session).plain else []
         return options.batch_size, str(session.n_threads), session.runtime, str(session.precision), *others
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
@@ -343,13 +343,6 @@ def _check_session(options: CompileOptions) -> HostSession:
     if not isinstance(options.session, HostSession):
         raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
     return options.session
-
-
-def _plain(options: SessionOptions) -> HostSession:
-    """The session with the same runtime, threads and format, and else its defaults."""
-    session = options.session
-    assert isinstance(session, HostSession)
-    return type(session)(cores_per_device=session.cores_per_device, precision=session.precision)  # type: ignore[call-arg]
 
 
 def _weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> int:

@@ -91,6 +91,11 @@ class HostSession(Session, ABC):
         return options.session
 
     @property
+    def plain(self) -> Self:
+        """The session of the same runtime, cores and format, with the defaults of all other knobs."""
+        return type(self)(cores_per_device=self.cores_per_device, precision=self.precision)  # type: ignore[call-arg]
+
+    @property
     def computes_in(self) -> Precision:
         """See `Session`."""
         return self.precision
