@@ -37,6 +37,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
@@ -57,7 +58,7 @@ MOVES = (-8, -4, -2, -1, 1, 2, 4, 8)  # layers by which a cut is moved in search
 COLOURS = {"sum": "#e69f00", "regression": "#0072b2"}  # [okabe-ito]
 
 
-class Setting(NamedTuple):
+class Effort(NamedTuple):
     """What differs between targets.
 
     Attributes:
@@ -77,7 +78,7 @@ class Setting(NamedTuple):
     n_rounds: int
 
 
-SETTINGS = {"ipu": Setting(16, 40, 4, 10, 400, 1), "host": Setting(4, 12, 2, 3, 12, 5)}
+SETTINGS = {"ipu": Effort(16, 40, 4, 10, 400, 1), "host": Effort(4, 12, 2, 3, 12, 5)}
 
 
 class Reading(NamedTuple):
@@ -105,7 +106,7 @@ def ipu_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
     from autoauto.targets.clusters import load_cluster
     from autoauto.targets.ipu.target import IpuTarget
 
-    yield Flow(load_graph(model), load_cluster("bow-2000"), IpuTarget(), cache=cache)
+    yield Flow(Setting(load_graph(model), load_cluster("bow-2000"), IpuTarget(), cache=cache))
 
 
 @contextmanager
@@ -115,7 +116,7 @@ def host_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
     from autoauto.targets.host.target import HostTarget
 
     with HostTarget(onnx_source(model)) as target:
-        yield Flow(load_graph(model), host_cluster(), target, Precision.FP32, cache=cache)
+        yield Flow(Setting(load_graph(model), host_cluster(), target, Precision.FP32, cache=cache))
 
 
 FLOWS: dict[str, Callable[[str, ProfileCache], AbstractContextManager[Flow]]] = {"ipu": ipu_flow, "host": host_flow}
@@ -140,7 +141,7 @@ def fit(flow: Flow, batch_size: int) -> FittedCorrection:
     knobs = knobs_at(flow, batch_size)
     flow.profile(flow.options(knobs))
     start_s = perf_counter()
-    correction = flow.correction(knobs)
+    correction = flow.costs.correction(knobs)
     return FittedCorrection(correction, perf_counter() - start_s)
 
 
@@ -168,12 +169,12 @@ class CompiledRanges:
         return self._known[key]
 
 
-def held_out(flow: Flow, setting: Setting, compiled: CompiledRanges, seed: int = 1) -> list[Reading]:
+def held_out(flow: Flow, setting: Effort, compiled: CompiledRanges, seed: int = 1) -> list[Reading]:
     """Ranges at half and twice the batch size of the correction, predicted and compiled."""
     readings = []
     for batch_size in sorted({knobs_at(flow, n).batch_size for n in (setting.batch_size // 2, setting.batch_size * 2)}):
         knobs = knobs_at(flow, batch_size)
-        ours, plain = flow.table(knobs), replace(flow, estimator=Estimator.SUM).table(knobs)
+        ours, plain = flow.table(knobs), flow.with_setting(estimator=Estimator.SUM).table(knobs)
         for layers in ranges(len(flow.graph), setting.n_ranges, Random(seed)):
             try:
                 n_cycles, n_bytes = compiled.compile(flow, layers, knobs)
@@ -205,13 +206,13 @@ def coverage(readings: Sequence[Reading], correction: Correction) -> tuple[float
     return mean(cycles), mean(memory)
 
 
-def regret(flow: Flow, setting: Setting) -> float | None:
+def regret(flow: Flow, setting: Effort) -> float | None:
     """By how much the planned partition costs more than the best known one, both measured; None when none fits.
 
     Compared are the cheapest plans by either estimate and then, from the best of them on, plans with one cut moved.
     """
     knobs = knobs_at(flow, setting.batch_size * 2, setting.n_ipu)
-    costs, plain = MeasuredCosts(flow, knobs), replace(flow, estimator=Estimator.SUM, planning_proportion=1.0)
+    costs, plain = MeasuredCosts(flow, knobs), flow.with_setting(estimator=Estimator.SUM, planning_proportion=1.0)
     try:
         others = [
             plan.partition for table in (costs.table, plain.table(knobs)) for plan in k_best(table, setting.n_best)
@@ -281,7 +282,7 @@ def neighbours(partition: tuple[int, ...], table: CostTable) -> Iterator[tuple[i
                 yield (*partition[:s], cut, *partition[s + 1 :])
 
 
-def prediction_us(flow: Flow, setting: Setting) -> float:
+def prediction_us(flow: Flow, setting: Effort) -> float:
     """Microseconds to predict a range's cycles."""
     table, n_layers = flow.table(knobs_at(flow, setting.batch_size)), len(flow.graph)
     start_s = perf_counter()
@@ -381,12 +382,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def shorter(setting: Setting) -> Setting:
+def shorter(setting: Effort) -> Effort:
     """A quarter of the ranges and of the moved cuts."""
     return setting._replace(n_ranges=setting.n_ranges // 4, n_tries=setting.n_tries // 4)
 
 
-def study(name: str, target: str, setting: Setting, keep: Path | None, plans: bool) -> tuple[list[Reading], Correction]:
+def study(
+    name: str, target: str, setting: Effort, keep: Path | None, plans: bool
+) -> tuple[list[Reading], Correction]:
     """Fit the correction of a model, predict held-out ranges, and print the line of the model."""
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))

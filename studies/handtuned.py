@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from onnx import TensorProto, helper, save
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.profile import CompiledRange
@@ -75,7 +76,7 @@ def rows() -> list[Row]:
 
 def compare(row: Row) -> Comparison:
     """Cost both splits of a row; all of a device's memory may be filled."""
-    knobs, flow = knobs_of(row), Flow(graph_of(row), cluster_of(row), IpuTarget(), planning_proportion=1.0)
+    knobs, flow = knobs_of(row), Flow(Setting(graph_of(row), cluster_of(row), IpuTarget(), planning_proportion=1.0))
     starts = (first_layer(flow.graph, start) for start in row["starts"])
     theirs = evaluate(flow.table(knobs), (0, *starts, len(flow.graph)))
     try:

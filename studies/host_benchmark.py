@@ -23,6 +23,7 @@ from typing import NamedTuple
 import onnx
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
@@ -119,7 +120,7 @@ def open_flow(name: str) -> Flow:
     """A built-in model, or a light one that comes with the onnx package, on this machine."""
     light = LIGHT / f"light_{name}.onnx"
     model = str(light) if light.exists() and name != "resnet50" else name
-    return Flow(load_graph(model), host_cluster(), HostTarget(onnx_source(model)), Precision.FP32)
+    return Flow(Setting(load_graph(model), host_cluster(), HostTarget(onnx_source(model)), Precision.FP32))
 
 
 def entrants(flow: Flow, session: Session, batch_size: int) -> Iterator[Entrant]:

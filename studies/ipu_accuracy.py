@@ -21,6 +21,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.options import CompileOptions
@@ -79,14 +80,14 @@ def flow_of(series: dict[str, Any]) -> Flow:
     settings = CompilerSettings(partials, operators, *passes)
     cluster = _with_host(load_cluster(series["cluster"]), series["host"])
     precision = Precision(series["precision"])
-    return Flow(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0)
+    return Flow(Setting(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0))
 
 
 def fits(flow: Flow, knobs: Knobs) -> bool:
     """Whether the cost model's program fits; on one device without the estimate."""
     if knobs.n_ipu > 1:
         return samples_per_s(flow, knobs) is not None
-    options = CompileOptions(knobs.batch_size, flow.precision, session=knobs.session)
+    options = CompileOptions(knobs.batch_size, flow.setting.precision, session=knobs.session)
     device = flow.cluster.devices[0]
     try:
         program = flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), device, options)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import mean, median
@@ -47,7 +46,7 @@ def rows(model: str, batch_size: int, n_rounds: int) -> Iterator[list[str]]:
         for runtime in (runtime for runtime in installed() if precision in SESSIONS[runtime].precisions):
             knobs = Knobs(n_ipu=1, batch_size=batch_size, runtime=runtime, precision=precision)
             with tempfile.TemporaryDirectory() as folder:
-                empty = replace(flow, cache=ProfileCache(Path(folder) / "profiles.db"))
+                empty = flow.with_setting(cache=ProfileCache(Path(folder) / "profiles.db"))
                 yield [model, *row(empty, knobs, n_rounds)]
 
 
@@ -66,7 +65,7 @@ def row(flow: Flow, knobs: Knobs, n_rounds: int) -> list[str]:
     cycles: dict[LayerRange, list[int]] = {layers: [] for layers in ranges}
     for _ in range(n_rounds):
         for layers, measured in cycles.items():
-            whole = flow.target.compile(flow.graph, layers, flow.device(options), options)
+            whole = flow.target.compile(flow.graph, layers, flow.setting.device(options), options)
             measured.append(whole.forward_cycles)
     scale = int(table.compute_prefix_cycles[-1]) / alone[-1]
     by_alone = [scale * (alone[layers.stop] - alone[layers.start]) for layers in ranges]

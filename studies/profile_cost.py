@@ -24,13 +24,14 @@ HERE = Path(__file__).parents[1]
 PROGRAM = """
 import sys, time
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import CompileOptions, IpuTarget
 
 model, batch_size, precision, mode = sys.argv[1:]
-flow = Flow(load_graph(model), load_cluster("c600"), IpuTarget(), Precision(precision))
+flow = Flow(Setting(load_graph(model), load_cluster("c600"), IpuTarget(), Precision(precision)))
 start = time.process_time()
 flow.profile(CompileOptions(int(batch_size), Precision(precision), mode == "training"))
 print(time.process_time() - start)

@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 from autoauto.cli.options.values import integers
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.profile.cache import ProfileCache
 from autoauto.space.knobs import Knobs
@@ -79,7 +80,7 @@ def search(case: Case, method: Method) -> Result:
     space = SearchSpace(tuple(n for n in N_IPU if n <= len(cluster)), batch_size=tuple(case.batch_sizes))
     calls: list[Knobs] = []
     with tempfile.TemporaryDirectory() as folder:
-        flow = Flow(graph, cluster, IpuTarget(), cache=ProfileCache(Path(folder) / "profiles.db"))
+        flow = Flow(Setting(graph, cluster, IpuTarget(), cache=ProfileCache(Path(folder) / "profiles.db")))
 
         def evaluate(knobs: Knobs) -> Trial:
             calls.append(knobs)

@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.steps import PLANNING_EFFORT, best_by_simulated_step
+from autoauto.evaluate.modes.training import stage_table
+from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.stage_table import StageTable
@@ -47,7 +49,7 @@ COLUMNS = ("model", "devices", "batches", "order", "period", "gain", "gap", "per
 WIDTHS = (15, 9, 9, 13, 9, 9, 8, 11, 9)
 
 
-class Setting(NamedTuple):
+class StepCase(NamedTuple):
     """A model, "random" or built-in, with a number of devices and of micro-batches."""
 
     model: str
@@ -56,13 +58,13 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("bert-base-128", 4, 16),
-    Setting("bert-large-128", 8, 64),
-    Setting("resnet50", 4, 16),
-    Setting("resnet50", 8, 64),
-    Setting("random", 16, 64),
+    StepCase("bert-base-128", 4, 16),
+    StepCase("bert-large-128", 8, 64),
+    StepCase("resnet50", 4, 16),
+    StepCase("resnet50", 8, 64),
+    StepCase("random", 16, 64),
 )
-QUICK = (Setting("random", 4, 8),)
+QUICK = (StepCase("random", 4, 8),)
 
 
 def random_profile(n_layers: int) -> ModelProfile:
@@ -74,12 +76,14 @@ def random_profile(n_layers: int) -> ModelProfile:
     return ModelProfile("random", "none", None, names, names, (None,) * n_layers, layers)
 
 
-def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[Knobs, StageTable]]:
+def tables(setting: StepCase, cluster: Cluster, n_layers: int) -> Iterator[tuple[Knobs, StageTable]]:
     """The costs in every order with every period; with recomputation, so that all orders fit."""
     flows = (
         {}
         if setting.model == "random"
-        else {period: Flow(load_graph(setting.model), cluster, IpuTarget(), period=period) for period in PERIODS}
+        else {
+            period: Flow(Setting(load_graph(setting.model), cluster, IpuTarget(), period=period)) for period in PERIODS
+        }
     )
     for period, order in product(PERIODS, ORDERS):
         knobs = Knobs(
@@ -92,14 +96,14 @@ def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[
             stages_per_device=(spec_of(order).stages_per_device or (1, 1))[0],
         )
         if flows:
-            yield knobs, flows[period].stage_table(knobs)
+            yield knobs, stage_table(flows[period].costs, knobs)
         elif knobs.mode.stages_per_device == 1:
             devices = cluster.first(setting.n_devices)
             table = cost_table(random_profile(n_layers), devices, 0.9, period)
             yield knobs, StageTable.of(table)
 
 
-def row(setting: Setting, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
+def row(setting: StepCase, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
     """One line of the table."""
     started = process_time()
     partition = optimal(stages.rows).partition

@@ -121,7 +121,7 @@ def _cycles(stage: Stage) -> int:
 def _with_memory(flow: Flow, factor: int) -> Flow:
     cluster: Cluster = flow.cluster
     devices = (replace(device, memory_bytes=device.memory_bytes * factor) for device in cluster.devices)
-    return replace(flow, cluster=replace(cluster, devices=tuple(devices)))
+    return flow.with_setting(cluster=replace(cluster, devices=tuple(devices)))
 
 
 def lines(results: Sequence[Result]) -> Iterator[str]:

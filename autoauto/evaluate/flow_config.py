@@ -10,6 +10,7 @@ from typing import Any
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow, read_cluster
+from autoauto.evaluate.setting import Setting
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import stored_form
@@ -149,15 +150,17 @@ class FlowConfig:
         cluster = devices or read_cluster(str(self.cluster))
         graph, target = profile.model(self.model, precision, self._model_inputs)
         return Flow(
-            graph=graph,
-            cluster=cluster.with_headroom(self.headroom),
-            target=target.on_devices(cluster),
-            precision=precision,
-            planning_proportion=self.planning_proportion,
-            period=None if self.period is None else Period(self.period),
-            estimator=Estimator.SUM,
-            cut_at=CutAt(self.cut_at),
-            constraints=self._result_constraints,
+            Setting(
+                graph=graph,
+                cluster=cluster.with_headroom(self.headroom),
+                target=target.on_devices(cluster),
+                precision=precision,
+                planning_proportion=self.planning_proportion,
+                period=None if self.period is None else Period(self.period),
+                estimator=Estimator.SUM,
+                cut_at=CutAt(self.cut_at),
+                constraints=self._result_constraints,
+            )
         )
 
     @property

@@ -126,7 +126,7 @@ def _answers(model: str, given: ModelInputs) -> Iterator[RuntimeAnswer]:
         knobs = Knobs(1, 1, runtime=runtime)
         options = flow.options(knobs)
         try:
-            flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), flow.device(options), options)
+            flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), flow.setting.device(options), options)
         except AutoautoError as error:
             yield RuntimeAnswer(str(runtime), str(error))
         else:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from onnx import ModelProto
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache, local_cache
@@ -91,16 +92,18 @@ def load_flow(
         target, devices = entry.open(Request(graph, source, devices, chosen, values))
     assert not isinstance(target, str)
     return Flow(
-        graph=graph,
-        cluster=devices,
-        target=target,
-        precision=chosen,
-        planning_proportion=planning_proportion,
-        period=chosen_period,
-        cache=_cache(storage),
-        estimator=_word("estimator", Estimator, estimator),
-        cut_at=_word("cut_at", CutAt, cut_at),
-        constraints=constraints,
+        Setting(
+            graph=graph,
+            cluster=devices,
+            target=target,
+            precision=chosen,
+            planning_proportion=planning_proportion,
+            period=chosen_period,
+            cache=_cache(storage),
+            estimator=_word("estimator", Estimator, estimator),
+            cut_at=_word("cut_at", CutAt, cut_at),
+            constraints=constraints,
+        )
     )
 
 

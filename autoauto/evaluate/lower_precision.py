@@ -65,6 +65,6 @@ def _one_session(target: FileRunner, flow: Flow, knobs: Knobs, plan: Plan) -> Ru
     stage = replace(plan.stages[0], layers=LayerRange(0, len(flow.graph)), n_replicas=1)
     whole = replace(plan, stages=(stage,), placement=(), other_plans=(), shared_cycles=0)
     try:
-        return target.run(flow.graph, whole, flow.devices(knobs), flow.options(knobs), 1)
+        return target.run(flow.graph, whole, flow.setting.devices(knobs), flow.options(knobs), 1)
     except (DoesNotFit, WorkerLost, BadInput):
         return None

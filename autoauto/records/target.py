@@ -52,7 +52,7 @@ class TargetTraits:
         sessions: how it may compute, the default first; empty for a target that has no knobs.
         whole_first: whether the whole model is measured on one device before any layer: it says what one device and
             replicas of it give, and what pipelines give at best, so that layers are measured only where a pipeline may
-            win (`autoauto/evaluate/whole_model.py`).
+            win (`autoauto/evaluate/costs/whole_first.py`).
         in_seconds: whether its numbers are made of seconds, so that they are shown as time and not as cycles.
     """
 

@@ -77,7 +77,7 @@ def _strategies(flow: Flow, given: Mapping[str, Any]) -> tuple[Strategy, ...]:
     """
     has_memory = flow.cluster.streaming_memory is not None and not flow.cluster.kinds
     is_asked = 1 in given.get("replicas", (1,)) and False in given.get("stage_replicas", (False,))
-    can_phase = has_memory and is_asked and flow.cut_at is CutAt.LAYERS
+    can_phase = has_memory and is_asked and flow.setting.cut_at is CutAt.LAYERS
     return tuple(Strategy) if can_phase else (Strategy.PIPELINE,)
 
 

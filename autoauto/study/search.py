@@ -254,10 +254,7 @@ def search_flow(
     objectives, space = parse_objectives(objective), space_of(flow, space)
     extent = Extent.of(flow, space, tries, time_budget_s)
     noise, chosen = noise_of(flow, noise, n_measurements), method_for(objectives, method)
-    forecasts = flow.forecasts
-    estimate = predictor(
-        forecasts.forecast, objectives, forecasts.upper_bound, forecasts.is_bounded_by, forecasts.step_bounds
-    )
+    estimate = predictor(flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds)
     baseline = baseline_of(flow, objectives, space)
     proposer = preceded_by(method_of(chosen, estimate, objectives, noise, n_measurements, baseline), extent.first)
     search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(estimate), callback, progress)
@@ -269,7 +266,7 @@ def search_flow(
             on_space_change(changes)
         note_start(study)
         result = search.run(study, space, executor, extent.is_over)
-        asked = result.space, estimate, forecasts.forecast, result.trials, forecasts.upper_bound
+        asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
@@ -305,9 +302,9 @@ class _Search:
         fingerprint = {**about, **fingerprint_of(self.flow, space)}
         name = name or default_study_name(self.flow, self.objectives, fingerprint, space, self.method, self.noise)
         made = {"method": str(self.method), "noise": str(self.noise), "origin": str(self.flow.traits.origin)}
-        said = {NOTES: json.dumps(self.flow.notes)} if self.flow.notes else {}
-        if self.flow.shown_clock_hz is not None:
-            said[CLOCK] = str(self.flow.shown_clock_hz)
+        said = {NOTES: json.dumps(self.flow.setting.notes)} if self.flow.setting.notes else {}
+        if self.flow.setting.shown_clock_hz is not None:
+            said[CLOCK] = str(self.flow.setting.shown_clock_hz)
         attributes = {**made, **said, **provenance(), **notes}
         return open_study(url, name, self.objectives, fingerprint, attributes)
 

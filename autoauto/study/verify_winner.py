@@ -74,7 +74,7 @@ def verify_winner(
         n_repeats,
         objective,
         make_executor(),
-        lambda: None if flow.begins_whole else _answer_of_auto_pipeline(flow, space, objective, best),
+        lambda: None if flow.setting.begins_whole else _answer_of_auto_pipeline(flow, space, objective, best),
         known,
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),
@@ -87,7 +87,6 @@ def verify_winner(
 def _answer_of_auto_pipeline(
     flow: Flow, space: SearchSpace, objective: Objective, best: Knobs
 ) -> AutoPipelineAnswer | None:
-    forecasts = flow.forecasts
-    limit = predictor(forecasts.forecast, objective, step_bounds=forecasts.step_bounds).limit
-    is_bounded_by = forecasts.is_bounded_by if objective is Objective.THROUGHPUT else None
-    return estimated_answer(space, forecasts.forecast, objective, best, limit, is_bounded_by)
+    limit = predictor(flow.forecast, objective, step_bounds=flow.step_bounds).limit
+    is_bounded_by = flow.is_bounded_by if objective is Objective.THROUGHPUT else None
+    return estimated_answer(space, flow.forecast, objective, best, limit, is_bounded_by)

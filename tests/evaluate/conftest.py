@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.hardware import Cluster, Link
@@ -18,9 +19,11 @@ def flow(chain: Callable[..., LayerGraph], tmp_path: Path) -> Flow:
     link = Link(1e12, 0)
     cluster = Cluster("pair", "ipu", (DEVICE, DEVICE), (link, link), (link, link))
     return Flow(
-        chain(kinds=["a"] * 8),
-        cluster,
-        LinearTarget(),
-        cache=ProfileCache(tmp_path / "cache.db"),
-        estimator=Estimator.SUM,
+        Setting(
+            chain(kinds=["a"] * 8),
+            cluster,
+            LinearTarget(),
+            cache=ProfileCache(tmp_path / "cache.db"),
+            estimator=Estimator.SUM,
+        )
     )

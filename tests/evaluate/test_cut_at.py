@@ -32,7 +32,7 @@ BLOCKS = tuple(Block(f"h.{i}", LayerRange(*ends)) for i, ends in enumerate([(0, 
 @pytest.fixture
 def at_blocks(flow: Flow) -> Flow:
     """Eight equal layers in blocks of 3, 2 and 3, on two devices."""
-    return replace(flow, graph=replace(flow.graph, blocks=BLOCKS), cut_at=CutAt.BLOCKS)
+    return flow.with_setting(graph=replace(flow.graph, blocks=BLOCKS), cut_at=CutAt.BLOCKS)
 
 
 def knobs(n_ipu: int = 2) -> Knobs:
@@ -78,7 +78,7 @@ def test_stages_on_devices_of_several_kinds_begin_at_blocks_too(at_blocks: Flow)
     kinds = Cluster.of_kinds(
         "two", "ipu", tuple(DeviceKind(replace(DEVICE, name=name), 1, link, link) for name in ("a", "b"))
     )
-    assert set(replace(at_blocks, cluster=kinds).predict(knobs()).partition) <= {0, 3, 5, 8}
+    assert set(at_blocks.with_setting(cluster=kinds).predict(knobs()).partition) <= {0, 3, 5, 8}
 
 
 def test_it_is_part_of_the_fingerprint_only_where_it_matters(flow: Flow, at_blocks: Flow) -> None:
@@ -92,12 +92,12 @@ def test_the_json_of_a_flow_has_it_only_where_it_matters() -> None:
     assert json.loads(blocks.to_json()) == json.loads(layers.to_json()) | {"cut_at": "blocks"}
     assert FlowConfig.from_json(layers.to_json()) == layers
     assert FlowConfig.from_json(blocks.to_json()) == blocks
-    assert blocks.open().cut_at is CutAt.BLOCKS
+    assert blocks.open().setting.cut_at is CutAt.BLOCKS
 
 
 def test_a_model_without_blocks_is_refused(flow: Flow) -> None:
     with pytest.raises(BadInput, match=r"names of repeated modules like .* chain has none; try --cut-at layers$"):
-        replace(flow, cut_at=CutAt.BLOCKS)
+        flow.with_setting(cut_at=CutAt.BLOCKS)
 
 
 def test_another_word_is_refused() -> None:
@@ -109,10 +109,10 @@ def test_phases_are_refused(at_blocks: Flow) -> None:
     with pytest.raises(BadInput, match="phases begin at any layer, got --cut-at blocks"):
         at_blocks.checked(SearchSpace((1,), (0.6,), (1,), strategy=(Strategy.PHASED,)))
     with pytest.raises(BadInput, match="phases begin at any layer, got --cut-at blocks"):
-        at_blocks.plans.phased(knobs(1), PhasedOptions(1, next(iter(IoMode))))
+        at_blocks.phases.plan(knobs(1), PhasedOptions(1, next(iter(IoMode))))
 
 
 def test_matrices_that_are_tied_across_blocks_leave_no_cut(at_blocks: Flow, chain: Callable[..., LayerGraph]) -> None:
-    tied = replace(at_blocks, graph=replace(chain(["a"] * 8, tie=(0, 7)), blocks=BLOCKS))
+    tied = at_blocks.with_setting(graph=replace(chain(["a"] * 8, tie=(0, 7)), blocks=BLOCKS))
     with pytest.raises(Infeasible, match="must stay together"):
         tied.predict(knobs())

@@ -25,19 +25,19 @@ from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 def test_fp8_needs_devices_that_have_it(flow: Flow) -> None:
     with pytest.raises(BadInput, match="fp8 needs devices that multiply in it, pair has small; try --cluster c600"):
-        replace(flow, precision=Precision.FP8)
+        flow.with_setting(precision=Precision.FP8)
     devices = (replace(DEVICE, fp8=True),) * 2
-    narrow = replace(flow, precision=Precision.FP8, cluster=replace(flow.cluster, devices=devices))
+    narrow = flow.with_setting(precision=Precision.FP8, cluster=replace(flow.cluster, devices=devices))
     assert [layer.attribute("precision") for layer in narrow.graph.layers] == ["fp8"] * 7 + [None]
-    assert narrow.graph == replace(narrow, planning_proportion=0.5).graph
+    assert narrow.graph == narrow.with_setting(planning_proportion=0.5).graph
 
 
 def test_synthetic_data_frees_the_host_links_only(flow: Flow) -> None:
     host = Link(1e6, 500)
     slow = replace(flow.cluster, receive_links=(host, Link(1e9, 7)), send_links=(Link(1e9, 7), host))
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)
-    free = replace(flow, cluster=slow.with_synthetic_data()).predict(knobs)
-    paid = replace(flow, cluster=slow).predict(knobs)
+    free = flow.with_setting(cluster=slow.with_synthetic_data()).predict(knobs)
+    paid = flow.with_setting(cluster=slow).predict(knobs)
     assert 7 <= free.transfer_cycles < 500 < paid.transfer_cycles
 
 
@@ -51,12 +51,12 @@ def test_where_any_device_reaches_any_other_tensors_skip_the_stages_between(flow
     graph = replace(flow.graph, layers=layers, tensors=tuple(tensors))
     link = Link(1e6, 7)  # a byte a cycle
     cluster = replace(flow.cluster, devices=(DEVICE,) * 3, receive_links=(link,) * 3, send_links=(link,) * 3)
-    line = replace(flow, graph=graph, cluster=cluster)
-    spread = replace(line, cluster=replace(cluster, topology=Topology.ALL_TO_ALL))
+    line = flow.with_setting(graph=graph, cluster=cluster)
+    spread = line.with_setting(cluster=replace(cluster, topology=Topology.ALL_TO_ALL))
     knobs = Knobs(n_ipu=3, memory_proportion=0.6, batch_size=1)
     cuts = (0, 3, 6, 8)
     passed_on, direct = (evaluate(subject.table(knobs), cuts).stages for subject in (line, spread))
-    n_bytes = tensors[skipped].n_bytes(1, line.precision)
+    n_bytes = tensors[skipped].n_bytes(1, line.setting.precision)
     assert passed_on[1].transfer_cycles - direct[1].transfer_cycles == 2 * n_bytes
     assert [passed_on[i].transfer_cycles - direct[i].transfer_cycles for i in (0, 2)] == [0, 0]
     assert spread.predict(knobs).cost_cycles <= line.predict(knobs).cost_cycles
@@ -91,7 +91,7 @@ def fusing(flow: Flow, chain: Callable[..., LayerGraph]) -> Flow:
     graph = replace(graph, layers=layers, content="fused")
     device = replace(DEVICE, memory_bytes=1000 * MIB)
     cluster = replace(flow.cluster, devices=(device, device))
-    return replace(flow, graph=graph, cluster=cluster, target=FusingTarget(), estimator=Estimator.REGRESSION)
+    return flow.with_setting(graph=graph, cluster=cluster, target=FusingTarget(), estimator=Estimator.REGRESSION)
 
 
 def mean_error(flow: Flow, batch_size: int) -> float:
@@ -110,11 +110,11 @@ def test_the_correction_finds_fusion_by_a_few_ranges(fusing: Flow) -> None:
     fusing.table(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
     assert isinstance(fusing.target, FusingTarget)
     assert fusing.target.n_compiled <= 8 + 24  # layers of two batch sizes, ranges
-    correction = fusing.correction(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
+    correction = fusing.costs.correction(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
     assert correction.forward["Relu after Conv"] < 0.95 * correction.forward["Relu after Add"]
     for batch_size in (3, 8, 20):
         assert mean_error(fusing, batch_size) < 0.05
-        assert mean_error(replace(fusing, estimator=Estimator.SUM), batch_size) > 0.15
+        assert mean_error(fusing.with_setting(estimator=Estimator.SUM), batch_size) > 0.15
 
 
 ASKED = (
@@ -134,15 +134,15 @@ def test_a_cost_model_estimates_the_same_whatever_was_compiled_before(
     for knobs in order:
         fusing.evaluate(knobs)
     for knobs in order:
-        fresh = replace(fusing, cache=ProfileCache(tmp_path / f"{knobs.batch_size}.db"))
-        assert fresh.correction(knobs) == fusing.correction(knobs)
+        fresh = fusing.with_setting(cache=ProfileCache(tmp_path / f"{knobs.batch_size}.db"))
+        assert fresh.costs.correction(knobs) == fusing.costs.correction(knobs)
         assert fresh.expect(knobs).estimated_samples_per_s == fusing.expect(knobs).estimated_samples_per_s
 
 
 def test_samples_are_compiled_once(fusing: Flow) -> None:
-    first = fusing.correction(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
-    fresh = replace(fusing, target=FusingTarget())
-    assert fresh.correction(Knobs(n_ipu=4, memory_proportion=0.3, batch_size=15)) == first
+    first = fusing.costs.correction(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8))
+    fresh = fusing.with_setting(target=FusingTarget())
+    assert fresh.costs.correction(Knobs(n_ipu=4, memory_proportion=0.3, batch_size=15)) == first
     assert isinstance(fresh.target, FusingTarget)
     assert fresh.target.n_compiled == 0
 
@@ -150,18 +150,18 @@ def test_samples_are_compiled_once(fusing: Flow) -> None:
 def test_plans_fill_the_memory_up_to_the_upper_end_of_the_interval(fusing: Flow) -> None:
     knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=21)  # 48 x 21 MiB by the sum, 5 % less whole
     with pytest.raises(Infeasible):
-        replace(fusing, estimator=Estimator.SUM, planning_proportion=1.0).predict(knobs)
+        fusing.with_setting(estimator=Estimator.SUM, planning_proportion=1.0).predict(knobs)
     assert fusing.evaluate(knobs).fits
     assert not fusing.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=22)).fits
-    interval = fusing.correction(knobs).memory_interval
+    interval = fusing.costs.correction(knobs).memory_interval
     assert fusing.table(knobs).memory_limit_bytes[0] == int(1000 * MIB / interval.high)
-    assert replace(fusing, planning_proportion=0.5).table(knobs).memory_limit_bytes[0] == 500 * MIB
+    assert fusing.with_setting(planning_proportion=0.5).table(knobs).memory_limit_bytes[0] == 500 * MIB
 
 
 def test_plain_sums_have_no_correction_and_plan_with_085_of_the_memory(flow: Flow) -> None:
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
     flow.measure(knobs, flow.predict(knobs))
-    assert flow.correction(knobs) == PLAIN_SUM
+    assert flow.costs.correction(knobs) == PLAIN_SUM
     assert flow.table(knobs).memory_limit_bytes[0] == 85 * MIB
 
 
@@ -169,7 +169,7 @@ def test_a_profile_is_made_once_for_configurations_that_share_it(flow: Flow) -> 
     first, second = (flow.profile(flow.options(Knobs(n_ipu=n, memory_proportion=0.6, batch_size=4))) for n in (1, 2))
     assert first is second
     assert (
-        replace(flow, target=LinearTarget(surplus=2.0)).profile(
+        flow.with_setting(target=LinearTarget(surplus=2.0)).profile(
             flow.options(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4))
         )
         is not first

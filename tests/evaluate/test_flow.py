@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from autoauto.evaluate.costs.costs import pipeline_table
+from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import Progress
-from autoauto.profile.sample import sample_batch_sizes
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import STASH, CompiledRange, Optimizer, WeightUpdate
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
-from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, Origin
@@ -61,7 +62,7 @@ def test_a_configuration_that_the_estimate_rules_out_is_not_measured(flow: Flow)
 
 
 def test_a_stage_too_large_for_its_device_is_out_of_memory(flow: Flow) -> None:
-    greedy = replace(flow, target=LinearTarget(surplus=2.0))
+    greedy = flow.with_setting(target=LinearTarget(surplus=2.0))
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=16)
     plan = greedy.predict(knobs)
     with pytest.raises(OutOfMemory) as failure:
@@ -76,7 +77,7 @@ def test_a_stage_too_large_for_its_device_is_out_of_memory(flow: Flow) -> None:
 
 def test_a_step_of_training_is_simulated(flow: Flow) -> None:
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.ONE_F_ONE_B, n_micro_batches=4)
-    trial = replace(flow, period=Period.OVERLAP).evaluate(knobs)
+    trial = flow.with_setting(period=Period.OVERLAP).evaluate(knobs)
     assert isinstance(trial.measured, Plan)
     assert trial.timeline is not None
     first = trial.measured.stages[0]
@@ -87,7 +88,7 @@ def test_a_step_of_training_is_simulated(flow: Flow) -> None:
 
 def test_replicas_train_side_by_side_and_sum_their_gradients(flow: Flow) -> None:
     link = Link(1e7, 100)  # 10 bytes a cycle
-    four = replace(flow, cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4))
+    four = flow.with_setting(cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4))
     single = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.ONE_F_ONE_B, n_micro_batches=4)
     alone, pair = four.evaluate(single), four.evaluate(replace(single, replicas=2))
     assert alone.timeline is not None
@@ -108,7 +109,7 @@ class UpdatingTarget(LinearTarget):
 
 
 def test_the_optimizer_has_its_memory_and_its_part_of_a_step(flow: Flow) -> None:
-    flow = replace(flow, target=UpdatingTarget())
+    flow = flow.with_setting(target=UpdatingTarget())
     plain = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=4)
     adam = flow.evaluate(plain.with_values(optimizer=Optimizer.ADAM))
     assert adam.timeline is not None
@@ -123,8 +124,7 @@ def test_the_optimizer_has_its_memory_and_its_part_of_a_step(flow: Flow) -> None
 
 def test_an_optimizer_that_does_not_fit_fits_in_shards(flow: Flow) -> None:
     link = Link(1e12, 0)
-    four = replace(
-        flow,
+    four = flow.with_setting(
         target=UpdatingTarget(),
         cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4),
         planning_proportion=22 / 100,
@@ -148,8 +148,8 @@ def test_an_optimizer_that_does_not_fit_fits_in_shards(flow: Flow) -> None:
 def test_replicas_whose_links_differ_train_with_the_same_cuts(flow: Flow) -> None:
     fast, slow = Link(1e12, 0), Link(1e3, 0)
     links = (fast, fast, slow, fast, slow, fast)  # replicas of three devices: the slow links are elsewhere
-    uneven = replace(
-        flow, cluster=Cluster("uneven", "ipu", (DEVICE,) * 6, links, (*links[1:], fast)), period=Period.OVERLAP
+    uneven = flow.with_setting(
+        cluster=Cluster("uneven", "ipu", (DEVICE,) * 6, links, (*links[1:], fast)), period=Period.OVERLAP
     )
     knobs = Knobs(
         n_ipu=3, memory_proportion=0.6, batch_size=2, schedule=Order.ONE_F_ONE_B, n_micro_batches=8, replicas=2
@@ -210,7 +210,7 @@ def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> No
 
 
 def test_a_batch_size_that_the_model_cannot_run_is_an_outcome(flow: Flow) -> None:
-    fixed = replace(flow, graph=replace(flow.graph, fixed_batch="Reshape r1 mixes samples"))
+    fixed = flow.with_setting(graph=replace(flow.graph, fixed_batch="Reshape r1 mixes samples"))
     alone, together = (
         fixed.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=batch_size)) for batch_size in (1, 2)
     )
@@ -220,46 +220,46 @@ def test_a_batch_size_that_the_model_cannot_run_is_an_outcome(flow: Flow) -> Non
 
 
 def test_different_flows_have_different_fingerprints(flow: Flow) -> None:
-    assert flow.fingerprint() == replace(flow).fingerprint()
+    assert flow.fingerprint() == flow.with_setting().fingerprint()
     for other in (
-        replace(flow, planning_proportion=0.5),
-        replace(flow, graph=replace(flow.graph, content="other")),
-        replace(flow, cluster=flow.cluster.with_synthetic_data()),
+        flow.with_setting(planning_proportion=0.5),
+        flow.with_setting(graph=replace(flow.graph, content="other")),
+        flow.with_setting(cluster=flow.cluster.with_synthetic_data()),
     ):
         assert other.fingerprint() != flow.fingerprint()
 
 
 def test_overlapped_host_links_bound_the_period_from_below(flow: Flow) -> None:
     slow = replace(flow.cluster, overlapped_host_links=(Link(1e9, 10**9), Link(1e9, 5)))
-    plan = replace(flow, cluster=slow).predict(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))
+    plan = flow.with_setting(cluster=slow).predict(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))
     assert plan.cost_cycles == plan.host_cycles >= 10**9 + 5
     assert plan.partition == flow.predict(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)).partition
 
 
 def test_a_model_too_large_for_a_device_runs_in_phases(flow: Flow) -> None:
     streaming = StreamingMemory(1e12, 0, 10**12)
-    phased = replace(flow, cluster=replace(flow.cluster, streaming_memory=streaming))
+    phased = flow.with_setting(cluster=replace(flow.cluster, streaming_memory=streaming))
     knobs, options = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=20), PhasedOptions(4, IoMode.COMPUTE)
     with pytest.raises(Infeasible):
         phased.predict(knobs)
-    plan = phased.plans.phased(knobs, options)
+    plan = phased.phases.plan(knobs, options)
     assert plan.partition[-1] == 8
     assert all(phase.total_bytes <= 85 * MIB for phase in plan.phases)
     assert sum(phase.compute_cycles for phase in plan.phases) == 20 * 8000
     with pytest.raises(BadInput, match="cluster pair has none"):
-        flow.plans.phased(knobs, options)
+        flow.phases.plan(knobs, options)
 
 
 def test_phases_are_measured(flow: Flow) -> None:
     cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
-    phased = replace(flow, cluster=cluster)
+    phased = flow.with_setting(cluster=cluster)
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=20, n_micro_batches=4, strategy=Strategy.PHASED)
     trial = phased.evaluate(knobs)
     assert isinstance(trial.measured, PhasedPlan)
     assert isinstance(trial.estimate, PhasedPlan)
     assert trial.measured.cost_cycles == trial.estimate.cost_cycles  # the target adds layers up
     assert trial.samples_per_s == pytest.approx(2 * 4 * 20 * 1e6 / trial.measured.cost_cycles)
-    greedy = replace(phased, target=LinearTarget(surplus=2.0)).evaluate(knobs)
+    greedy = phased.with_setting(target=LinearTarget(surplus=2.0)).evaluate(knobs)
     assert (greedy.fits, isinstance(greedy.estimate, PhasedPlan)) == (False, True)
     assert "too much" in greedy.reason
     assert greedy.excess_bytes > 0
@@ -269,7 +269,9 @@ def test_phases_train_and_compute_again_when_asked(flow: Flow) -> None:
     cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
     knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=20, schedule=Order.POPART, n_micro_batches=4)
     for recompute, backward in ((False, 2), (True, 3)):
-        plan = replace(flow, cluster=cluster).plans.phased(knobs, PhasedOptions(4, IoMode.COMPUTE, recompute=recompute))
+        plan = flow.with_setting(cluster=cluster).phases.plan(
+            knobs, PhasedOptions(4, IoMode.COMPUTE, recompute=recompute)
+        )
         first, last = plan.phases[0], plan.phases[-1]
         assert first.layers == last.layers
         assert last.compute_cycles == backward * first.compute_cycles
@@ -299,7 +301,7 @@ class RunningTarget(LinearTarget):
 
 
 def running(flow: Flow) -> Flow:
-    return replace(flow, target=RunningTarget(), estimator=Estimator.SUM)
+    return flow.with_setting(target=RunningTarget(), estimator=Estimator.SUM)
 
 
 def test_throughput_of_real_devices_is_that_of_their_run(flow: Flow) -> None:
@@ -329,7 +331,7 @@ class SurprisingTarget(RunningTarget):
 
 def test_cuts_are_moved_by_measured_costs_of_stages(flow: Flow) -> None:
     target = SurprisingTarget()
-    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(
+    trial = flow.with_setting(target=target, estimator=Estimator.SUM).evaluate(
         Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
     )
     assert target.partitions == [(0, 4, 8), (0, 5, 8)]  # 4 | 12 and 7 | 9
@@ -344,7 +346,7 @@ def test_cuts_are_moved_back_when_that_was_slower(flow: Flow) -> None:
         return {(0, 4): 4, (4, 8): 12}.get((layers.start, layers.stop), 20)
 
     target = SurprisingTarget(surprise=surprise)
-    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(
+    trial = flow.with_setting(target=target, estimator=Estimator.SUM).evaluate(
         Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
     )
     assert len(target.partitions) == 2
@@ -354,12 +356,12 @@ def test_cuts_are_moved_back_when_that_was_slower(flow: Flow) -> None:
 
 def test_a_measured_configuration_has_the_same_cuts_again(flow: Flow) -> None:
     target, knobs = SurprisingTarget(), Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
-    flow = replace(flow, target=target, estimator=Estimator.SUM)
+    flow = flow.with_setting(target=target, estimator=Estimator.SUM)
     first = flow.evaluate(knobs)
     target.partitions.clear()
     assert flow.evaluate(knobs).estimate == first.estimate
     assert target.partitions == [(0, 5, 8)]
-    other = replace(flow)
+    other = flow.with_setting()
     other.measure_again(knobs, flow.plans.cut_at(knobs, (0, 3, 8)))
     assert other.evaluate(knobs).plan.partition == (0, 3, 8)
 
@@ -386,14 +388,16 @@ def test_a_plan_has_the_cuts_that_are_asked_for(flow: Flow) -> None:
 
 
 def test_no_stage_begins_where_a_weight_would_be_parted(flow: Flow, chain: Callable[..., LayerGraph]) -> None:
-    tied = replace(flow, graph=chain(kinds=["a"] * 8, tie=(2, 5)))
+    tied = flow.with_setting(graph=chain(kinds=["a"] * 8, tie=(2, 5)))
     with pytest.raises(BadInput, match="no stage may begin at layer 4, where layers of one weight would be parted"):
         tied.plans.cut_at(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1), (0, 4, 8))
 
 
 def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:
     target = SurprisingTarget(core_fraction=0.5)
-    replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4))
+    flow.with_setting(target=target, estimator=Estimator.SUM).evaluate(
+        Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
+    )
     assert target.partitions == [(0, 4, 8)]
 
 
@@ -424,7 +428,7 @@ def shared_flow(flow: Flow, n_devices: int, memory_mib: int, factor: int = 1) ->
     device, link = replace(flow.cluster.devices[0], memory_bytes=memory_mib * MIB), Link(1e12, 100)
     cluster = Cluster("line", "host", (device,) * n_devices, (link,) * n_devices, (link,) * n_devices)
     target = UnevenTarget(factor)
-    return replace(flow, cluster=cluster, target=target, planning_proportion=1.0, estimator=Estimator.SUM)
+    return flow.with_setting(cluster=cluster, target=target, planning_proportion=1.0, estimator=Estimator.SUM)
 
 
 def compositions(total: int) -> Iterator[tuple[int, ...]]:
@@ -482,9 +486,9 @@ def test_stage_replicas_are_refused_where_they_cannot_run(flow: Flow) -> None:
     shared = shared_flow(flow, 2, 8)
     shared.checked(space)
     with pytest.raises(BadInput, match="got --period barrier; try serial"):
-        replace(shared, period=Period.BARRIER).checked(space)
+        shared.with_setting(period=Period.BARRIER).checked(space)
     slow = replace(shared.cluster.devices[0], clock_hz=5e5)
-    unlike = replace(shared, cluster=replace(shared.cluster, devices=(shared.cluster.devices[0], slow)))
+    unlike = shared.with_setting(cluster=replace(shared.cluster, devices=(shared.cluster.devices[0], slow)))
     with pytest.raises(BadInput, match=r"stage replicas .* need like devices"):
         unlike.predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1, stage_replicas=True))
 
@@ -508,7 +512,7 @@ def test_weights_that_no_real_device_holds_are_refused_before_anything_is_profil
 
     weights = flow.graph.n_weight_bytes(Precision.FP16)
     small = replace(flow.cluster.devices[0], memory_bytes=weights // 3)
-    tight = replace(flow, target=Unused(), cluster=replace(flow.cluster, devices=(small, small)))
+    tight = flow.with_setting(target=Unused(), cluster=replace(flow.cluster, devices=(small, small)))
     for knobs, excess in (
         (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1), weights - weights // 3),
         (Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1), weights - 2 * (weights // 3)),
@@ -517,7 +521,9 @@ def test_weights_that_no_real_device_holds_are_refused_before_anything_is_profil
             assert trial.reason.startswith("the weights of chain alone need ")
             assert trial.excess_bytes == excess
     assert (
-        replace(tight, target=LinearTarget()).expect(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1)).reason[:11]
+        tight.with_setting(target=LinearTarget())
+        .expect(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1))
+        .reason[:11]
         != "the weights"
     )
 
@@ -526,13 +532,13 @@ def test_a_disturbed_run_adds_no_examples(flow: Flow, tmp_path: Path) -> None:
     def n_examples(core_fraction: float) -> int:
         cache = ProfileCache(tmp_path / f"{core_fraction}.db")
         target = RunningTarget(core_fraction=core_fraction)
-        own = replace(flow, target=target, cache=cache, estimator=Estimator.REGRESSION)
+        own = flow.with_setting(target=target, cache=cache, estimator=Estimator.REGRESSION)
         knobs = Knobs(n_ipu=2, memory_proportion=1.0, batch_size=4)
-        own.correction(knobs)
-        before = own.correction(knobs).n_examples
+        own.costs.correction(knobs)
+        before = own.costs.correction(knobs).n_examples
         for batch_size in range(4, 12):
             own.evaluate(replace(knobs, batch_size=batch_size))
-        return own.correction(knobs).n_examples - before
+        return own.costs.correction(knobs).n_examples - before
 
     assert n_examples(0.5) == 0
     assert n_examples(1.0) > 0
@@ -561,13 +567,13 @@ def test_expected_trials_equal_measured_ones_when_the_estimate_is_right(flow: Fl
 
 
 def test_one_plan_serves_all_numbers_of_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, table = list[Knobs](), Flow.table
+    made, best = list[Knobs](), InferenceFlow.best
 
-    def counted(self: Flow, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+    def counted(self: InferenceFlow, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         made.append(replace(knobs, replicas=1))
-        return table(self, knobs, progress, start)
+        return best(self, knobs, start, progress)
 
-    monkeypatch.setattr(Flow, "table", counted)
+    monkeypatch.setattr(InferenceFlow, "best", counted)
     single, pair = (
         flow.expect(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=replicas)) for replicas in (1, 2)
     )
@@ -580,20 +586,19 @@ def test_one_plan_serves_all_numbers_of_replicas(flow: Flow, monkeypatch: pytest
     assert len(made) == 2
 
 
-def test_a_plan_is_made_again_when_its_correction_changes(flow: Flow) -> None:
-    corrected = replace(flow, estimator=Estimator.REGRESSION)
+def test_a_plan_is_made_again_when_its_correction_changes(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    corrected = flow.with_setting(estimator=Estimator.REGRESSION)
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
-    before, correction = corrected.predict(knobs), corrected.correction(knobs)
+    before, correction = corrected.predict(knobs), corrected.costs.correction(knobs)
     assert corrected.predict(knobs).stages[0] is before.stages[0]
     other = replace(correction, forward=dict.fromkeys(correction.forward, 2.0))
-    store = corrected._store(corrected.options(knobs))
-    corrected._corrections[store.subject, sample_batch_sizes(knobs.batch_size)] = other
+    monkeypatch.setattr(LayerCosts, "correction", lambda *_: other)
     assert corrected.predict(knobs).compute_cycles != before.compute_cycles
 
 
 def test_replicas_of_a_machine_share_its_connection_to_the_host(flow: Flow) -> None:
     first = flow.profile(flow.options(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4))).layers[0].input_bytes
-    slow = replace(flow, cluster=replace(flow.cluster, machine=Machine(2, first)))  # an input a second
+    slow = flow.with_setting(cluster=replace(flow.cluster, machine=Machine(2, first)))  # an input a second
     single, pair = (
         slow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=replicas)) for replicas in (1, 2)
     )
@@ -601,7 +606,7 @@ def test_replicas_of_a_machine_share_its_connection_to_the_host(flow: Flow) -> N
     assert single.samples_per_s == pair.samples_per_s == pytest.approx(4.0)
     assert pair.estimated_samples_per_s == pytest.approx(4.0)
     assert pair.latency_s == pytest.approx(2.0)
-    alone = replace(flow, cluster=replace(flow.cluster, machine=Machine(1, first)))
+    alone = flow.with_setting(cluster=replace(flow.cluster, machine=Machine(1, first)))
     assert alone.evaluate(
         Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2)
     ).samples_per_s == pytest.approx(8.0)
@@ -624,7 +629,7 @@ def machines(flow: Flow, n_devices: int, size: int) -> Flow:
         send_links=(*links, host),
         machine=Machine(size, 1e12),
     )
-    return replace(flow, cluster=cluster)
+    return flow.with_setting(cluster=cluster)
 
 
 def devices_of(plan: Plan | PhasedPlan | None) -> list[list[MachineDevice]]:
@@ -652,7 +657,7 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
     assert isinstance(trial.estimate, Plan)
     assert (
         trial.estimate.stages
-        == optimal(flow.table(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4), start=2)).stages
+        == optimal(pipeline_table(flow.costs, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4), start=2)).stages
     )
     assert (
         trial.estimate.other_plans[0].stages
@@ -682,7 +687,7 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
         ).caption
     )
     bound = Constraint(f"transfer_cycles <= {crossing.transfer_cycles - 1}")
-    assert replace(flow, constraints=(bound,)).evaluate(knobs).status is Status.CONSTRAINED
+    assert flow.with_setting(constraints=(bound,)).evaluate(knobs).status is Status.CONSTRAINED
 
 
 def test_a_replica_that_turns_out_slower_is_the_first_of_the_measured_plan(flow: Flow) -> None:
@@ -699,7 +704,7 @@ def test_a_replica_that_turns_out_slower_is_the_first_of_the_measured_plan(flow:
 
     other = replace(DEVICE, name="other", clock_hz=2 * DEVICE.clock_hz)
     cluster = replace(flow.cluster, devices=(DEVICE, other))
-    trial = replace(flow, target=Slower(), cluster=cluster).evaluate(
+    trial = flow.with_setting(target=Slower(), cluster=cluster).evaluate(
         Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2)
     )
     assert devices_of(trial.estimate) == [[(0, 0)], [(0, 1)]]
@@ -710,6 +715,6 @@ def test_replicas_of_unlike_devices_each_have_the_plan_of_their_devices(flow: Fl
     slow = replace(DEVICE, clock_hz=DEVICE.clock_hz / 2)
     link = flow.cluster.receive_links[0]
     cluster = replace(flow.cluster, devices=(DEVICE, slow), receive_links=(link, link), send_links=(link, link))
-    trial = replace(flow, cluster=cluster).evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2))
+    trial = flow.with_setting(cluster=cluster).evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2))
     single = flow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4)).samples_per_s
     assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(1.5 * single, rel=1e-3)

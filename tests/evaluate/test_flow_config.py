@@ -30,7 +30,7 @@ def test_an_opened_flow_is_that_of_load_flow() -> None:
     config = FlowConfig("resnet50", cluster="bow-2000", planning_proportion=0.9, period="duplex")
     flow, loaded = config.open(), load_flow("resnet50", "bow-2000", planning_proportion=0.9, period="duplex")
     assert flow.fingerprint() == loaded.fingerprint()
-    assert (flow.period, flow.target) == (Period.DUPLEX, loaded.target)
+    assert (flow.setting.period, flow.target) == (Period.DUPLEX, loaded.target)
 
 
 def test_the_default_cluster_is_that_of_the_target() -> None:
@@ -74,7 +74,7 @@ def test_constraints_over_results_reach_the_flow_and_each_counts_once() -> None:
     texts = ("samples_per_s > 1", "latency_s <= 0.5", "n_ipu < 3")
     config = FlowConfig("resnet50", constraints=texts, max_latency_s=0.5)
     assert [constraint.text for constraint in config.all_constraints] == list(texts)
-    assert config.open().constraints == tuple(map(Constraint, texts[:2]))
+    assert config.open().setting.constraints == tuple(map(Constraint, texts[:2]))
     again = FlowConfig.from_json(config.to_json())
     assert again.all_constraints == config.all_constraints
 

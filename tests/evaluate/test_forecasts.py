@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.flow import Flow
@@ -37,7 +36,7 @@ def configurations() -> list[Knobs]:
 def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
     n_fitting = 0
     for knobs in configurations():
-        best, trial = flow.forecasts.step_bounds(knobs), flow.forecasts.forecast(knobs)
+        best, trial = flow.step_bounds(knobs), flow.forecast(knobs)
         assert best is not None
         if trial.runs:
             n_fitting += 1
@@ -49,11 +48,11 @@ def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
 def test_what_gives_no_more_is_so_and_known_of_what_is_much_worse(flow: Flow) -> None:
     n_bounded = 0
     for knobs in configurations():
-        trial = flow.forecasts.forecast(knobs)
+        trial = flow.forecast(knobs)
         speed = trial.samples_per_s if trial.runs else 0.0
-        fresh = replace(flow)  # without the plans of this forecast
-        assert not speed or not fresh.forecasts.is_bounded_by(knobs, speed * 0.999)
-        n_bounded += fresh.forecasts.is_bounded_by(knobs, max(speed * 1.5, 1.0))
+        fresh = flow.with_setting()  # without the plans of this forecast
+        assert not speed or not fresh.is_bounded_by(knobs, speed * 0.999)
+        n_bounded += fresh.is_bounded_by(knobs, max(speed * 1.5, 1.0))
     assert n_bounded > 100
 
 
@@ -63,14 +62,14 @@ def test_proportions_at_which_layers_cost_the_same_share_their_plans(flow: Flow)
         for share in (1.0, 0.6)
     )
     assert flow.profile(flow.options(high)).layers == flow.profile(flow.options(low)).layers
-    assert flow.forecasts.forecast(high).estimate is not None
-    assert flow.with_equal_costs(low) == flow.with_equal_costs(high)
-    assert flow.forecasts.forecast(low).estimate == replace(flow).forecasts.forecast(low).estimate
+    assert flow.forecast(high).estimate is not None
+    assert flow.costs.with_equal_costs(low) == flow.costs.with_equal_costs(high)
+    assert flow.forecast(low).estimate == flow.with_setting().forecast(low).estimate
 
 
 def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None:
     for knobs in configurations():
-        expected, forecast = flow.expect(knobs), flow.forecasts.forecast(knobs)
+        expected, forecast = flow.expect(knobs), flow.forecast(knobs)
         assert forecast.timeline is None
         assert forecast.status == expected.status
         assert forecast.samples_per_s == expected.samples_per_s
@@ -78,4 +77,4 @@ def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None
 
 
 def test_inference_has_none(flow: Flow) -> None:
-    assert flow.forecasts.step_bounds(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)) is None
+    assert flow.step_bounds(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)) is None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.kinds import best_on_kinds
 from autoauto.evaluate.load import load_flow
 from autoauto.plan.pipeline import range_problem
 from autoauto.profile.cache import ProfileCache
@@ -61,12 +61,12 @@ def period_s(flow: Flow, cost_cycles: int) -> float:
 
 @pytest.mark.parametrize(("period", "topology"), list(product(Period, Topology)))
 def test_a_plan_costs_what_the_cheapest_of_all_lines_costs(flow: Flow, period: Period, topology: Topology) -> None:
-    kinds = replace(flow, cluster=replace(MIXED, topology=topology), period=period)
+    kinds = flow.with_setting(cluster=replace(MIXED, topology=topology), period=period)
     n_unfit = 0
     for n_ipu, batch_size in product((1, 2, 3), (2, 6, 8, 14)):
         knobs, cheapest_s = Knobs(n_ipu=n_ipu, memory_proportion=0.6, batch_size=batch_size), inf
         for cluster in lines(kinds.cluster, n_ipu):
-            line = replace(kinds, cluster=cluster)
+            line = kinds.with_setting(cluster=cluster)
             try:
                 cheapest_s = min(cheapest_s, period_s(line, exhaustive(line.table(knobs)).cost_cycles))
             except Infeasible:
@@ -90,8 +90,8 @@ def test_kinds_that_are_equal_plan_like_a_line_of_equal_devices(flow: Flow, peri
     line = Cluster("line", "ipu", (DEVICE,) * 4, (host, link, link, link), (link, link, link, host))
     for n_ipu, batch_size in product((1, 2, 3, 4), (1, 8, 30)):
         knobs = Knobs(n_ipu=n_ipu, memory_proportion=0.6, batch_size=batch_size)
-        plain = replace(flow, cluster=line, period=period).expect(knobs)
-        mixed = replace(flow, cluster=Cluster.of_kinds("twins", "ipu", twins), period=period).expect(knobs)
+        plain = flow.with_setting(cluster=line, period=period).expect(knobs)
+        mixed = flow.with_setting(cluster=Cluster.of_kinds("twins", "ipu", twins), period=period).expect(knobs)
         assert (mixed.status, mixed.samples_per_s) == (plain.status, plain.samples_per_s)
         assert mixed.excess_bytes == plain.excess_bytes
 
@@ -121,7 +121,7 @@ WHOLE = DeviceKind(replace(DEVICE, name="whole"), 1, Link(1e12, 0), Link(1e12, 0
 def test_kinds_with_other_tiles_are_compiled_each_for_itself(flow: Flow) -> None:
     """Of 8 layers the kind with half the tiles gets 2 or 3; compiled for itself, each takes twice the cycles."""
     target = TiledTarget()
-    both = replace(flow, target=target, cluster=Cluster.of_kinds("both", "ipu", (HALF, WHOLE)))
+    both = flow.with_setting(target=target, cluster=Cluster.of_kinds("both", "ipu", (HALF, WHOLE)))
     plan = both.predict(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=6))
     by_kind = {stage.device_kind: stage for stage in plan.stages}
     sizes = {name: stage.layers.stop - stage.layers.start for name, stage in by_kind.items()}
@@ -135,21 +135,20 @@ def test_kinds_with_other_tiles_are_compiled_each_for_itself(flow: Flow) -> None
     assert [stage.compute_cycles for stage in run.plan.stages] == [stage.compute_cycles for stage in plan.stages]
     assert [stage.memory_bytes for stage in run.plan.stages] == [stage.memory_bytes for stage in plan.stages]
     with pytest.raises(BadInput, match=r"not in tiles.*write \[\[kinds\]\]"):
-        replace(both, cluster=replace(both.cluster, kinds=()))
+        both.with_setting(cluster=replace(both.cluster, kinds=()))
 
 
 def test_kinds_have_memory_limits_and_corrections_of_their_own(flow: Flow, tmp_path: Path) -> None:
     small = replace(HALF, device=replace(HALF.device, memory_bytes=50 * MIB))
-    both = replace(
-        flow,
+    both = flow.with_setting(
         target=TiledTarget(),
         cluster=Cluster.of_kinds("both", "ipu", (WHOLE, small)),
         cache=ProfileCache(tmp_path / "kinds.db"),
         estimator=Estimator.REGRESSION,
     )
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=3)
-    corrections = both.corrections(knobs)
-    stores = [kind._store(kind.options(knobs)) for kind in both.kinds]
+    corrections = [kind.correction(knobs) for kind in both.plans.kinds]
+    stores = [kind._store(both.options(knobs)) for kind in both.plans.kinds if isinstance(kind, LayerCosts)]
     assert [len(store.examples()) for store in stores] == [correction.n_examples for correction in corrections]
     assert stores[0].subject != stores[1].subject
     limits = {stage.device_kind: stage.limit_bytes for stage in both.predict(knobs).stages}
@@ -167,7 +166,7 @@ def devices_by_kind(plan: Plan) -> list[list[str]]:
 def test_replicas_have_equal_parts_of_every_kind_or_one_after_the_other_what_is_left(flow: Flow) -> None:
     links = (Link(1e9, 0), Link(1e9, 0))
     kinds = [DeviceKind(DEVICE, 3, *links), DeviceKind(FAST, 4, *links)]
-    both = replace(flow, cluster=Cluster.of_kinds("seven", "ipu", kinds))
+    both = flow.with_setting(cluster=Cluster.of_kinds("seven", "ipu", kinds))
     single, double = (
         both.predict(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2)),
         both.predict(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2, replicas=2)),
@@ -177,8 +176,8 @@ def test_replicas_have_equal_parts_of_every_kind_or_one_after_the_other_what_is_
     one_by_one = [["fast"] * 3, ["fast", "small", "small"]]
     equal = [["fast", "fast", "small"]] * 2
     assert devices_by_kind(double) in (one_by_one, equal)
-    like = best_on_kinds(both, Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2), (1, 2)).plan
-    left = best_on_kinds(both, Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2), (3, 1)).plan
+    like = both.plans.of_pipeline(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2), (1, 2)).plan
+    left = both.plans.of_pipeline(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2), (3, 1)).plan
     rates = [2 * rate / like.cost_cycles, rate / single.cost_cycles + rate / left.cost_cycles]
     assert double.samples_per_s(2 * 2, flow.cluster.clock_hz) == pytest.approx(max(rates))
 
@@ -186,12 +185,12 @@ def test_replicas_have_equal_parts_of_every_kind_or_one_after_the_other_what_is_
 def test_single_devices_of_all_kinds_are_replicas(flow: Flow) -> None:
     """The best so many devices, each with the throughput of its kind."""
     kinds = [replace(SLOW, n_devices=2), replace(MIXED.kinds[1], n_devices=3)]
-    both = replace(flow, cluster=Cluster.of_kinds("five", "ipu", kinds))
+    both = flow.with_setting(cluster=Cluster.of_kinds("five", "ipu", kinds))
     alone = {
-        kind.cluster.devices[0].name: replace(flow, cluster=kind.cluster.first(1)).evaluate(
+        kind.setting.cluster.devices[0].name: flow.with_setting(cluster=kind.setting.cluster.first(1)).evaluate(
             Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2)
         )
-        for kind in both.kinds
+        for kind in both.plans.kinds
     }
     assert alone["fast"].samples_per_s > alone["small"].samples_per_s
     for replicas in range(1, 6):
@@ -204,7 +203,7 @@ def test_single_devices_of_all_kinds_are_replicas(flow: Flow) -> None:
 
 
 def test_too_few_devices_for_like_replicas_and_too_many_replicas_do_not_fit(flow: Flow) -> None:
-    both = replace(flow, cluster=MIXED)
+    both = flow.with_setting(cluster=MIXED)
     assert both.evaluate(Knobs(n_ipu=3, memory_proportion=0.6, batch_size=2, replicas=2)).status is Status.INFEASIBLE
     big = both.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=12, replicas=3))
     assert big.status is Status.INFEASIBLE
@@ -215,7 +214,7 @@ def test_more_ways_to_use_the_kinds_than_are_tried_have_a_lower_bound(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = [replace(SLOW, n_devices=4), replace(MIXED.kinds[1], n_devices=4)]
-    both = replace(flow, cluster=Cluster.of_kinds("eight", "ipu", kinds))
+    both = flow.with_setting(cluster=Cluster.of_kinds("eight", "ipu", kinds))
     exact = both.plans.of_pipeline(Knobs(n_ipu=6, memory_proportion=0.6, batch_size=2))
     monkeypatch.setattr(range_problem, "MAX_STATES", 10)
     bounded = both.plans.of_pipeline(Knobs(n_ipu=6, memory_proportion=0.6, batch_size=2))
@@ -225,7 +224,7 @@ def test_more_ways_to_use_the_kinds_than_are_tried_have_a_lower_bound(
 
 
 def test_what_needs_a_given_order_is_refused_in_a_line(flow: Flow) -> None:
-    mixed = replace(flow, cluster=MIXED)
+    mixed = flow.with_setting(cluster=MIXED)
     why = r"needs devices in a given order, mixed has small, fast in any order; try a --cluster of one kind$"
     training = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1, schedule=Order.GPIPE, n_micro_batches=4)
     with pytest.raises(BadInput, match=f"^this query {why}"):
@@ -238,12 +237,12 @@ def test_what_needs_a_given_order_is_refused_in_a_line(flow: Flow) -> None:
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
         mixed.checked(SearchSpace(n_ipu=(1,), strategy=tuple(Strategy)))
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
-        mixed.plans.phased(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), PhasedOptions(4))
+        mixed.phases.plan(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), PhasedOptions(4))
 
 
 def test_the_kinds_are_part_of_the_fingerprint(flow: Flow) -> None:
     [line] = (line for line in lines(MIXED, 3) if line.devices == MIXED.devices)
-    given, any_order = (replace(flow, cluster=cluster).fingerprint() for cluster in (line, MIXED))
+    given, any_order = (flow.with_setting(cluster=cluster).fingerprint() for cluster in (line, MIXED))
     assert line.receive_links == MIXED.receive_links
     assert given["cluster_content"] != any_order["cluster_content"]
 

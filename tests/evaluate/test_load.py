@@ -64,7 +64,7 @@ class Clock:
 
 def test_a_model_by_name_has_a_default_cluster_and_target() -> None:
     flow = load_flow("resnet50")
-    assert (flow.graph.name, flow.cluster.name, flow.precision) == ("resnet50", "bow-2000", Precision.FP16)
+    assert (flow.graph.name, flow.cluster.name, flow.setting.precision) == ("resnet50", "bow-2000", Precision.FP16)
     assert flow.target == IpuTarget()
     assert not flow.traits.runs_plans
 

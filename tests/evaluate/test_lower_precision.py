@@ -10,6 +10,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.lower_precision import LowerPrecision, lower_precisions
+from autoauto.evaluate.setting import Setting
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link
@@ -63,7 +64,7 @@ def said(chain: Callable[..., LayerGraph]) -> Callable[..., list[LowerPrecision]
 
     def lower(target: HostTarget, space: SearchSpace = SPACE) -> list[LowerPrecision]:
         graph = chain("abcd")
-        return list(lower_precisions(Flow(graph, CLUSTER, target, Precision.FP32), space, winner(graph)))
+        return list(lower_precisions(Flow(Setting(graph, CLUSTER, target, Precision.FP32)), space, winner(graph)))
 
     return lower
 

@@ -102,7 +102,7 @@ def test_a_speed_divides_the_times_of_one_profile(folder: Path, n_ipu: int) -> N
     plan = flow.predict(Knobs(n_ipu, 1, session=PlainSession()))
     best_s = shortest_period_s(n_ipu, {"fast": halved_s, "slow": SLOW_S})
     assert plan.cost_cycles / 1e9 == pytest.approx(best_s, rel=1e-5)
-    assert "speeds of the cluster file divide the times of the profile: fast 2, slow 1, not given" in flow.notes
+    assert "speeds of the cluster file divide the times of the profile: fast 2, slow 1, not given" in flow.setting.notes
 
 
 def test_clocks_of_unlike_kinds_change_nothing(folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_files_with_batch_sizes_are_named_by_their_kind_alone(folder: Path) -> N
     flow = config(folder, f"fast={folder / 'fast.csv'}", f"slow={folder / 'slow.csv'}").open()
     assert flow.traits.space is not None
     assert flow.traits.space["batch_size"] == (2, 3, 4)
-    assert "at batch size 1, 8 of fast, 2, 4 of slow; between them it is interpolated" in flow.notes[-1]
+    assert "at batch size 1, 8 of fast, 2, 4 of slow; between them it is interpolated" in flow.setting.notes[-1]
     with pytest.raises(BadInput, match=r"profile of slow has batch size 2, 4, got --batch-size 8, .* slow:B=FILE"):
         flow.predict(Knobs(2, 8, session=PlainSession()))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import RangeFeature, WholeRange
 from autoauto.records.costs.options import CompileOptions
@@ -58,7 +59,7 @@ def target() -> WholeFirst:
 def flow(chain: Callable[..., LayerGraph], tmp_path: Path, target: WholeFirst) -> Flow:
     link = Link(1e12, 0)
     cluster = Cluster("four", "host", (DEVICE,) * 4, (link,) * 4, (link,) * 4)
-    return Flow(chain(kinds=["a"] * N_LAYERS), cluster, target, cache=ProfileCache(tmp_path / "cache.db"))
+    return Flow(Setting(chain(kinds=["a"] * N_LAYERS), cluster, target, cache=ProfileCache(tmp_path / "cache.db")))
 
 
 def test_one_device_and_replicas_of_it_are_estimated_without_a_layer(flow: Flow, target: WholeFirst) -> None:
@@ -74,7 +75,7 @@ def test_one_device_and_replicas_of_it_are_estimated_without_a_layer(flow: Flow,
 
 def test_what_was_measured_is_found_in_the_cache(flow: Flow, target: WholeFirst) -> None:
     flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=4))
-    again = Flow(flow.graph, flow.cluster, target, cache=flow.cache)
+    again = Flow(Setting(flow.graph, flow.cluster, target, cache=flow.setting.cache))
     n_before = len(target.asked)
     assert again.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=2)).runs
     assert len(target.asked) == n_before
@@ -84,7 +85,7 @@ def test_a_long_run_is_measured_at_a_smaller_batch(flow: Flow, target: WholeFirs
     slow = replace(DEVICE, clock_hz=40_000.0)  # a sample takes a quarter of a second
     cluster = replace(flow.cluster, devices=(slow,) * 4)
     assert (
-        Flow(flow.graph, cluster, target, cache=flow.cache)
+        Flow(Setting(flow.graph, cluster, target, cache=flow.setting.cache))
         .expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=4))
         .compute_cycles
         == 34_000
@@ -102,7 +103,7 @@ def test_a_long_micro_batch_gains_nothing_that_two_measurements_may_err_by(
     """8 samples gain 3 % over 4, which take a second with the second clock, 9 % over 2 with the third, then 18 %."""
     target.fixed_cycles = fixed_cycles
     cluster = replace(flow.cluster, devices=(replace(DEVICE, clock_hz=clock_hz),) * 4)
-    own = Flow(flow.graph, cluster, target, cache=flow.cache)
+    own = Flow(Setting(flow.graph, cluster, target, cache=flow.setting.cache))
     assert (
         own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=1)).compute_cycles == fixed_cycles + 8000
     )  # what is measured first is on the line
@@ -119,7 +120,7 @@ class NoRoom(WholeFirst):
 
 
 def test_a_batch_is_measured_itself_where_a_larger_one_needs_too_much_memory(flow: Flow) -> None:
-    own = replace(flow, target=NoRoom())
+    own = flow.with_setting(target=NoRoom())
     for batch_size in (1, 2, 3):
         assert (
             own.expect(Knobs(1, batch_size, runtime="onnxruntime")).compute_cycles
@@ -145,7 +146,7 @@ class ManyUnits(WholeFirst):
 def with_many_units(flow: Flow, target: ManyUnits) -> Flow:
     """The model on devices that are fast enough for large batches."""
     cluster = replace(flow.cluster, devices=(replace(DEVICE, clock_hz=1e9),) * 4)
-    return Flow(flow.graph, cluster, target, cache=flow.cache)
+    return Flow(Setting(flow.graph, cluster, target, cache=flow.setting.cache))
 
 
 def test_a_larger_batch_is_measured_where_a_large_one_does_not_keep_a_device_busy(flow: Flow) -> None:
@@ -173,7 +174,7 @@ def test_a_batch_may_run_where_the_larger_one_does_not(flow: Flow, failure: Auto
 
 def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:
     knobs = Knobs(n_ipu=4, runtime="onnxruntime", batch_size=8)
-    best = flow.forecasts.upper_bound(knobs)
+    best = flow.upper_bound(knobs)
     assert best is not None
     assert best.samples_per_s == pytest.approx(4 * flow.expect(replace(knobs, n_ipu=1)).samples_per_s, rel=1e-3)
     assert [layers for layers, _, _ in target.asked] == [LayerRange(0, N_LAYERS)]
@@ -186,9 +187,9 @@ def test_replicas_that_ran_show_how_much_longer_as_many_devices_take(flow: Flow)
         Knobs(n_ipu=4, runtime="onnxruntime", batch_size=8),
         Knobs(n_ipu=2, runtime="onnxruntime", batch_size=8),
     )
-    before = [flow.forecasts.upper_bound(each) for each in (knobs, others)]
-    flow.record_run(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, replicas=4), 10.0, 8.0)
-    after = [flow.forecasts.upper_bound(each) for each in (knobs, others)]
+    before = [flow.upper_bound(each) for each in (knobs, others)]
+    flow.costs.learn_speed(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, replicas=4), 10.0, 8.0)
+    after = [flow.upper_bound(each) for each in (knobs, others)]
     ratios = [b.samples_per_s / a.samples_per_s for a, b in zip(before, after, strict=True) if a and b]
     assert ratios == pytest.approx([0.8, 1.0], rel=1e-3)
 
@@ -197,25 +198,25 @@ def test_several_cores_are_at_best_as_many_times_as_fast_until_they_are_measured
     flow: Flow, target: WholeFirst
 ) -> None:
     two = Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, cores_per_device=2)
-    assert flow.forecasts.upper_bound(two) is None  # nothing is known of one core
+    assert flow.upper_bound(two) is None  # nothing is known of one core
     single = flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8))
-    best = flow.forecasts.upper_bound(two)
+    best = flow.upper_bound(two)
     assert best is not None
     assert best.samples_per_s == pytest.approx(2.2 * single.samples_per_s, rel=1e-3)
     assert flow.expect(two).samples_per_s == pytest.approx(2 * single.samples_per_s, rel=1e-3)
-    assert flow.forecasts.upper_bound(two) is None
+    assert flow.upper_bound(two) is None
     assert [cores for *_, cores in target.asked] == [1, 2]
 
 
 def test_a_model_that_no_device_holds_has_no_best_case_and_its_parts_may_be_too_large(flow: Flow) -> None:
     alone = flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=32))  # 256 MiB, of 100
     assert (alone.runs, alone.excess_bytes) == (False, 156 * MIB)
-    assert not (flow.forecasts.upper_bound(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=32)) or alone).runs
-    best = flow.forecasts.upper_bound(Knobs(n_ipu=4, runtime="onnxruntime", batch_size=32))
+    assert not (flow.upper_bound(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=32)) or alone).runs
+    best = flow.upper_bound(Knobs(n_ipu=4, runtime="onnxruntime", batch_size=32))
     assert best is not None
     assert best.runs
     with pytest.raises(Infeasible, match="9 devices need a layer each, got 8"):
-        flow.bound_plan(Knobs(n_ipu=9, runtime="onnxruntime", batch_size=1))
+        flow.costs.bound_plan(Knobs(n_ipu=9, runtime="onnxruntime", batch_size=1))
 
 
 def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target: WholeFirst) -> None:
@@ -227,13 +228,13 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
         runtime=("onnxruntime",),
         constraints=(Constraint("n_devices <= 4"),),
     )
-    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.upper_bound
+    asked = flow.expect, Objective.THROUGHPUT, flow.upper_bound
     tried: list[Knobs] = []
 
     def observe(knobs: Knobs) -> Observation:
         tried.append(knobs)
         trial = flow.expect(knobs)
-        flow.record_run(knobs, trial.samples_per_s, trial.samples_per_s)
+        flow.costs.learn_speed(knobs, trial.samples_per_s, trial.samples_per_s)
         return Observation(trial.samples_per_s if trial.runs else None, trial.runs)
 
     drive(guided(space, {}, predictor(*asked), 0.01), observe)
@@ -244,7 +245,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
 
 def test_without_replicas_pipelines_are_profiled_and_measured(flow: Flow, target: WholeFirst) -> None:
     space = SearchSpace((1, 2, 4), (1.0,), (1, 2, 4))
-    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.upper_bound
+    asked = flow.expect, Objective.THROUGHPUT, flow.upper_bound
     tried: dict[Knobs, float] = {}
 
     def observe(knobs: Knobs) -> Observation:
@@ -273,7 +274,7 @@ class TimesItsNodes(WholeFirst):
 def with_target(flow: Flow, target: WholeFirst) -> Flow:
     """The same for layers of different kinds."""
     layers = tuple(replace(layer, kind=layer.name) for layer in flow.graph.layers)
-    return Flow(replace(flow.graph, layers=layers), flow.cluster, target, cache=flow.cache)
+    return Flow(Setting(replace(flow.graph, layers=layers), flow.cluster, target, cache=flow.setting.cache))
 
 
 def test_layers_are_timed_in_their_model_where_the_runtime_says_what_they_take(flow: Flow) -> None:
@@ -292,7 +293,7 @@ def test_times_in_a_model_are_linear_between_two_batch_sizes_and_stay_beyond(
     flow: Flow, batch_size: int, first_parts: float
 ) -> None:
     cluster = replace(flow.cluster, devices=(replace(DEVICE, memory_bytes=1000 * MIB),) * 4)
-    own = replace(with_target(flow, TimesItsNodes()), cluster=cluster)
+    own = with_target(flow, TimesItsNodes()).with_setting(cluster=cluster)
     own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=1))  # so that 8 is not the first
     cycles = own.table(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=batch_size)).compute_cycles(0, 1)
     assert cycles == pytest.approx((2000 + 1000 * N_LAYERS * batch_size) * first_parts / 36, abs=1)
@@ -314,7 +315,7 @@ def test_a_stage_inside_the_model_reads_its_inputs_at_ten_bytes_a_cycle_whatever
     flow: Flow, batch_size: int
 ) -> None:
     cluster = replace(flow.cluster, devices=(replace(DEVICE, memory_bytes=2000 * MIB),) * 4)
-    own = replace(with_target(flow, TimesItsNodes()), cluster=cluster)
+    own = with_target(flow, TimesItsNodes()).with_setting(cluster=cluster)
     assert own.table(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=batch_size)).entry_cycles[1:] == pytest.approx(
         128 * batch_size / 10, abs=1
     )
@@ -324,10 +325,10 @@ def test_ranges_measured_beside_layers_alone_teach_nothing_about_layers_in_their
     alone, own = with_target(flow, WholeFirst()), with_target(flow, TimesItsNodes())
     options = own.options(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1))
     wholes = [WholeRange(LayerRange(i, i + 4), 90_000, 0, {}) for i in range(4)]
-    alone.add_examples(options, wholes)
-    assert alone.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1)).n_examples == 4
-    assert own.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1)).n_examples == 0
-    own.add_examples(options, wholes)
-    correction = own.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1))
+    alone.costs.learn_ranges(options, wholes)
+    assert alone.costs.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1)).n_examples == 4
+    assert own.costs.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1)).n_examples == 0
+    own.costs.learn_ranges(options, wholes)
+    correction = own.costs.correction(Knobs(n_ipu=2, runtime="onnxruntime", batch_size=1))
     assert correction.n_examples == 4
     assert set(correction.features) == {RangeFeature.WEIGHTS, RangeFeature.ENTRY}

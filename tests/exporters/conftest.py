@@ -63,7 +63,7 @@ def deploy(tmp_path: Path) -> Deploy:
             graph=flow.graph,
             source=onnx_source(str(path)),
             cluster=cluster or load_cluster("bow-pod16"),
-            precision=flow.precision,
+            precision=flow.setting.precision,
             knobs=knobs,
             plan=plan,
             schedule=timeline_of(knobs.step, plan).schedule,

@@ -67,7 +67,7 @@ def test_the_default_space_is_the_whole_cluster_and_no_more(flow: Flow) -> None:
 
 
 def test_six_devices_are_used_in_all_whole_parts(flow: Flow) -> None:
-    six = replace(flow, cluster=load_cluster("bow-pod16").first(6))
+    six = flow.with_setting(cluster=load_cluster("bow-pod16").first(6))
     assert {(1, 6), (2, 3), (3, 2), (6, 1)} <= uses(default_space(six))
 
 
@@ -78,7 +78,7 @@ def test_given_values_narrow_the_others(flow: Flow) -> None:
 
 
 def test_training_has_replicas_of_pipelines_that_its_micro_batches_allow(flow: Flow) -> None:
-    pod = replace(flow, cluster=load_cluster("bow-pod16"))
+    pod = flow.with_setting(cluster=load_cluster("bow-pod16"))
     popart = default_space(pod, {"schedule": (Order.POPART,), "n_micro_batches": (16,)})
     assert max(n_ipu for n_ipu, _ in uses(popart)) == 8  # PopART needs 2 n_ipu - 1
     assert {(1, 16), (2, 8), (4, 4), (8, 2), (8, 1)} <= uses(popart)
@@ -87,7 +87,7 @@ def test_training_has_replicas_of_pipelines_that_its_micro_batches_allow(flow: F
 
 
 def test_a_global_batch_fixes_the_number_of_micro_batches(flow: Flow) -> None:
-    pod, training = replace(flow, cluster=load_cluster("bow-pod16")), {"schedule": (Order.POPART,)}
+    pod, training = flow.with_setting(cluster=load_cluster("bow-pod16")), {"schedule": (Order.POPART,)}
     space = default_space(pod, training, global_batch=96)
     every = [knobs for cell in space.cells for knobs in cell]
     assert {knobs.n_samples for knobs in every} == {96}
@@ -121,7 +121,7 @@ def test_the_default_name_of_a_study_depends_on_everything_that_the_answer_depen
     training = SearchSpace(schedule=(Order.GPIPE,), n_micro_batches=(8,))
     fingerprint = fingerprint_of(flow, SearchSpace())
     assert fingerprint["autoauto"] == VERSION
-    other_period = fingerprint_of(replace(flow, period=Period.OVERLAP), SearchSpace())
+    other_period = fingerprint_of(flow.with_setting(period=Period.OVERLAP), SearchSpace())
     names = {
         default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(), "guided"),
         default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(), "exhaustive"),
@@ -183,7 +183,7 @@ def test_the_layout_of_convolutions_varies_where_there_are_some(flow: Flow, monk
     assert default_space(flow)["channels_last"] == (False,)
     assert default_space(flow, {"channels_last": (True,)})["channels_last"] == (True,)
     layers = tuple(replace(layer, op="Conv") for layer in flow.graph.layers)
-    convolves = replace(flow, graph=replace(flow.graph, layers=layers))
+    convolves = flow.with_setting(graph=replace(flow.graph, layers=layers))
     assert default_space(convolves)["channels_last"] == (False, True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -44,7 +43,7 @@ def worth(trial: Trial | None) -> float:
 @pytest.mark.slow
 def test_the_same_search_gives_the_same_answer_whatever_was_compiled_before(tmp_path: Path) -> None:
     flow = load_flow("resnet50", "bow-2000")
-    fresh, used = (replace(flow, cache=ProfileCache(tmp_path / f"{name}.db")) for name in ("fresh", "used"))
+    fresh, used = (flow.with_setting(cache=ProfileCache(tmp_path / f"{name}.db")) for name in ("fresh", "used"))
     for knobs in (
         Knobs(n_ipu=2, memory_proportion=1.0, batch_size=70),
         Knobs(n_ipu=4, memory_proportion=0.3, batch_size=9),
@@ -53,7 +52,7 @@ def test_the_same_search_gives_the_same_answer_whatever_was_compiled_before(tmp_
     ):
         used.evaluate(knobs)
     answer(used, n_ipu=(2, 4), memory_proportion=(0.3,), batch_size=SIZES)
-    again = replace(used)  # opens what is stored, and remembers nothing
+    again = used.with_setting()  # opens what is stored, and remembers nothing
     space = {"n_ipu": (1, 2, 4), "memory_proportion": (0.3, 0.6, 1.0), "batch_size": tuple(range(1, 129))}
     answers = [answer(each, **space) for each in (fresh, used, again)]
     assert answers[0] is not None

@@ -161,9 +161,11 @@ def test_workers_can_join_a_search_of_names(storage: str, tmp_path: Path) -> Non
     options: dict[str, Any] = {"planning_proportion": 0.9, "period": "overlap", "constraints": constraints}
     best = search("resnet50", "mine.toml", TINY, storage=storage, **options)
     flow = flow_of_study(only_study(storage), storage)
-    assert flow.period is Period.OVERLAP
-    assert flow.constraints == (Constraint("samples_per_s > 1"),)  # those over knobs belong to the space
-    first = load_flow("resnet50", cluster, "ipu", None, 0.9, "overlap", storage=storage, constraints=flow.constraints)
+    assert flow.setting.period is Period.OVERLAP
+    assert flow.setting.constraints == (Constraint("samples_per_s > 1"),)  # those over knobs belong to the space
+    first = load_flow(
+        "resnet50", cluster, "ipu", None, 0.9, "overlap", storage=storage, constraints=flow.setting.constraints
+    )
     assert flow.fingerprint() == first.fingerprint()
     assert flow.evaluate(best.knobs).samples_per_s == best.samples_per_s
 
@@ -258,7 +260,7 @@ def test_a_default_space_has_phases_where_they_can_run() -> None:
     assert str(nothing_fits(result)).startswith(reason)
     for model, cluster, cut_at in (("resnet50", "c600", "layers"), ("bert-large-128", "bow-2000", "blocks")):
         other = load_flow(model, cluster, cut_at=cut_at)
-        assert other.cut_at != "layers" or other.cluster.streaming_memory is None
+        assert other.setting.cut_at != "layers" or other.cluster.streaming_memory is None
         assert default_space(other)["strategy"] == (Strategy.PIPELINE,)
 
 
@@ -269,7 +271,7 @@ def test_where_nothing_fits_the_error_has_the_reason(chain: Chain) -> None:
 
 
 def test_where_no_constraint_holds_the_error_has_the_nearest_configuration(flow: Flow) -> None:
-    bounded = replace(flow, constraints=(Constraint("latency_s <= 1e-9"),))
+    bounded = flow.with_setting(constraints=(Constraint("latency_s <= 1e-9"),))
     result = search_flow(bounded, SMALL)
     nearest = min((trial for trial in result.trials.values() if trial.runs), key=lambda trial: trial.latency_s)
     assert len({trial.latency_s for trial in result.trials.values()}) > 1

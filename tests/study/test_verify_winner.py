@@ -119,7 +119,7 @@ class RealTarget(IpuTarget):
 def test_real_devices_measure_a_session_too_in_every_turn(
     flow: Flow, study: optuna.Study, result: SearchResult
 ) -> None:
-    real, measurer = replace(flow, target=RealTarget()), Measurer(flow)
+    real, measurer = flow.with_setting(target=RealTarget()), Measurer(flow)
     narrower = replace(result, space=SPACE.with_values(batch_size=(1, 2, 4)))  # the session is not the runner-up
     verify_winner(real, study, narrower, Objective.THROUGHPUT, 1, measurer.executor)
     [verification] = verifications(study)

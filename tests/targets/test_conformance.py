@@ -120,13 +120,13 @@ def test_options_and_clusters_of_other_targets_are_refused_in_one_line(entry: Na
 def test_it_opens_on_its_default_cluster_with_its_default_precision(entry: NamedTarget, model: Path) -> None:
     flow = opened(model, entry)
     assert flow.cluster == read_cluster(entry.default_cluster)
-    assert (flow.cluster.target, flow.precision) == (entry.name, entry.default_precision)
+    assert (flow.cluster.target, flow.setting.precision) == (entry.name, entry.default_precision)
     assert flow.target.version
     assert flow.traits.runs_plans == isinstance(flow.target, Runner)
     assert flow.traits.period in entry.periods
     for period in Period:
         if period in entry.periods:
-            assert load_flow(model, None, entry.name, period=period).period is period
+            assert load_flow(model, None, entry.name, period=period).setting.period is period
         else:
             with pytest.raises(BadInput, match=f"^the period of --target {entry.name} is .*, got {period}; leave it"):
                 load_flow(model, None, entry.name, period=period)
@@ -168,5 +168,5 @@ def test_the_origin_of_its_numbers_is_the_same_from_the_target_to_the_report(
     result = search_flow(flow, space, storage=storage, n_repeats=0)
     study = load_study(storage, result.study_name)
     assert studied_origin(study.user_attrs) is flow.traits.origin
-    show(stages_table(run.plan, flow.names, studied_origin(study.user_attrs)))
+    show(stages_table(run.plan, flow.setting.names, studied_origin(study.user_attrs)))
     assert capsys.readouterr().out.splitlines()[0].rstrip() == f"Stages, {flow.traits.origin}"

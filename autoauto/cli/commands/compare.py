@@ -39,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         rows = compare_rows(estimated, simulated, run, speeds)
         plan = {"fits": True, "partition": list(estimated.partition), "core_fraction": run.core_fraction}
-        print_json(plan | {"rows": rows, "assumed": list(flow.notes)})
+        print_json(plan | {"rows": rows, "assumed": list(flow.setting.notes)})
     else:
-        show(compare_table(estimated, simulated, run, speeds, flow.traits.origin, flow.shown_clock_hz))
-        print_assumed(flow.notes)
+        show(compare_table(estimated, simulated, run, speeds, flow.traits.origin, flow.setting.shown_clock_hz))
+        print_assumed(flow.setting.notes)
     return 0

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     knobs = Knobs(1, one_value(args, "batch_size"), mode=mode, session=session)
     flow.checked(SearchSpace((1,), (session.memory_proportion,), (knobs.batch_size,)))
     try:
-        plan = flow.plans.phased(knobs, options)
+        plan = flow.phases.plan(knobs, options)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     if plan.warning:
@@ -90,13 +90,13 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
     return {
         "model": flow.graph.name,
         "cluster": flow.cluster.name,
-        "precision": str(flow.precision),
+        "precision": str(flow.setting.precision),
         "batch_size": knobs.batch_size,
         "memory_proportion": value_of(knobs, "memory_proportion"),
         "training": knobs.training,
         **asdict(options),
         "warning": plan.warning,
-        "assumed": list(flow.notes),
+        "assumed": list(flow.setting.notes),
         "source": Origin.ESTIMATED,
         "samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz),
         "naive_samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz, naive=True),
@@ -112,4 +112,4 @@ def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
     show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))
     speeds = [plan.samples_per_s(knobs.batch_size, clock_hz, naive=naive) for naive in (False, True)]
     show(f"throughput: {speeds[0]:,.1f} samples/s, naive loop {speeds[1]:,.1f}, {Origin.ESTIMATED}")
-    print_assumed(flow.notes)
+    print_assumed(flow.setting.notes)

@@ -148,7 +148,7 @@ def _plan_model(args: argparse.Namespace) -> int:
         return show_plan(args, flow, knobs, plan, Origin.ESTIMATED)
     context = describe_configuration(flow, knobs) | {"source": Origin.ESTIMATED}
     table, clock_hz = flow.table(knobs), flow.cluster.clock_hz
-    subject = QuerySubject(table, flow.names, clock_hz, knobs.batch_size, flow.shown_clock_hz)
+    subject = QuerySubject(table, flow.setting.names, clock_hz, knobs.batch_size, flow.setting.shown_clock_hz)
     return _answer(args, subject, context)
 
 

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     _check(args)
     flow = open_flow(args)
-    flow.check_one_kind("a profile")
+    flow.setting.check_one_kind("a profile")
     knobs = requested_knobs(args, flow)
     if args.sweep:
         return _sweep(args, flow, knobs)
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(profile_record(profile))
     else:
-        show(profile_table(profile, flow.traits.origin, clock_hz=flow.shown_clock_hz))
-        print_assumed(flow.notes)
+        show(profile_table(profile, flow.traits.origin, clock_hz=flow.setting.shown_clock_hz))
+        print_assumed(flow.setting.notes)
     return 0
 
 
@@ -110,7 +110,7 @@ def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     if not isinstance(flow.target, IpuTarget):
         raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {args.target}; leave out --sweep")
     index = layer_index(flow.graph, args.layer)
-    name, rows = flow.names[index], sweep(flow, knobs, index)
+    name, rows = flow.setting.names[index], sweep(flow, knobs, index)
     if args.json:
         print_json(sweep_record(rows, name))
     else:

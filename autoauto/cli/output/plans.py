@@ -52,11 +52,11 @@ def show_plan(
     from autoauto.report.tables.table import show
     from autoauto.report.wording import duration
 
-    show(*parts_tables(plan, flow.names, origin, flow.shown_clock_hz))
+    show(*parts_tables(plan, flow.setting.names, origin, flow.setting.shown_clock_hz))
     if timeline is not None:
         step = f"a step of {knobs.mode.n_micro_batches} micro-batches, {knobs.mode.order}"
-        makespan = duration(timeline.makespan_cycles, flow.shown_clock_hz)
-        show(f"{step}: {makespan}, simulated", step_parts_text(timeline, flow.shown_clock_hz).rstrip())
+        makespan = duration(timeline.makespan_cycles, flow.setting.shown_clock_hz)
+        show(f"{step}: {makespan}, simulated", step_parts_text(timeline, flow.setting.shown_clock_hz).rstrip())
     if device_run is not None:
         show("", run_table(device_run, origin))
         latency_s = device_run.latency_cycles / flow.cluster.clock_hz
@@ -65,7 +65,7 @@ def show_plan(
         if device_run.output_error is not None:
             show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
     show(f"throughput: {samples_per_s:,.1f} samples/s, {origin}")
-    print_assumed(flow.notes)
+    print_assumed(flow.setting.notes)
     return 0
 
 
@@ -131,10 +131,11 @@ def _unbounded(flow: Flow, knobs: Knobs) -> list[str]:
     if not isinstance(flow.target, IpuTarget):
         return []
     names: dict[str, None] = {}
-    for kind in flow.kinds:
-        device, layers = kind.cluster.devices[0], LayerRange(0, len(flow.graph))
+    for kind in flow.plans.kinds:
+        device, layers = kind.setting.cluster.devices[0], LayerRange(0, len(flow.graph))
         costs = operator_costs(flow.graph, layers, device, flow.options(knobs), flow.target.settings)
-        names |= dict.fromkeys(name for name, cost in zip(flow.names, costs, strict=True) if not cost.within_bound)
+        named = zip(flow.setting.names, costs, strict=True)
+        names |= dict.fromkeys(name for name, cost in named if not cost.within_bound)
     return list(names)
 
 
@@ -151,9 +152,9 @@ def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeli
 
 def describe_configuration(flow: Flow, knobs: Knobs) -> dict[str, Any]:
     """One configuration of a model on a cluster as plain values."""
-    names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.precision)}
+    names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.setting.precision)}
     values = {name: value for name, value in flat(knobs).items() if value is not None}
-    return {**names, **values, "assumed": list(flow.notes)}
+    return {**names, **values, "assumed": list(flow.setting.notes)}
 
 
 def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from autoauto.evaluate.forecasts import Forecasts
+from autoauto.evaluate.flow import Flow
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objectives, scores_of, values_of
@@ -42,7 +42,7 @@ def dry_run(
     noise: float = 0.0,
     n_measurements: int = 30,
     last: Knobs | None = None,
-    bounds: Forecasts | None = None,
+    bounds: Flow | None = None,
     first: Sequence[Knobs] = (),
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
@@ -52,7 +52,7 @@ def dry_run(
     Args:
         space, objectives, method, noise, n_measurements, last: as in `method_of`.
         expect: the estimated trial of a configuration.
-        bounds: the forecasts of a flow, for their bounds; by default there are none.
+        bounds: the flow of the estimates, for its bounds; by default there are none.
         first: the configurations that are tried first.
     """
     estimates: dict[Knobs, Trial] = {}

@@ -8,7 +8,7 @@ from math import inf
 
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.evaluate.forecasts import StepBounds
+from autoauto.evaluate.modes.mode import StepBounds
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective, Objectives, objective_tuple, objectives_text

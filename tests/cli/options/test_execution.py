@@ -58,5 +58,5 @@ def test_measurements_on_one_machines_cores_do_not_run_side_by_side(run_cli: Run
 
 def test_compiled_layers_are_cached_in_a_postgresql_storage() -> None:
     url = "postgresql://me@server/trials"
-    assert open_flow(parsed("--storage", url)).cache == ProfileCache(url)
-    assert isinstance(open_flow(parsed()).cache.location, Path)
+    assert open_flow(parsed("--storage", url)).setting.cache == ProfileCache(url)
+    assert isinstance(open_flow(parsed()).setting.cache.location, Path)

@@ -10,7 +10,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from autoauto.evaluate.steps import (
+from autoauto.evaluate.modes.training_steps import (
     LONG_STEP,
     PLANNING_EFFORT,
     best_by_simulated_step,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autoauto.estimate.table import cost_table
-from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.plan.pipeline.stage_table import StageTable, arranged, device_memory
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import LayerProfile, ModelProfile

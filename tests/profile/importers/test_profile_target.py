@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.profile.importers.recorded import (
     ProfileTarget,
     RecordedLayer,
@@ -41,7 +42,7 @@ def recorded(*, training: bool = True) -> RecordedProfile:
 def flow(profile: RecordedProfile, n_devices: int = 2, memory_bytes: float = 1e6) -> Flow:
     device, link = Device("d", 1e9, memory_bytes, 1, int(memory_bytes)), Link(1e3, 0)
     cluster = Cluster("c", "profile", (device,) * n_devices, (link,) * n_devices, (link,) * n_devices)
-    return Flow(line_graph(profile), cluster, ProfileTarget(profile), Precision.FP32, estimator=Estimator.SUM)
+    return Flow(Setting(line_graph(profile), cluster, ProfileTarget(profile), Precision.FP32, estimator=Estimator.SUM))
 
 
 @pytest.mark.parametrize("mode", [Order.INFERENCE, Order.ONE_F_ONE_B])
@@ -70,7 +71,7 @@ def test_what_is_measured_is_what_was_estimated(mode: Order, n_ipu: int) -> None
 def test_a_trial_is_estimated_and_costs_what_the_sums_of_layers_cost() -> None:
     opened = flow(recorded(training=False))
     assert opened.traits.origin is Origin.ESTIMATED
-    assert opened.period_of_devices is Period.SERIAL
+    assert opened.setting.period_of_devices is Period.SERIAL
     trial = opened.evaluate(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
     plan = trial.plan
     assert plan is not None

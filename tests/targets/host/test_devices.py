@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
@@ -183,7 +184,7 @@ def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flow]:
     cluster = unlike_of(256 * MIB, 16 * MIB)
     with HostTarget(OnnxSource(path), devices=HostDevices(unlike=cluster.devices)) as target:
         cache = ProfileCache(tmp_path / "cache.db")
-        yield Flow(load_graph(str(path)), cluster, target, Precision.FP32, cache=cache)
+        yield Flow(Setting(load_graph(str(path)), cluster, target, Precision.FP32, cache=cache))
 
 
 def stages_of(trial: Trial) -> tuple[Stage, ...]:

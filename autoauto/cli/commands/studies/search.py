@@ -242,8 +242,8 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
 
     if result.best is not None:
         show_uses_of(summary)
-        origin, clock_hz = flow.traits.origin, flow.shown_clock_hz
-        show_best(result.best, result.counts, result.cells, origin, flow.names, clock_hz)
+        origin, clock_hz = flow.traits.origin, flow.setting.shown_clock_hz
+        show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
         show_comparisons(summary)
     elif result.front:
         show_front(result.front, result.counts, args.objective, flow.traits.origin)
@@ -270,9 +270,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     last = baseline_of(flow, args.objective, space)
     method = Method(args.method)
     first = Extent.of(flow, space, vars(args)["try"] or (), None).first
-    expected = dry_run(
-        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts, first
-    )
+    expected = dry_run(space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow, first)
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)
     pace = known_pace(args.storage, flow.fingerprint())

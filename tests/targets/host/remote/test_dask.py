@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.processes.dask import DaskWorker
 from autoauto.processes.start import descendants
@@ -152,7 +153,7 @@ def test_two_workers_serve_a_plan_and_one_that_is_killed_is_named(
     flow = load_flow(
         str(tmp_path / "residual.onnx"), str(tmp_path / "two.toml"), "host", options=options, estimator="sum"
     )
-    assert flow.notes == ("Dask workers: machine 0 is 0 at 127.0.0.1, machine 1 is 1 at 127.0.0.1",)
+    assert flow.setting.notes == ("Dask workers: machine 0 is 0 at 127.0.0.1, machine 1 is 1 at 127.0.0.1",)
     knobs = Knobs(n_ipu=2, batch_size=4, runtime=flow.traits.space["runtime"][0])
     measured = flow.measure(knobs, flow.plans.cut_at(knobs, (0, 2, len(flow.graph))))
     assert [[device.machine for device in devices] for devices in measured.plan.placement] == [[0, 1]]
@@ -190,7 +191,7 @@ def test_a_worker_that_starts_nothing_or_fails_is_one_line() -> None:
 
 
 def test_devices_are_cores_of_one_machine_and_stages_have_no_replicas_on_several() -> None:
-    flow = Flow(load_graph("bert-base-128"), cluster(4, 2), HostTarget(cast("Any", None), cast("Any", ())))
+    flow = Flow(Setting(load_graph("bert-base-128"), cluster(4, 2), HostTarget(cast("Any", None), cast("Any", ()))))
     space = default_space(flow)
     assert space["cores_per_device"] == (1, 2)
     assert max(space["n_ipu"]) == 4

@@ -202,7 +202,7 @@ def searched(path: Path, folder: Path, method: Method) -> SearchResult:
     pytest.importorskip("openvino")
     pytest.importorskip("onnxruntime")
     flow = load_flow(path, CLUSTER, "host")
-    flow = replace(flow, cache=ProfileCache(folder / "cache.db"))
+    flow = flow.with_setting(cache=ProfileCache(folder / "cache.db"))
     with flow.target:  # type: ignore[attr-defined]
         space = SearchSpace((1,), batch_size=(1, 4), replicas=(1, 2), runtime=(BY_ORT, BY_OPENVINO))
         return search_flow(flow, space, method=method, n_repeats=1)

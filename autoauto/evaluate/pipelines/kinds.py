@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from autoauto.evaluate.estimates import Estimates
-from autoauto.evaluate.whole_model import WholeModelEstimates
+from autoauto.evaluate.costs.costs import Costs
+from autoauto.evaluate.setting import Setting
 from autoauto.plan.pipeline.probe import UNBOUNDED
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.profile.profiler import Progress
@@ -87,14 +87,15 @@ def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
 
 
 def best_on_kinds(
-    estimates: Estimates, knobs: Knobs, n_devices: tuple[int, ...], progress: Progress | None = None
+    setting: Setting, costs: Sequence[Costs], knobs: Knobs, n_devices: tuple[int, ...], progress: Progress | None
 ) -> BoundedPlan:
     """The cheapest plan of `knobs.n_ipu` stages by estimated costs, each on a device of whichever kind.
 
     It is exact, or has a lower bound, as `best_in_any_order`.
 
     Args:
-        estimates: of all kinds.
+        setting: has devices of all kinds.
+        costs: of every kind alone.
         knobs: the configuration, with any number of replicas.
         n_devices: how many devices of every kind the pipeline may have; together they suffice.
         progress: of profiling.
@@ -104,9 +105,9 @@ def best_on_kinds(
         Infeasible: no plan respects the limits.
     """
     if knobs.training:
-        estimates.check_one_kind("training")
-    kinds, reference_hz = estimates.cluster.kinds, estimates.cluster.clock_hz
-    present = [trio for trio in zip(kinds, estimates.kinds, n_devices, strict=True) if trio[2]]
+        setting.check_one_kind("training")
+    kinds, reference_hz = setting.cluster.kinds, setting.cluster.clock_hz
+    present = [trio for trio in zip(kinds, costs, n_devices, strict=True) if trio[2]]
     tables = [_anywhere(alone, kind, reference_hz, knobs, progress) for kind, alone, _ in present]
     bounded = _cheapest(tables, [n for *_, n in present], knobs.n_ipu)
     names = [kind.device.name for kind, _, n in present for _ in range(n)]
@@ -116,20 +117,25 @@ def best_on_kinds(
     return replace(bounded, plan=replace(bounded.plan, stages=tuple(stages)))
 
 
-def whole_on_kinds(estimates: WholeModelEstimates, knobs: Knobs, n_devices: Sequence[int]) -> Plan:
+def whole_on_kinds(costs: Sequence[Costs], knobs: Knobs, n_devices: Sequence[int]) -> Plan | None:
     """The fastest device that runs the whole model, by measurements of it on every kind that has devices left.
+
+    None where it takes costs of layers to know it.
 
     Raises:
         Infeasible: it needs more memory than any of them has.
     """
     plans, failures = [], []
-    for kind, n in zip(estimates.kinds, n_devices, strict=True):
+    for kind, n in zip(costs, n_devices, strict=True):
         try:
-            plans += [(kind.cluster.devices[0].name, kind.whole_plan(knobs))] if n else []
+            plan = kind.whole_plan(knobs) if n else None
+            plans += [] if plan is None else [(kind.setting.cluster.devices[0].name, plan)]
         except Infeasible as failure:
             failures.append(failure)
     if not plans:
-        raise min(failures, key=lambda failure: failure.excess_bytes)
+        if failures:
+            raise min(failures, key=lambda failure: failure.excess_bytes)
+        return None
     name, plan = min(plans, key=lambda named: named[1].cost_cycles)
     return replace(plan, stages=(replace(plan.stages[0], device_kind=name),))
 
@@ -193,12 +199,12 @@ def _waiting_for(table: CostTable, arrival_cycles: int, departure_cycles: int) -
 
 
 def _anywhere(
-    alone: Estimates, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
+    alone: Costs, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
 ) -> CostTable:
     """The costs of one device of a kind that may stand anywhere, by the estimates of the kind alone."""
     host, link = kind.host_link, kind.device_link
     line = replace(
-        alone.cluster,
+        alone.setting.cluster,
         devices=(kind.device,) * 3,
         receive_links=(host, link, link),
         send_links=(link, link, host),

@@ -1,4 +1,4 @@
-"""Steps of training: the plan with the shortest, `best_by_simulated_step`, how long one takes, and samples a second."""
+"""Steps of training: the plan with the shortest, `best_by_simulated_step`, and how long one takes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from autoauto.evaluate.estimates import Estimates
 from autoauto.plan.pipeline.by_step import best_by_step, best_nearby, no_step_below
 from autoauto.plan.pipeline.stage_costs import StageCosts, shortest_periods, starting_partitions
 from autoauto.plan.pipeline.stage_table import StageTable
-from autoauto.plan.replicas import all_reduce_cycles, placements
-from autoauto.records.costs.profile import gradient_bytes
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import BoundedPlan, Plan
-from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.units import FloatArray, format_bytes, samples_per_s
+from autoauto.records.units import FloatArray, format_bytes
 from autoauto.schedule.orders.registry import devices_of, spec_of
 from autoauto.schedule.simulate.simulate import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
 from autoauto.schedule.stash import in_flight_by_stage
-from autoauto.schedule.times import PlanStep, cost_columns, timeline_of, transfers_of, with_step_end
+from autoauto.schedule.times import PlanStep, cost_columns, timeline_of, transfers_of
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 from autoauto.space.knobs import Knobs
 
@@ -135,52 +131,6 @@ def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
     short, costs = knobs.with_values(n_micro_batches=LONG_STEP), _costs_of(plan)
     bound, of_short = (_zero_bubble_step(each, plan.period).cycles(costs)[0] for each in (knobs, short))
     return float(timeline_of(short.step, plan, PLANNING_EFFORT).makespan_cycles * bound / of_short)
-
-
-def plan_timeline(estimates: Estimates, knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
-    """The stages of `plan` in an order made with some `effort`; in training the whole step, of the slowest replica."""
-    if not knobs.training:
-        return timeline_of(knobs.step, plan)
-    pipelines = (timeline_of(knobs.step, each, effort) for each in plan.plans)
-    slowest = max(pipelines, key=lambda timeline: timeline.makespan_cycles)
-    ends = _all_reduce_cycles(estimates, knobs, plan), estimates.weight_update_cycles(knobs, plan)
-    return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
-
-
-def plan_step_cycles(estimates: Estimates, knobs: Knobs, plan: Plan) -> float:
-    """Cycles of a whole step of training, that of the slowest replica; orders are made with `PLANNING_EFFORT`."""
-    if plan.period is not Period.BARRIER:
-        return plan_timeline(estimates, knobs, plan, PLANNING_EFFORT).makespan_cycles
-    flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
-    all_reduce, update = _all_reduce_cycles(estimates, knobs, plan), estimates.weight_update_cycles(knobs, plan)
-    return flushed + max(all_reduce) + max(update)
-
-
-def plan_samples_per_s(estimates: Estimates, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
-    """Throughput by the costs of `plan`: in training of whole steps of all replicas.
-
-    For inference it is the throughput of the steady state. Give the `step_cycles` of the plan if they are known: for
-    some orders another search is needed.
-    """
-    clock_hz = estimates.cluster.clock_hz
-    if knobs.training:
-        step_cycles = plan_step_cycles(estimates, knobs, plan) if step_cycles is None else step_cycles
-        cycles = max(step_cycles, knobs.mode.n_micro_batches * plan.host_bound_cycles)
-        return samples_per_s(knobs.n_samples, cycles, clock_hz)
-    return plan.samples_per_s(knobs.batch_size * knobs.replicas, clock_hz)
-
-
-def _all_reduce_cycles(estimates: Estimates, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
-    """Cycles in which every stage sums its gradients over the replicas."""
-    cluster, pipelines = estimates.devices(knobs), [devices for each in plan.plans for devices in each.placement]
-    firsts = sorted(cluster.index(devices[0]) for devices in pipelines)
-    if len(firsts) < knobs.replicas:  # the plan of one pipeline
-        firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
-    rings = [[first + device for first in firsts] for device in range(plan.n_devices)]
-    n_bytes = [0] * plan.n_devices
-    for stage in plan.stages:
-        n_bytes[stage.device] += gradient_bytes(stage.memory_bytes)
-    return all_reduce_cycles(cluster, rings, n_bytes)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,60 @@
+"""Whether a space fits a setting: `checked`."""
+
+from __future__ import annotations
+
+from autoauto.evaluate.setting import Setting
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
+from autoauto.records.units import Precision
+from autoauto.space.modes import Strategy
+from autoauto.space.space import SearchSpace
+
+
+def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
+    """A space with the sessions of the target, which has no configurations that cannot be evaluated.
+
+    Raises:
+        BadInput: more devices than the cluster has, a knob that the target does not have, or a batch size that the
+            model cannot run at.
+    """
+    cluster, traits = setting.cluster, setting.traits
+    space = space.on_target(cluster.target, traits.sessions, traits.space)
+    cores_per_device, has_stage_replicas = max(space["cores_per_device"]), any(space["stage_replicas"])
+    for wanted, what in (
+        (space.training, "training"),
+        (Strategy.PHASED in space["strategy"], "a plan of phases"),
+        (has_stage_replicas, "--stage-replicas"),
+        (cores_per_device > 1, "--cores-per-device"),
+    ):
+        if wanted:
+            setting.check_one_kind(what)
+    if cores_per_device > 1 and not traits.groups_cores:
+        raise BadInput(f"--target {cluster.target} has no --cores-per-device; leave it out, or try --target host")
+    if has_stage_replicas and not traits.stage_replicas:
+        instead = "one machine" if traits.groups_cores else "--target host"
+        raise BadInput(f"--target {cluster.target} has no --stage-replicas; leave it out, or try {instead}")
+    if has_stage_replicas and setting.period_of_devices is Period.BARRIER:
+        raise BadInput(
+            "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
+        )
+    n_ipu, n_replicas, n_cores = max(space["n_ipu"]), min(space["replicas"]), min(space["cores_per_device"])
+    n_devices = n_ipu * n_replicas * n_cores
+    if cores_per_device > cluster.machine_size < len(cluster):
+        raise BadInput(
+            f"the cores of a device are those of one machine, {cluster.machine_size} at most on "
+            f"{cluster.name}, got --cores-per-device {cores_per_device}; try fewer"
+        )
+    if n_devices > len(cluster):
+        factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
+        times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
+        raise BadInput(
+            f"n_ipu{times} must be at most {len(cluster)} on {cluster.name}, got {n_devices}; try fewer, "
+            "or another --cluster"
+        )
+    if space.training and not traits.trains:
+        raise BadInput(f"the {cluster.target} target runs inference, got --mode training; try --target ipu")
+    if space.training and setting.precision is Precision.FP8:
+        raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
+    if Strategy.PHASED in space["strategy"]:
+        setting.check_phases_may_begin_anywhere()
+    return space

@@ -1,0 +1,246 @@
+"""Costs of ranges from those of their layers: `LayerProfiles`, `LayerCosts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from autoauto.estimate.correct import corrected, range_examples
+from autoauto.estimate.memory import with_optimizer_state
+from autoauto.estimate.regression import PRIOR, fit
+from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
+from autoauto.evaluate.costs.costs import Ends
+from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.setting import Setting
+from autoauto.profile.cache import RangeStore, subject_of
+from autoauto.profile.liveness import tensor_uses
+from autoauto.profile.profiler import Progress, profile_model
+from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
+from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator, RangeFeature, WholeRange
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.options import CompileOptions, Session
+from autoauto.records.costs.profile import ModelProfile, WeightUpdate
+from autoauto.records.hardware import Cluster, Topology
+from autoauto.records.plans.plan import CutAt, Plan
+from autoauto.records.target import Profiled
+from autoauto.schedule.stash import in_flight
+from autoauto.space.knobs import Knobs
+
+_MAX_PROFILES = 128  # in memory; configurations that differ in n_ipu only have the same profile
+
+
+class LayerTimes(Protocol):
+    """Where the times of layers come from."""
+
+    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """The profile that plans are made by."""
+
+    def are_alone(self, options: CompileOptions) -> bool:
+        """Whether each layer was compiled, or ran, by itself."""
+
+    def need_samples(self, options: CompileOptions) -> bool:
+        """Whether ranges must be compiled whole to know how times and memory of layers add up."""
+
+
+class LayerProfiles:
+    """The profiles of layers, each kind of which is compiled alone, or which the target has."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._profiles: Memo[CompileOptions, ModelProfile] = Memo(_MAX_PROFILES)
+        self._equal_sessions: Memo[CompileOptions, Session] = Memo(4096)
+
+    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `LayerTimes`."""
+        return self._profiles.of(options, lambda: self._profile(options, progress))
+
+    def _profile(self, options: CompileOptions, progress: Progress | None) -> ModelProfile:
+        setting = self.setting
+        device = setting.device(options)
+        if isinstance(setting.target, Profiled):
+            return setting.target.profile(setting.graph, device, options)
+        return profile_model(setting.graph, setting.target, device, options, setting.cache, progress)
+
+    def are_alone(self, options: CompileOptions) -> bool:
+        """See `LayerTimes`."""
+        return True
+
+    def need_samples(self, options: CompileOptions) -> bool:
+        """See `LayerTimes`."""
+        return True
+
+    def first_equal_session(self, options: CompileOptions, progress: Progress | None = None) -> Session:
+        """The first session that was asked for with which all layers cost as much."""
+
+        def first() -> Session:
+            layers = self.layers(options, progress).layers
+            return next(
+                known.session
+                for known, profile in self._profiles.items()
+                if replace(known, session=options.session) == options and profile.layers == layers
+            )
+
+        return self._equal_sessions.of(options, first)
+
+
+class LayerCosts:
+    """The `Costs` of a model by its layers.
+
+    By a cost model, sums of layers are corrected by samples at two batch sizes near that of a configuration
+    (`autoauto/profile/sample.py`), and by nothing else, so that equal commands give equal answers, whatever was
+    compiled before. On real devices, where a range takes long, all that ever ran corrects them, and samples only if
+    none of that has a near batch size.
+    """
+
+    def __init__(
+        self, setting: Setting, profiles: LayerProfiles | None = None, times: LayerTimes | None = None
+    ) -> None:
+        """Take the profiles of layers, and the times by which plans are made; by default those of the profiles."""
+        self.setting = setting
+        self._profiles = profiles or LayerProfiles(setting)
+        self._times = times or self._profiles
+        # By the subject of a `RangeStore`, all options but batch size and memory proportion: the batch sizes of samples
+        # on real devices, and by those to whose examples it was fitted too (none: to all), the correction.
+        self._sampled: dict[str, set[int]] = {}
+        self._corrections: Memo[tuple[str, tuple[int, ...]], Correction] = Memo(4096)
+        # By all that they depend on but the devices: the correction, the corrected profile and the costs of ranges.
+        self._ranges: Memo[tuple[CompileOptions, WeightUpdate, bool], tuple[Correction, ModelProfile, CostTable]]
+        self._ranges = Memo(_MAX_PROFILES)
+
+    def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `Costs`."""
+        return self._profiles.layers(options, progress)
+
+    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `Costs`."""
+        return self._times.layers(options, progress)
+
+    def ends(self, options: CompileOptions) -> Ends:
+        """See `Costs`."""
+        layers = self.profile(options).layers
+        return Ends(layers[0].input_bytes, layers[-1].output_bytes)
+
+    def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
+        """See `Costs`."""
+        if self.setting.traits.runs_plans or self.setting.cluster.kinds:
+            return knobs
+        return replace(knobs, session=self._profiles.first_equal_session(self.setting.options(knobs), progress))
+
+    def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
+        """See `Costs`; beside layers timed in their model the entry overhead has its prior, until it is fitted."""
+        if self.setting.estimator is Estimator.SUM:
+            return PLAIN_SUM
+        options = self.setting.options(knobs)
+        alone = self._times.are_alone(options)
+        store, sizes = self._store(options, alone), sample_batch_sizes(knobs.batch_size)
+        if self.setting.traits.runs_plans:
+            self._sample_once(options, progress)
+            sizes = ()
+        key = store.subject, sizes
+        if key not in self._corrections:
+            known, common = store.batch_sizes(), replace(options, session=options.session.common)
+            for size in sizes:
+                if size not in known:
+                    self._sample(replace(common, batch_size=size), SAMPLE_SHARE, progress)
+            self._corrections[key] = fit(store.examples(sizes))
+        fitted = self._corrections[key]
+        if alone:
+            return fitted
+        return replace(fitted, features={RangeFeature.ENTRY: PRIOR[RangeFeature.ENTRY], **fitted.features})
+
+    def _sample_once(self, options: CompileOptions, progress: Progress | None) -> None:
+        """Run samples on a real device if there are no examples near a batch size, and none were run before."""
+        if not self._times.need_samples(options):
+            return
+        store, sizes = self._store(options), sample_batch_sizes(options.batch_size)
+        sampled = self._sampled.setdefault(store.subject, set())
+        if is_sampled(options.batch_size, sampled):
+            return
+        if not is_sampled(options.batch_size, well_known(store.batch_sizes())):
+            for size in sizes:
+                self._sample(replace(options, batch_size=size), 1 / len(sizes), progress)
+        sampled.update(sizes)
+
+    def _sample(self, options: CompileOptions, share: float, progress: Progress | None) -> None:
+        setting, profile = self.setting, self.profile(options, progress)
+        wholes = sample(setting.graph, setting.target, setting.device(options), profile, share, progress)
+        self._add_examples(options, wholes, profile, alone=True)
+
+    def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
+        """See `Costs`."""
+        if self.setting.estimator is not Estimator.SUM:
+            self._add_examples(options, measured, self.layers(options), self._times.are_alone(options))
+
+    def _add_examples(
+        self, options: CompileOptions, measured: Iterable[WholeRange], profile: ModelProfile, alone: bool
+    ) -> None:
+        setting, store = self.setting, self._store(options, alone)
+        far_memory = setting.traits.runs_plans
+        store.add(options, range_examples(setting.graph, profile, setting.cluster, measured, far_memory, alone))
+        self._corrections.forget((store.subject, ()))
+
+    def _store(self, options: CompileOptions, alone: bool = True) -> RangeStore:
+        """The examples of layers that were measured `alone`, or in their model."""
+        setting = self.setting
+        subject = subject_of(setting.graph, setting.target, setting.device(options), options, alone=alone)
+        return RangeStore(setting.cache, subject)
+
+    def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
+        """See `Costs`."""
+        correction = self.correction(knobs, progress)
+        profile, ranges = self.ranges(knobs, correction, progress)
+        proportion, tensors = self.setting.proportion(correction), self._tensors(knobs)
+        table = on_devices(ranges, profile, cluster, proportion, _in_flight(knobs), tensors)
+        host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
+        return replace(table, host_cycles=host_cycles)
+
+    def ranges(
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+    ) -> tuple[ModelProfile, CostTable]:
+        """See `Costs`."""
+        setting, recompute = self.setting, knobs.mode.recompute is True
+        options = setting.options(knobs)
+        key = options, knobs.weight_update, recompute
+        known = self._ranges.get(key)
+        if known is not None and known[0] == correction:
+            return known[1:]
+        profile = corrected(self.layers(options, progress), setting.graph, correction)
+        if knobs.training:
+            profile = with_optimizer_state(profile, knobs.weight_update, setting.precision)
+        in_flight = (1,) if knobs.training else None
+        first, period = setting.devices(knobs).first(1), setting.period_of_devices
+        table = cost_table(profile, first, setting.proportion(correction), period, in_flight, recompute)
+        table = with_entry_overhead(table, profile, correction)
+        if setting.cut_at is CutAt.BLOCKS:
+            table = with_cuts_at(table, [block.layers.start for block in setting.graph.blocks])
+        self._ranges[key] = correction, profile, table
+        return profile, table
+
+    def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
+        """What layers exchange where any device reaches any other."""
+        setting = self.setting
+        if setting.cluster.topology is Topology.LINE:
+            return None
+        return tensor_uses(setting.graph, knobs.batch_size, setting.precision, training=knobs.training)
+
+    def whole_plan(self, knobs: Knobs) -> Plan | None:
+        """See `Costs`; layers tell."""
+        return None
+
+    def bound_plan(self, knobs: Knobs) -> Plan | None:
+        """See `Costs`; there is none."""
+        return None
+
+    def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
+        """See `Costs`; layers have nothing to learn from it."""
+
+
+def _in_flight(knobs: Knobs) -> tuple[int, ...] | None:
+    """Micro-batches in flight on every device, if it has one stage; None where none are stashed."""
+    if not knobs.training:
+        return None
+    if knobs.mode.stages_per_device > 1:
+        return (1,) * knobs.n_ipu  # `stage_table` knows those of every stage
+    return in_flight(*knobs.step[:3])

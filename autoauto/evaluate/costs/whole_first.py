@@ -1,0 +1,242 @@
+"""Costs of real devices, which begin with the whole model on one of them: `WholeFirstCosts`.
+
+A layer takes a real device as long to measure as the whole model does, and a model has dozens of kinds of layers. So
+the model is measured whole, up to three times for each kind of session, and that prices all ways to use the machine:
+
+    use                          time of a micro-batch                         layers timed
+    one device, batch size b     T(b), linear between two or three sizes       none
+    n replicas of it             T(b) each                                     none
+    a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
+    a device of c cores          T(b) / c at best, until it is measured        none
+
+Layers are timed in the model, by the runtime itself, in one more session at each of two sizes. Each alone they are
+where the runtime does not time them, or where memory matters: that of a layer is known only where it is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.estimate.sums import cut_allowed
+from autoauto.estimate.table import calibrated
+from autoauto.evaluate.costs.costs import Ends
+from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerProfiles
+from autoauto.evaluate.costs.whole_model import WholeModel
+from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.setting import Setting
+from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts
+from autoauto.profile.in_model import cycles_in_model, profile_in_model
+from autoauto.profile.profiler import Progress
+from autoauto.records.costs.correction import Correction, WholeRange
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.options import CompileOptions, Session
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
+from autoauto.records.hardware import Cluster
+from autoauto.records.layers import LayerRange
+from autoauto.records.plans.plan import Plan
+from autoauto.space.knobs import Knobs
+
+MAX_SPEED_UP = 1.1
+"""Of several cores over one, relative to their number: together they hold more of a model in their caches."""
+
+
+class _Working(NamedTuple):
+    """Devices that work at the same time.
+
+    Attributes:
+        cores: of a device, and the number of devices.
+        session: what runs on them.
+        batch_size: of their micro-batches.
+    """
+
+    cores: tuple[int, int]
+    session: Session
+    batch_size: int
+
+    def likeness(self, other: _Working) -> int:
+        """2 if the other devices run the same session at the same batch size, 1 if only the session agrees, else 0."""
+        return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
+
+
+class LayersInModel:
+    """The `LayerTimes` of layers in their model where memory does not matter and the runtime knows them; else alone."""
+
+    def __init__(self, whole: WholeModel, profiles: LayerProfiles) -> None:
+        self._whole, self._profiles = whole, profiles
+        self._known: Memo[CompileOptions, tuple[float, ...] | None] = Memo(4096)
+
+    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `LayerTimes`."""
+        cycles, setting = self._cycles(options), self._whole.setting
+        if cycles is None:
+            return self._profiles.layers(options, progress)
+        device, whole = setting.device(options), self._whole.cost(options)
+        return profile_in_model(setting.graph, setting.target, device, options, whole, cycles)
+
+    def are_alone(self, options: CompileOptions) -> bool:
+        """See `LayerTimes`."""
+        return self._cycles(options) is None
+
+    def need_samples(self, options: CompileOptions) -> bool:
+        """See `LayerTimes`; not where the whole model leaves half of a device's memory free.
+
+        They would teach how much memory ranges need, and by how much times of layers add up to more than the whole.
+        """
+        return not self._whole.leaves_memory(options)
+
+    def _cycles(self, options: CompileOptions) -> tuple[float, ...] | None:
+        """Of every layer, (n,), of which only the ratios count; None where layers are measured alone."""
+        return self._known.of(
+            options, lambda: self._interpolated(options) if self._whole.leaves_memory(options) else None
+        )
+
+    def _interpolated(self, options: CompileOptions) -> tuple[float, ...] | None:
+        """Linear between the batch sizes at which the whole model is measured, beyond them those there."""
+        setting, ends = self._whole.setting, []
+        for size in (sizes := self._whole.measured_sizes(options)):
+            at_size = replace(options, batch_size=size)
+            device = setting.device(at_size)
+            cycles = cycles_in_model(setting.graph, setting.target, device, at_size, setting.cache)
+            if cycles is None:
+                return None
+            ends.append(cycles)
+        share = min((options.batch_size - sizes[0]) / max(sizes[-1] - sizes[0], 1), 1.0)
+        return tuple(low + share * (high - low) for low, high in zip(ends[0], ends[-1], strict=True))
+
+
+class WholeFirstCosts:
+    """The `Costs` of a model that is measured whole on one device before any of its layers."""
+
+    def __init__(self, setting: Setting) -> None:
+        profiles = LayerProfiles(setting)
+        self.setting = setting
+        self._whole = WholeModel(setting)
+        self._layers = LayerCosts(setting, profiles, LayersInModel(self._whole, profiles))
+        # Of devices that ran at the same time: the period relative to the estimate.
+        self._slow_downs: Memo[_Working, float] = Memo(4096)
+
+    def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `Costs`."""
+        return self._layers.profile(options, progress)
+
+    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `Costs`."""
+        return self._layers.layers(options, progress)
+
+    def ends(self, options: CompileOptions) -> Ends:
+        """See `Costs`."""
+        return self._whole.ends(options.batch_size)
+
+    def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
+        """See `Costs`."""
+        return self._layers.with_equal_costs(knobs, progress)
+
+    def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
+        """See `Costs`."""
+        return self._layers.correction(knobs, progress)
+
+    def ranges(
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+    ) -> tuple[ModelProfile, CostTable]:
+        """See `Costs`."""
+        return self._layers.ranges(knobs, correction, progress)
+
+    def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
+        """See `Costs`; all layers together cost what the whole model was measured to take."""
+        table = self._layers.table_on(cluster, knobs, progress)
+        if not self._whole.may_fit(knobs):
+            return table
+        cost = self._whole.cost(self.setting.options(knobs))
+        whole = self._whole.as_stage(replace(knobs, n_ipu=1), cost).stages[0]
+        return calibrated(table, [replace(whole, layers=LayerRange(0, table.n_layers))])
+
+    def whole_plan(self, knobs: Knobs) -> Plan | None:
+        """See `Costs`; where one device runs the whole model, no layer is needed."""
+        if knobs.n_ipu > 1:
+            return None
+        plan = self._whole.as_stage(knobs, self._whole.cost(self.setting.options(knobs)))
+        if excess_bytes(plan) > 0:
+            raise out_of_memory(plan)
+        return plan
+
+    def bound_plan(self, knobs: Knobs) -> Plan | None:
+        """See `Costs`; None where a plan needs no further measurement either.
+
+        Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
+        measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
+        On devices of several kinds there is none: each may have layers of which it makes more than the others.
+        """
+        if self.setting.cluster.kinds or not self._whole.may_fit(knobs):
+            return None
+        single = replace(knobs, n_ipu=1, replicas=1)
+        whole = self._scaled_whole(single)
+        if knobs.n_ipu == 1 and whole is None:
+            return None
+        self._check_cuts(knobs)
+        plan = self._whole.as_stage(single, whole or self._whole.cost(self.setting.options(single)))
+        parts = plan if knobs.n_ipu == 1 else self._equal_parts(plan, knobs)
+        if excess_bytes(parts) > 0:
+            raise out_of_memory(parts)
+        return parts
+
+    def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
+        """See `Costs`."""
+        self._layers.learn_ranges(options, measured)
+
+    def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
+        """See `Costs`; replicas of one device tell it."""
+        if knobs.n_ipu == 1:
+            self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
+
+    def _check_cuts(self, knobs: Knobs) -> None:
+        """Refuse more stages than may be parted.
+
+        Raises:
+            Infeasible: there are more.
+        """
+        tied = [layer.tied for layer in self.setting.graph.layers]
+        n_stages = 1 if knobs.mode.stage_replicas else knobs.n_ipu
+        failure = too_few_cuts(np.flatnonzero(cut_allowed(tied)).tolist(), n_stages)
+        if failure is not None:
+            raise failure
+
+    def _equal_parts(self, plan: Plan, knobs: Knobs) -> Plan:
+        """The one stage of a plan as equal parts on all devices of a pipeline."""
+        (stage,), n = plan.stages, knobs.n_ipu
+        cycles = int((stage.compute_cycles + stage.transfer_cycles) * self._slow_down(knobs) / n)
+        memory_bytes = {name: n_bytes // n for name, n_bytes in stage.memory_bytes.items()}
+        part = replace(
+            stage, forward_cycles=cycles, backward_cycles=0, receive_cycles=0, send_cycles=0, memory_bytes=memory_bytes
+        )
+        bounds = np.linspace(0, len(self.setting.graph), n + 1).astype(int).tolist()
+        ranges = (LayerRange(*ends) for ends in pairwise(bounds))
+        return replace(plan, stages=tuple(replace(part, layers=r, device=device) for device, r in enumerate(ranges)))
+
+    def _slow_down(self, knobs: Knobs) -> float:
+        """How much longer devices take when as many work at the same time, by the replicas that ran: 1 without any.
+
+        Those that have most in common with the configuration count, of several the least slowed down.
+        """
+        asked = _working(knobs)
+        known = [(key, slow_down) for key, slow_down in self._slow_downs.items() if key.cores == asked.cores]
+        alike = max((key.likeness(asked) for key, _ in known), default=0)
+        return min((slow_down for key, slow_down in known if key.likeness(asked) == alike), default=1.0)
+
+    def _scaled_whole(self, knobs: Knobs) -> LayerProfile | None:
+        """The cost on several cores at best, by that on one; None where it is known, or not known on one core."""
+        options, n = self.setting.options(knobs), knobs.session.cores_per_device
+        on_one = replace(options, session=options.session.on_one_core)
+        if n == 1 or self._whole.is_known(options) or not self._whole.is_known(on_one):
+            return None
+        whole = self._whole.cost(on_one)
+        return replace(whole, forward_cycles=int(whole.forward_cycles / (n * MAX_SPEED_UP)))
+
+
+def _working(knobs: Knobs) -> _Working:
+    cores = knobs.session.cores_per_device, knobs.n_ipu * knobs.replicas
+    return _Working(cores, knobs.session, knobs.batch_size)

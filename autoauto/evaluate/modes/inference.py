@@ -1,0 +1,94 @@
+"""Forward passes by pipelines: `InferenceFlow`. Throughput is that of the steady state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+
+from autoauto.evaluate.costs.costs import Costs, pipeline_table
+from autoauto.evaluate.modes.mode import Planned, StepBounds
+from autoauto.plan.pipeline.optimal import anytime
+from autoauto.plan.pipeline.problem import evaluate
+from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
+from autoauto.profile.profiler import Progress
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import CompiledRange
+from autoauto.records.plans.plan import BoundedPlan, Plan
+from autoauto.records.plans.timeline import Run, Timeline
+from autoauto.records.units import samples_per_s
+from autoauto.schedule.times import timeline_of
+from autoauto.space.knobs import Knobs
+
+
+def best_by_period(table: CostTable, knobs: Knobs) -> BoundedPlan:
+    """The plan of inference with the shortest period: one stage a device, or with stage replicas on at most all."""
+    return best_with_stage_replicas(table) if knobs.mode.stage_replicas else anytime(table)
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceFlow:
+    """The `StageFlow` of inference.
+
+    Attributes:
+        costs: of ranges of layers.
+    """
+
+    costs: Costs
+
+    def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
+        """See `StageFlow`; the plan with the shortest period."""
+        return best_by_period(pipeline_table(self.costs, knobs, progress, start), knobs)
+
+    def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
+        """See `StageFlow`."""
+        return evaluate(pipeline_table(self.costs, knobs, None, start), partition)
+
+    def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
+        """See `StageFlow`; replicas exchange nothing, so each has its own cuts."""
+        return plans
+
+    def step_cycles(self, knobs: Knobs, plan: Plan) -> float | None:
+        """See `StageFlow`; there are no steps."""
+        return None
+
+    def step(self, knobs: Knobs, plan: Plan) -> Timeline | None:
+        """See `StageFlow`; there are no steps."""
+        return None
+
+    def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
+        """See `StageFlow`."""
+        return timeline_of(knobs.step, plan)
+
+    def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
+        """See `StageFlow`."""
+        return plan.samples_per_s(knobs.batch_size * knobs.replicas, self.costs.setting.cluster.clock_hz)
+
+    def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
+        """See `StageFlow`; `timeline` is that of the replicas which run `plan` itself."""
+        n_others, clock_hz = (
+            sum(len(other.placement) for other in plan.other_plans),
+            self.costs.setting.cluster.clock_hz,
+        )
+        cycles = max(timeline.period_cycles, plan.host_bound_cycles)
+        others = (other.samples_per_s(knobs.batch_size * len(other.placement), clock_hz) for other in plan.other_plans)
+        return samples_per_s(knobs.batch_size * (knobs.replicas - n_others), cycles, clock_hz) + sum(others)
+
+    def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
+        """See `StageFlow`."""
+        return [each.memory_bytes for each in compiled]
+
+    def simulate(self, knobs: Knobs, measured: Plan) -> Run:
+        """See `StageFlow`; replicas whose plans differ have timelines of their own."""
+        plans = measured.plans
+        counts = [len(each.placement) for each in plans] if measured.other_plans else [knobs.replicas]
+        timelines = (repeat(self.timeline(knobs, each), n) for each, n in zip(plans, counts, strict=True))
+        return Run(measured, tuple(chain.from_iterable(timelines)))
+
+    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
+        """See `StageFlow`; there are none."""
+        return None
+
+    def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
+        """See `StageFlow`; nothing is known before the forecast."""
+        return False

@@ -1,0 +1,108 @@
+"""What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from autoauto.profile.profiler import Progress
+from autoauto.records.costs.profile import CompiledRange
+from autoauto.records.plans.plan import BoundedPlan, Plan
+from autoauto.records.plans.timeline import Run, Timeline
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Trial
+
+
+class StepBounds(NamedTuple):
+    """Bounds of what the estimate says of a configuration.
+
+    Attributes:
+        samples_per_s: it gives no more.
+        excess: the fullest device lacks at least this share of what a device holds; below 0 it may fit.
+    """
+
+    samples_per_s: float
+    excess: float
+
+
+class ModeFlow(Protocol):
+    """A mode of running a model, through all rooms: one configuration of it becomes a `Trial`."""
+
+    def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
+        """The trial of a configuration if every stage cost what is estimated; nothing is measured.
+
+        A timeline of training takes long to simulate for long steps; so there is none by default.
+        """
+
+    def upper_bound(self, knobs: Knobs) -> Trial | None:
+        """A trial that is no worse than the forecast, and needs no layer; None where the forecast needs none either."""
+
+    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
+        """Bounds of the forecast, in a moment; None where there are none."""
+
+    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
+        """Whether the forecast gives no more than `worth` samples/s, where it is known sooner than the forecast."""
+
+    def evaluate(self, knobs: Knobs) -> Trial:
+        """Plan a configuration and measure it; one that does not fit or violates a constraint is a trial too."""
+
+
+class Planned(Protocol):
+    """What is known of plans before another is made."""
+
+    def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
+        """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
+
+    def first_like(self, knobs: Knobs, start: int) -> int:
+        """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
+
+
+class StageFlow(Protocol):
+    """How the stages of pipelines run in a mode."""
+
+    def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
+        """The cheapest plan of the pipeline that begins with the device `start`.
+
+        Raises:
+            Infeasible: no plan respects the limits.
+        """
+
+    def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
+        """The plan of these cuts on such a pipeline; no limit is checked."""
+
+    def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
+        """Plans of pipelines by their first device, as replicas run them side by side though their devices differ.
+
+        Raises:
+            Infeasible: no plans suit all of them.
+        """
+
+    def step_cycles(self, knobs: Knobs, plan: Plan) -> float | None:
+        """Cycles of a whole step, that of the slowest replica; None where there are no steps."""
+
+    def step(self, knobs: Knobs, plan: Plan) -> Timeline | None:
+        """The whole step, simulated; None where there are no steps."""
+
+    def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
+        """The stages of a plan, simulated in their order."""
+
+    def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
+        """Throughput of all replicas by the costs of `plan`.
+
+        Give the `step_cycles` of the plan if they are known: for some orders another search is needed.
+        """
+
+    def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
+        """Throughput by the `timeline` of `plan`."""
+
+    def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
+        """The memory of every stage of a plan, by its range compiled whole."""
+
+    def simulate(self, knobs: Knobs, measured: Plan) -> Run:
+        """A run of stages that were compiled whole, simulated."""
+
+    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
+        """See `ModeFlow`."""
+
+    def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
+        """See `ModeFlow`; by what was planned before, too."""

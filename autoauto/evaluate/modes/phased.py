@@ -1,0 +1,169 @@
+"""Phases, one after the other on every device, from streaming memory: `PhasedFlow` [popxl-phased]."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoauto.estimate.correct import corrected
+from autoauto.estimate.memory import without_checkpoints
+from autoauto.estimate.table import cost_table, with_entry_overhead
+from autoauto.evaluate.costs.costs import Costs, shared_cycles
+from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.modes.mode import StepBounds
+from autoauto.plan.phased import fits_at_once, phased
+from autoauto.plan.pipeline.problem import check_memory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.errors import DoesNotFit, Infeasible
+from autoauto.records.hardware import Period
+from autoauto.records.plans.phased import IoMode, Phase, PhasedOptions, PhasedPlan
+from autoauto.records.target import Origin
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial
+
+_MAX_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts
+
+
+class PhasedFlow:
+    """The `ModeFlow` of phases."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self._tables: Memo[Knobs, CostTable] = Memo(_MAX_TABLES)
+
+    def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
+        """See `ModeFlow`; phases have no timeline."""
+        try:
+            _, phases = self.fastest(knobs)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self.costs.setting.device_bytes(knobs))
+        return self._trial(knobs, phases, phases, Origin.ESTIMATED)
+
+    def upper_bound(self, knobs: Knobs) -> Trial | None:
+        """See `ModeFlow`; there is none."""
+        return None
+
+    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
+        """See `ModeFlow`; there are none."""
+        return None
+
+    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
+        """See `ModeFlow`; nothing is known before the forecast."""
+        return False
+
+    def evaluate(self, knobs: Knobs) -> Trial:
+        """See `ModeFlow`; every phase is compiled whole."""
+        estimate: PhasedPlan | None = None
+        try:
+            options, estimate = self.fastest(knobs)
+            phases = self._compiled(knobs, options, estimate)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self.costs.setting.device_bytes(knobs), estimate)
+        return self._trial(knobs, estimate, phases, self.costs.setting.traits.origin)
+
+    def plan(self, knobs: Knobs, options: PhasedOptions) -> PhasedPlan:
+        """The fastest phases of one device; knobs of pipelines are not used.
+
+        Raises:
+            BadInput: the cluster cannot run phases, or not so many replicas.
+            Infeasible: some layers fit no phase.
+        """
+        return self._phases(knobs, options, self._table(knobs, options))
+
+    def fastest(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
+        """The fastest phases over the io modes that the period allows, with their options.
+
+        Stages and phases are compared on equal terms: loads and stores overlap with compute in phases only if devices
+        overlap the transfers of stages, too. Without overlap io tiles gain nothing: they do not compute.
+
+        Raises:
+            DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
+        """
+        setting = self.costs.setting
+        setting.check_devices(knobs)
+        n_steps, recompute = knobs.mode.n_micro_batches, knobs.mode.recompute is True
+        compute = PhasedOptions(n_steps, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=recompute)
+        one_step = replace(knobs, n_ipu=1).with_values(n_micro_batches=1)  # the table depends on neither number
+        table = self._tables.of(one_step, lambda: self._table(knobs, compute))
+        if fits_at_once(table, self.costs.profile(setting.options(knobs)), setting.cluster, compute):
+            raise Infeasible(
+                f"phases are for models that no device holds, but one phase holds all of {setting.graph.name}; "
+                "try --strategy pipeline with --replicas",
+                0,
+            )
+        modes = (*IoMode,) if setting.period_of_devices is Period.OVERLAP else (IoMode.COMPUTE,)
+        plans, failures = [], []
+        for options in (replace(compute, io_mode=io_mode) for io_mode in modes):
+            try:
+                plans.append((options, self._phases(knobs, options, table)))
+            except DoesNotFit as failure:
+                failures.append(failure)
+        if not plans:
+            raise min(failures, key=lambda failure: failure.excess_bytes)
+        return min(plans, key=lambda pair: pair[1].cost_cycles)
+
+    def _phases(self, knobs: Knobs, options: PhasedOptions, table: CostTable) -> PhasedPlan:
+        setting = self.costs.setting
+        plan = phased(table, self.costs.profile(setting.options(knobs)), setting.cluster, options)
+        cycles = shared_cycles(self.costs, replace(knobs, n_ipu=1), range(options.n_replicas))
+        return replace(plan, shared_cycles=cycles)
+
+    def _table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
+        """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight.
+
+        Raises:
+            BadInput: the cluster has several kinds of devices, or stages are to begin at blocks.
+        """
+        setting = self.costs.setting
+        setting.check_one_kind("a plan of phases")
+        setting.check_phases_may_begin_anywhere()
+        training = ((1,), options.recompute) if knobs.training else ()
+        correction = self.costs.correction(knobs)
+        profile = self.costs.profile(setting.options(knobs))
+        profile = without_checkpoints(corrected(profile, setting.graph, correction))
+        proportion = setting.proportion(correction)
+        table = cost_table(profile, setting.cluster.first(1), proportion, Period.BARRIER, *training)
+        return with_entry_overhead(table, profile, correction)
+
+    def _compiled(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
+        """The phases of `plan` compiled whole; their transfers remain those of the plan.
+
+        Raises:
+            OutOfMemory: a phase needs more than the device has; the error describes the one that lacks most.
+        """
+        table = self._table(knobs, options)
+        compiled = plan.with_phases(tuple(self._compiled_phase(knobs, phase, table) for phase in plan.phases))
+        check_memory(compiled.phases)
+        return compiled
+
+    def _compiled_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
+        """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""
+        setting = self.costs.setting
+        device = setting.cluster.devices[0]
+        compiled = setting.target.compile(setting.graph, phase.layers, device, setting.options(knobs))
+        recompute_cycles = compiled.forward_cycles if knobs.mode.recompute is True else 0
+        whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles
+        estimated = table.compute_cycles(*phase.layers)
+        layer_bytes = table.memory_bytes(*phase.layers)
+        buffers = {name: n_bytes for name, n_bytes in phase.memory_bytes.items() if name not in layer_bytes}
+        return replace(
+            phase,
+            compute_cycles=-(-phase.compute_cycles * whole // max(estimated, 1)),
+            memory_bytes={**compiled.memory_bytes, **buffers},
+            limit_bytes=int(device.memory_bytes),
+        )
+
+    def _trial(self, knobs: Knobs, estimate: PhasedPlan, phases: PhasedPlan, origin: Origin) -> Trial:
+        """The trial of phases by their costs."""
+        setting = self.costs.setting
+        clock_hz = setting.cluster.clock_hz
+        return measured_trial(
+            knobs,
+            estimate,
+            phases,
+            samples_per_s=phases.samples_per_s(knobs.batch_size, clock_hz),
+            estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
+            latency_s=latency_s(knobs, phases, clock_hz),
+            device_bytes=setting.device_bytes(knobs),
+            origin=origin,
+            constraints=setting.constraints,
+        )

@@ -1,0 +1,171 @@
+"""What no step of training exceeds, without a plan: `TrainingBounds`.
+
+A search of training has thousands of configurations, and a plan takes long. So some are bounded without one. Every plan
+computes all layers, and its devices hold all weights; hence bounds of all plans (`StepBounds`):
+
+    step     >=  micro-batches x work / devices      and with one stage a device also the time in which the pipeline
+                                                     fills and flushes
+    memory   >=  (weights and their state + what all stages stash) / devices       of the fullest device; with
+                                                     recomputation without the stash
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.evaluate.costs.costs import Costs
+from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.modes.mode import Planned, StepBounds
+from autoauto.evaluate.modes.training_steps import no_simulated_step_below
+from autoauto.plan.pipeline.stage_table import StageTable
+from autoauto.plan.replicas import placements
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import TEMPORARY, WeightUpdate
+from autoauto.records.errors import Infeasible
+from autoauto.records.hardware import Period, Topology
+from autoauto.records.units import samples_per_s
+from autoauto.schedule.orders.registry import spec_of
+from autoauto.schedule.stash import in_flight_by_stage
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Recompute
+
+
+class AllLayers(NamedTuple):
+    """What all layers of a model need in training, whatever the stages.
+
+    Attributes:
+        work_cycles: to compute them for one micro-batch on the fastest device.
+        host_cycles: to receive its inputs from the host, and to send its outputs.
+        held_bytes: what is always in use.
+        activation_bytes: what is stashed of a micro-batch, without recomputation.
+        limit_bytes, device_bytes: what stages may fill of the largest device, and what it has.
+        cut_cycles: to send the fewest activations that any cut parts, and their gradients back; 0 where devices are in
+            no line.
+        waits_for_transfers: whether no device computes while others transfer.
+    """
+
+    work_cycles: float
+    host_cycles: int
+    held_bytes: int
+    activation_bytes: int
+    limit_bytes: float
+    device_bytes: float
+    cut_cycles: int
+    waits_for_transfers: bool
+
+
+class TrainingBounds:
+    """Bounds of what the estimate says of training."""
+
+    def __init__(self, costs: Costs, stage_table: Callable[[Knobs, int], StageTable]) -> None:
+        """Take costs, and what gives the costs of stages on a pipeline that begins with a device."""
+        self.costs, self._stage_table = costs, stage_table
+        # What no plan exceeds, in samples/s; what all layers need, for all orders and numbers of devices.
+        self._limits: Memo[Knobs, float] = Memo(100_000)
+        self._all_layers: Memo[tuple[CompileOptions, WeightUpdate, bool], AllLayers] = Memo(4096)
+
+    def of_step(self, knobs: Knobs) -> StepBounds | None:
+        """Bounds of the forecast, in a moment; None on devices of several kinds."""
+        setting = self.costs.setting
+        if setting.cluster.kinds:
+            return None
+        key = setting.options(knobs), knobs.weight_update, knobs.mode.recompute is True
+        layers = self._all_layers.of(key, lambda: all_layers(self.costs, knobs))
+        m, p = knobs.mode.n_micro_batches, knobs.n_ipu
+        step = m * (layers.work_cycles / p + _min_transfer_cycles(layers, knobs))
+        if knobs.mode.stages_per_device == 1 and not spec_of(knobs.mode.order).splits_backward and m > 1:
+            # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
+            step = max(step, layers.work_cycles / (1 - (1 - 1 / m) ** p))
+        speed = samples_per_s(knobs.n_samples, max(step, 1.0), setting.cluster.clock_hz)
+        return StepBounds(speed, (_min_bytes(layers, knobs) - layers.limit_bytes) / layers.device_bytes)
+
+    def holds(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
+        """Whether the forecast gives no more than `worth` samples/s, told sooner than by its plan.
+
+        It is certain, or follows from the plan of a configuration that may do all that this one may.
+        """
+        best = self.of_step(knobs)
+        if best is None or best.samples_per_s <= worth:
+            return best is not None
+        setting = self.costs.setting
+        cycles = knobs.n_samples * setting.cluster.clock_hz / worth
+        same = self.costs.with_equal_costs(knobs)
+        # Stages that choose whether to recompute may do all that those of other configurations do.
+        for able in {same, same.with_values(recompute=Recompute.AUTO)}:
+            limit = self._limits.get(able)
+            if (inf if limit is None else limit) <= worth or planned.are_known_as_no_better(able, cycles):
+                return True
+        firsts = {starts[0] for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)}
+        try:
+            tables = [self._stage_table(knobs, start) for start in {planned.first_like(knobs, n) for n in firsts}]
+            if all(no_simulated_step_below(table, knobs, cycles) for table in tables):
+                self._limits[same] = worth
+                return True
+        except Infeasible:  # for the reason that a plan would give
+            pass
+        return False
+
+
+def all_layers(costs: Costs, knobs: Knobs) -> AllLayers:
+    """What all layers need in training, whatever the stages."""
+    setting = costs.setting
+    _, table = costs.ranges(knobs, costs.correction(knobs))
+    layers, devices = costs.layers(setting.options(knobs)).layers, setting.devices(knobs)
+    held = table.memory.by_category(0, table.n_layers, 0)
+    largest = max(device.memory_bytes for device in devices.devices)
+    bytes_in_out = layers[0].input_bytes, layers[-1].output_bytes
+    links = zip((devices.receive_links[0], devices.send_links[-1]), bytes_in_out, strict=True)
+    cuts = np.array([layer.input_bytes for layer in layers])[table.cut_allowed[:-1]]
+    inner = [link.cycles(cuts[1:], devices.clock_hz).min() for link in dict.fromkeys(devices.receive_links[1:])]
+    is_line = setting.cluster.topology is Topology.LINE
+    return AllLayers(
+        work_cycles=float(table.compute_prefix_cycles[-1]) / float(max(devices.speeds)),
+        host_cycles=sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
+        held_bytes=sum(n_bytes for name, n_bytes in held.items() if name != TEMPORARY),
+        activation_bytes=int(table.memory.activation_prefix_bytes[-1]),
+        limit_bytes=int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
+        device_bytes=largest,
+        cut_cycles=2 * int(min(inner, default=0)) if len(cuts) > 1 and is_line else 0,
+        waits_for_transfers=setting.period_of_devices is Period.BARRIER,
+    )
+
+
+def _min_transfer_cycles(layers: AllLayers, knobs: Knobs) -> float:
+    """What some device transfers at least for every micro-batch while none computes; 0 where transfers overlap."""
+    if not layers.waits_for_transfers:
+        return 0.0
+    n_each, p = knobs.mode.stages_per_device, knobs.n_ipu
+    if n_each > 1:
+        return (2 * n_each - 2) * layers.cut_cycles
+    return layers.host_cycles + min(p - 1, 2) * layers.cut_cycles
+
+
+def _min_bytes(layers: AllLayers, knobs: Knobs) -> float:
+    """What the fullest device needs at least."""
+    if knobs.mode.recompute:  # of its activations a stage may hold the segment between two checkpoints only
+        return layers.held_bytes / knobs.n_ipu
+    moments = in_flight_by_stage(*knobs.step)
+    stashed, counts = float(layers.activation_bytes), tuple(float(each.mean(axis=0).min()) for each in moments)
+    return _smallest_limit(float(layers.held_bytes), stashed, tuple(sorted(counts, reverse=True)))
+
+
+@lru_cache(maxsize=4096)
+def _smallest_limit(held: float, stashed: float, counts: tuple[float, ...]) -> float:
+    """The smallest memory of devices that can hold all, however it is divided, `counts` times what each stashes.
+
+    What is always held fills the devices first that stash most micro-batches.
+    """
+    low, high = held / len(counts), held + stashed * counts[0]
+    for _ in range(20):
+        limit, left, room = (low + high) / 2, held, 0.0
+        for count in counts:
+            here = min(limit, left)
+            left -= here
+            room += (limit - here) / count
+        low, high = (low, limit) if room >= stashed else (limit, high)
+    return low

@@ -1,0 +1,1 @@
+"""Pipelines on all devices: planned, forecast and measured."""

@@ -1,0 +1,159 @@
+"""Plans of pipelines measured, on real devices or by a cost model: `Measurements`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autoauto.estimate.table import calibrated
+from autoauto.evaluate.costs.costs import pipeline_table
+from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.pipelines.plans import Plans
+from autoauto.evaluate.setting import Setting
+from autoauto.plan.pipeline.problem import check_memory, evaluate
+from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
+from autoauto.records.costs.correction import WholeRange
+from autoauto.records.costs.profile import CompiledRange
+from autoauto.records.errors import DoesNotFit
+from autoauto.records.plans.plan import Plan, Stage, side_by_side
+from autoauto.records.plans.timeline import Run, Runner
+from autoauto.records.target import Origin
+from autoauto.records.units import reference_cycles, samples_per_s
+from autoauto.space.knobs import Knobs
+
+MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
+WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured
+
+
+class Measurements:
+    """Measures plans, and lets the costs learn from them."""
+
+    def __init__(self, plans: Plans) -> None:
+        self.plans = plans
+        # On real devices the plan that was measured, by configuration: its cuts depend on what was measured before.
+        self._measured: Memo[Knobs, Plan] = Memo(100_000)
+
+    def again(self, knobs: Knobs, plan: Plan) -> None:
+        """Let `of` measure the cuts of `plan`, as a trial of this configuration has them, on real devices."""
+        if self.plans.costs.setting.traits.runs_plans:
+            self._measured[knobs] = plan
+
+    def known(self, knobs: Knobs) -> Plan | None:
+        """The plan of a configuration that was measured before on real devices; None where there is none."""
+        return self._measured.get(knobs)
+
+    def of(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
+        """`plan`, or on real devices a faster one with moved cuts, and its run.
+
+        Raises:
+            OutOfMemory: a stage needs more than its device has.
+        """
+        if self.known(knobs) is not None:
+            return plan, self.run(knobs, plan)
+        plan, run = self._moving_cuts(knobs, plan)
+        self.again(knobs, plan)
+        return plan, run
+
+    def run(self, knobs: Knobs, plan: Plan) -> Run:
+        """`plan` run on the target's devices; with a cost model its stages are compiled whole, then simulated.
+
+        With a cost model, transfers remain those of the plan, and so do the micro-batches that each device stashes.
+
+        Raises:
+            OutOfMemory: a stage needs more than its device has; the error describes the one that lacks most.
+        """
+        if isinstance(self.plans.costs.setting.target, Runner):
+            return self._run_on_devices(self.plans.costs.setting.target, knobs, plan)
+        measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
+        check_memory(*(each.stages for each in measured.plans))
+        return self.plans.mode(knobs).simulate(knobs, measured)
+
+    def _run_on_devices(self, target: Runner, knobs: Knobs, plan: Plan) -> Run:
+        setting = self.plans.costs.setting
+        placement = tuple(devices for each in plan.plans for devices in each.placement)
+        plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
+        options = setting.options(knobs)
+        run = target.run(setting.graph, plan, setting.devices(knobs), options, knobs.replicas)
+        is_whole = setting.begins_whole and knobs.n_ipu == 1  # measurements of the whole model tell it all
+        if run.undisturbed and not is_whole:
+            for kind in self.plans.kinds:
+                names = "", kind.setting.cluster.devices[0].name
+                stages = (stage for stage in run.plan.stages if stage.device_kind in names)
+                kind.learn_ranges(options, map(_whole_range, stages))
+        return run
+
+    def samples_per_s(self, knobs: Knobs, run: Run) -> float:
+        """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
+        if run.origin is Origin.SIMULATED:
+            step_cycles = run.timelines[0].makespan_cycles if knobs.training else None
+            return self.plans.mode(knobs).samples_per_s(knobs, run.plan, step_cycles)
+        return samples_per_s(knobs.batch_size, run.period_cycles, self.plans.costs.setting.cluster.clock_hz)
+
+    def _moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
+        """Measure `plan`, and on real devices also a few plans with moved cuts; the fastest of them, with its run.
+
+        A correction has the same factors for the whole model, so single stages deviate from it. The measured stages
+        calibrate the table (`calibrated`). If the plan that is then optimal promises a gain of `WORTH_MOVING`, it is
+        measured, and if it is faster, the next plan is calibrated with its stages.
+        """
+        setting, run = self.plans.costs.setting, self.run(knobs, plan)
+        may_move = setting.traits.runs_plans and plan.n_devices > 1 and not setting.cluster.kinds
+        for _ in range(MAX_MOVES if may_move else 0):
+            if not run.undisturbed:
+                break
+            table = calibrated(pipeline_table(self.plans.costs, knobs), run.plan.stages)
+            same = (
+                evaluate_stage_replicas(table, plan) if knobs.mode.stage_replicas else evaluate(table, plan.partition)
+            )
+            limit_cycles = (1 - WORTH_MOVING) * same.cost_cycles
+            try:
+                moved = self.plans.by_period(table, knobs)
+                again = self.run(knobs, moved) if moved.cost_cycles <= limit_cycles else run
+            except DoesNotFit:
+                break
+            if again.period_cycles >= run.period_cycles:
+                break
+            plan, run = moved, again
+        return plan, run
+
+    def _compiled(self, knobs: Knobs, plan: Plan) -> Plan:
+        """`plan` with the compute and memory of its stages compiled whole, for the devices of its first replica."""
+        setting = self.plans.costs.setting
+        cluster, options = setting.devices(knobs), setting.options(knobs)
+        devices = list(map(cluster.index, plan.placement[0])) if plan.placement else range(len(cluster))
+        indices = [devices[stage.device] for stage in plan.stages]
+        compiled = [
+            setting.target.compile(setting.graph, stage.layers, cluster.devices[index], options)
+            for stage, index in zip(plan.stages, indices, strict=True)
+        ]
+        compiled = [
+            whole.recomputed if stage.recomputes else whole for stage, whole in zip(plan.stages, compiled, strict=True)
+        ]
+        return replace(plan, stages=self._stages(knobs, plan, indices, compiled))
+
+    def _stages(
+        self, knobs: Knobs, plan: Plan, devices: Sequence[int], compiled: Sequence[CompiledRange]
+    ) -> tuple[Stage, ...]:
+        """The stages of a plan with what their ranges compiled whole need."""
+        memory = self.plans.mode(knobs).stage_bytes(knobs, plan, compiled)
+        columns = zip(plan.stages, devices, compiled, memory, strict=True)
+        return tuple(_compiled_stage(self.plans.costs.setting, *of_stage) for of_stage in columns)
+
+
+def _compiled_stage(
+    setting: Setting, stage: Stage, device: int, compiled: CompiledRange, memory_bytes: dict[str, int]
+) -> Stage:
+    """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
+    speed = setting.cluster.speeds[device]
+    return replace(
+        stage,
+        forward_cycles=reference_cycles(compiled.forward_cycles, speed),
+        backward_cycles=reference_cycles(compiled.backward_cycles, speed),
+        weight_cycles=reference_cycles(compiled.weight_cycles, speed),
+        memory_bytes=memory_bytes,
+        limit_bytes=int(setting.cluster.devices[device].memory_bytes),
+    )
+
+
+def _whole_range(stage: Stage) -> WholeRange:
+    return WholeRange(stage.layers, stage.forward_cycles, stage.backward_cycles, stage.memory_bytes)

@@ -1,0 +1,96 @@
+"""Pipelines through all rooms, in inference and in training: `PipelineFlow`."""
+
+from __future__ import annotations
+
+from autoauto.evaluate.modes.mode import StepBounds
+from autoauto.evaluate.pipelines.measure import Measurements
+from autoauto.evaluate.pipelines.plans import Plans
+from autoauto.records.errors import DoesNotFit
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Timeline
+from autoauto.records.target import Origin
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial
+
+
+class PipelineFlow:
+    """The `ModeFlow` of pipelines: plan, forecast or measure."""
+
+    def __init__(self, plans: Plans, measurements: Measurements) -> None:
+        self.plans, self._measurements = plans, measurements
+
+    def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
+        """See `ModeFlow`."""
+        mode = self.plans.mode(knobs)
+        try:
+            plan = self.plans.best(knobs)
+            timeline = mode.step(knobs, plan) if with_timeline else None
+            step_cycles = mode.step_cycles(knobs, plan) if timeline is None else timeline.makespan_cycles
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self.plans.costs.setting.device_bytes(knobs))
+        return self._estimated(knobs, plan, step_cycles, timeline)
+
+    def upper_bound(self, knobs: Knobs) -> Trial | None:
+        """See `ModeFlow`."""
+        try:
+            self.plans.check_weights(knobs)
+            parts = self.plans.costs.bound_plan(knobs)
+            if parts is None:
+                return None
+            plan = self.plans.on_all_replicas(knobs, parts)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self.plans.costs.setting.device_bytes(knobs))
+        return self._estimated(knobs, plan)
+
+    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
+        """See `ModeFlow`."""
+        return self.plans.mode(knobs).step_bounds(knobs)
+
+    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
+        """See `ModeFlow`."""
+        return self.plans.mode(knobs).is_bounded_by(knobs, worth, self.plans)
+
+    def evaluate(self, knobs: Knobs) -> Trial:
+        """See `ModeFlow`; on real devices a configuration that was measured before has the same cuts again."""
+        setting, mode = self.plans.costs.setting, self.plans.mode(knobs)
+        estimate: Plan | None = None
+        try:
+            estimate = self._measurements.known(knobs) or self.plans.plan_to_measure(knobs)
+            estimate, run = self._measurements.of(knobs, estimate)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, setting.device_bytes(knobs), estimate)
+        estimated_per_s = mode.samples_per_s(knobs, estimate)
+        measured_per_s = self._measurements.samples_per_s(knobs, run)
+        self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
+        return measured_trial(
+            knobs,
+            estimate,
+            run.plan,
+            samples_per_s=measured_per_s,
+            estimated_samples_per_s=estimated_per_s,
+            latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
+            device_bytes=setting.device_bytes(knobs),
+            timeline=run.timelines[0],
+            output_error=run.output_error,
+            origin=setting.traits.origin,
+            constraints=setting.constraints,
+        )
+
+    def _estimated(
+        self, knobs: Knobs, plan: Plan, step_cycles: float | None = None, timeline: Timeline | None = None
+    ) -> Trial:
+        """The trial of a plan by its estimated costs."""
+        setting = self.plans.costs.setting
+        speed = self.plans.mode(knobs).samples_per_s(knobs, plan, step_cycles)
+        return measured_trial(
+            knobs,
+            plan,
+            plan,
+            samples_per_s=speed,
+            estimated_samples_per_s=speed,
+            latency_s=latency_s(knobs, plan, setting.cluster.clock_hz, step_cycles),
+            device_bytes=setting.device_bytes(knobs),
+            timeline=timeline,
+            origin=Origin.ESTIMATED,
+            constraints=setting.constraints,
+        )

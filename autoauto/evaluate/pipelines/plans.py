@@ -1,0 +1,244 @@
+"""The plans of pipelines by estimated costs, on all devices: `Plans`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
+from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.modes.inference import best_by_period
+from autoauto.evaluate.modes.mode import StageFlow
+from autoauto.evaluate.pipelines.kinds import across_kinds, best_on_kinds, whole_on_kinds
+from autoauto.plan.replicas import placements
+from autoauto.profile.profiler import Progress
+from autoauto.records.costs.correction import Correction
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
+from autoauto.records.units import Precision, format_bytes
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Mode
+
+_MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
+Devices = int | tuple[int, ...]
+"""Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
+_Planned = dict[Devices, tuple[tuple[Correction, ...], BoundedPlan | Infeasible]]
+"""By the devices of a pipeline: the corrections that it was planned with, and the plan, or why there is none."""
+
+
+class Plans:
+    """The best plans by estimated costs: of one pipeline, and of all replicas."""
+
+    def __init__(self, kinds: Sequence[Costs], costs: Costs, modes: Mapping[type[Mode], StageFlow]) -> None:
+        """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode."""
+        self.costs, self.kinds = costs, kinds
+        self._modes = modes
+        self._pipelines: Memo[Knobs, _Planned] = Memo(_MAX_CONFIGURATIONS)
+        # By devices and cores of a pipeline: for the first device of one, the first with the same devices and links.
+        self._alike: dict[tuple[int, int], dict[int, int]] = {}
+
+    def mode(self, knobs: Knobs) -> StageFlow:
+        """How the stages of a configuration run.
+
+        Raises:
+            BadInput: it has no stages.
+        """
+        mode = self._modes.get(type(knobs.mode))
+        if mode is None:
+            raise BadInput("a plan of stages is for pipelines, got phases; try --strategy pipeline")
+        return mode
+
+    def best(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
+        """The best plan, and those of replicas whose devices or links differ.
+
+        Raises:
+            Infeasible: no plan respects the limits, or the cluster has too few devices.
+        """
+        self.check_weights(knobs)
+        return self._on_devices(knobs, lambda devices: self._best_on(knobs, devices, progress))
+
+    def _best_on(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> Plan:
+        """The best plan of one pipeline; that of a whole model on one device where no layer is needed to know it."""
+        if isinstance(devices, tuple):
+            whole = whole_on_kinds(self.kinds, knobs, devices)
+        else:
+            whole = self.costs.whole_plan(knobs)
+        return whole or self.of_pipeline(knobs, devices, progress).plan
+
+    def of_pipeline(
+        self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None
+    ) -> BoundedPlan:
+        """The cheapest plan of one pipeline, nearly always an exact one; made once.
+
+        Args:
+            knobs: the configuration, with any number of replicas.
+            devices: of the pipeline; by default the first of a line, or any of every kind.
+            progress: of profiling.
+
+        Raises:
+            BadInput: the devices are of several kinds, and the plan is for training.
+            Infeasible: no plan respects the limits.
+        """
+        if devices is None:
+            devices = tuple(kind.n_devices for kind in self.costs.setting.cluster.kinds) or 0
+        same = self.costs.with_equal_costs(_of_one_pipeline(knobs), progress)
+        corrections = tuple(kind.correction(knobs, progress) for kind in self.kinds)
+        by_devices = self._pipelines.of(same, dict)
+        known = by_devices.get(devices)
+        if known is None or known[0] != corrections:
+            known = by_devices[devices] = corrections, self._plan_or_failure(knobs, devices, progress)
+        if isinstance(known[1], Infeasible):
+            raise known[1].with_traceback(None)
+        return known[1]
+
+    def _plan_or_failure(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan | Infeasible:
+        try:
+            if isinstance(devices, tuple):
+                return best_on_kinds(self.costs.setting, self.kinds, knobs, devices, progress)
+            return self.mode(knobs).best(knobs, devices, progress)
+        except Infeasible as failure:
+            return failure
+
+    def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
+        """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
+        plans = [plan for _, plan in (self._pipelines.get(_of_one_pipeline(knobs)) or {}).values()]
+        return bool(plans) and all(
+            isinstance(plan, Infeasible) or (plan.step_cycles is not None and plan.step_cycles >= cycles)
+            for plan in plans
+        )
+
+    def cut_at(self, knobs: Knobs, partition: Sequence[int]) -> Plan:
+        """The plan that cuts at `partition`, the boundaries from 0 to the number of layers, for all replicas.
+
+        Raises:
+            BadInput: stages cannot begin there, the devices have no given order, or one stage may have several devices.
+            Infeasible: there are too few devices.
+        """
+        if knobs.mode.stage_replicas:
+            raise BadInput("a partition is for stages of one device each, got stage replicas; leave one of them out")
+        table = pipeline_table(self.costs, knobs)
+        plan = self.mode(knobs).cut_at(knobs, partition)
+        if wrong := [cut for cut in partition if not table.cut_allowed[cut]]:
+            raise BadInput(
+                f"no stage may begin at layer {', '.join(map(str, wrong))}, where layers of one weight would be parted "
+                "or no block begins; try `plan` for the best cuts"
+            )
+        return self.on_all_replicas(knobs, plan)
+
+    def plan_to_measure(self, knobs: Knobs) -> Plan:
+        """The plan to measure: the best, or on real devices one that may fit although it is predicted not to.
+
+        If no predicted plan fits, the memory limits are raised until the lower end of the prediction interval fills the
+        memory, since the estimate may be too high; not where the user has set `planning_proportion`, nor where devices
+        are of several kinds.
+
+        Raises:
+            Infeasible: no plan respects the limits.
+        """
+        setting = self.costs.setting
+        self.check_weights(knobs)
+        try:
+            return self.best(knobs)
+        except Infeasible as failure:
+            may_fit = setting.traits.runs_plans and failure.excess_bytes and not setting.cluster.kinds
+            if not may_fit or setting.planning_proportion is not None:
+                raise
+            interval, table = self.costs.correction(knobs).memory_interval, pipeline_table(self.costs, knobs)
+            limits = (table.memory_limit_bytes * (interval.high / interval.low)).astype(table.memory_limit_bytes.dtype)
+            return self.by_period(replace(table, memory_limit_bytes=limits), knobs)
+
+    def by_period(self, table: CostTable, knobs: Knobs) -> Plan:
+        """The plan of inference with the shortest period by the costs of a table, for all replicas.
+
+        Raises:
+            BadInput: devices that may run one stage in turn differ.
+            Infeasible: no plan respects the limits, or there are too few devices.
+        """
+        return self.on_all_replicas(knobs, best_by_period(table, knobs).plan)
+
+    def on_all_replicas(self, knobs: Knobs, plan: Plan) -> Plan:
+        """The same plan of a pipeline for all replicas.
+
+        Raises:
+            Infeasible: there are too few devices.
+        """
+        return self._on_devices(knobs, lambda _: plan)
+
+    def first_like(self, knobs: Knobs, start: int) -> int:
+        """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
+        alike = self._alike.setdefault((knobs.n_ipu, knobs.session.cores_per_device), {0: 0})
+        if start not in alike:
+            part = partial(self.costs.setting.devices(knobs).part, n_ipu=knobs.n_ipu)
+            pipeline = part(start)
+            alike[start] = next((first for first in set(alike.values()) if part(first) == pipeline), start)
+        return alike[start]
+
+    def check_weights(self, knobs: Knobs) -> None:
+        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights.
+
+        Raises:
+            Infeasible: it cannot.
+        """
+        setting = self.costs.setting
+        if not setting.traits.runs_plans:
+            return
+        devices = setting.devices(knobs).devices
+        n_bytes = sum(sorted(int(device.memory_bytes) for device in devices)[-knobs.n_ipu :])
+        weight_bytes = setting.graph.n_weight_bytes(
+            Precision.FP16
+        )  # the shortest format that a file of floats may have
+        if (excess := weight_bytes - n_bytes) > 0:
+            raise Infeasible(
+                f"the weights of {setting.graph.name} alone need {format_bytes(weight_bytes)} or more, and the "
+                f"{format_bytes(n_bytes)} of {knobs.n_ipu} devices must hold them; try more devices or more memory",
+                excess,
+            )
+
+    def _on_devices(self, knobs: Knobs, plan_on: Callable[[Devices], Plan]) -> Plan:
+        """The plans of all replicas, on the devices on which they have the highest throughput.
+
+        Args:
+            knobs: the configuration.
+            plan_on: plans the pipeline on some `Devices`; equal pipelines are planned once.
+
+        Raises:
+            Infeasible: there are too few devices, or a plan does not fit.
+        """
+        setting = self.costs.setting
+        setting.check_devices(knobs)
+        attempts = (
+            across_kinds(setting.cluster, knobs, plan_on, only_equal=setting.traits.runs_plans)
+            if setting.cluster.kinds
+            else (
+                partial(self._in_line, knobs, starts, plan_on)
+                for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)
+            )
+        )
+        ways, failures = [], []
+        for attempt in attempts:
+            try:
+                ways.append(attempt())
+            except Infeasible as failure:
+                failures.append(failure)
+        if not ways:
+            raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+        return max(ways, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(ways) > 1 else ways[0]
+
+    def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
+        """The plans of pipelines that begin with these devices."""
+        machine_device = self.costs.setting.devices(knobs).machine_device
+        firsts = {start: self.first_like(knobs, start) for start in starts}
+        plans = self.mode(knobs).alike(knobs, {first: plan_from(first) for first in dict.fromkeys(firsts.values())})
+        pipelines = []
+        for start in starts:
+            plan = plans[firsts[start]]
+            devices = tuple(map(machine_device, range(start, start + plan.n_devices)))
+            pipelines.append((plan, devices))
+        return replicated(pipelines, shared_cycles(self.costs, knobs, starts))
+
+
+def _of_one_pipeline(knobs: Knobs) -> Knobs:
+    """The configuration of one pipeline alone; where replicas divide the optimizer's state, their number matters."""
+    return knobs if knobs.weight_update.n_shards > 1 else replace(knobs, replicas=1)

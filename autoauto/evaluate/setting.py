@@ -1,0 +1,187 @@
+"""What all configurations of a flow have in common: `Setting`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from autoauto.estimate.memory import memory_limit_bytes
+from autoauto.graph.kinds import quantise
+from autoauto.profile.cache import ProfileCache, local_cache
+from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Cluster, Device, Period
+from autoauto.records.layers import LayerGraph
+from autoauto.records.plans.plan import CutAt
+from autoauto.records.target import Target, TargetTraits, traits_of
+from autoauto.records.units import Precision
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.targets.clusters import check_fp8
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A model, its devices, and how its configurations are estimated.
+
+    Attributes:
+        graph: the model.
+        cluster: all devices; a configuration uses the first `n_ipu` of them, or where they are of several kinds
+            (`Cluster.kinds`), those that suit it.
+        target: compiles ranges of layers.
+        precision: format of weights and activations.
+        planning_proportion: share of a device's memory that the predicted bytes of a stage may fill. None means
+            1 / `Correction.memory_interval.high`: the upper end of the prediction interval may fill all memory. Plain
+            sums have no interval; for them None means 0.85 [auto-pipeline].
+        period: what the devices do at the same time; None is what the target says (`TargetTraits.period`).
+        cache: profiles of compiled layers, and ranges compiled whole.
+        estimator: whether sums of layers are corrected by ranges compiled whole.
+        cut_at: where stages may begin.
+        constraints: conditions on the results of a configuration, expected or measured.
+    """
+
+    graph: LayerGraph
+    cluster: Cluster
+    target: Target
+    precision: Precision = Precision.FP16
+    planning_proportion: float | None = None
+    period: Period | None = None
+    cache: ProfileCache = field(default_factory=local_cache)
+    estimator: Estimator = Estimator.REGRESSION
+    cut_at: CutAt = CutAt.LAYERS
+    constraints: tuple[Constraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        memory_limit_bytes(self.cluster, self.proportion(PLAIN_SUM))  # raises BadInput for an impossible proportion
+        if self.cut_at is CutAt.BLOCKS and not self.graph.blocks:
+            raise BadInput(
+                "blocks are found by the names of repeated modules like layers.0, layers.1 in an ONNX file, "
+                f"{self.graph.name} has none; try --cut-at layers"
+            )
+        if self.precision is Precision.FP8:
+            check_fp8(self.cluster)
+            object.__setattr__(self, "graph", quantise(self.graph))
+        tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
+        if len(tiles) > 1 and not self.cluster.kinds:
+            raise BadInput(
+                f"the devices of a line may differ in clock and memory, not in tiles, since a model is profiled for "
+                f"one of them; {self.cluster.name} has {sorted(tiles)}; write [[kinds]], which are profiled each"
+            )
+
+    @property
+    def by_kind(self) -> tuple[Setting, ...]:
+        """The settings of every kind of devices alone; this one where the order of the devices is given."""
+        if not self.cluster.kinds:
+            return (self,)
+        return tuple(replace(self, cluster=cluster) for cluster in self.cluster.by_kind)
+
+    @property
+    def traits(self) -> TargetTraits:
+        """How the target measures, and what a search on it begins with."""
+        return traits_of(self.target)
+
+    @property
+    def period_of_devices(self) -> Period:
+        """What the devices do at the same time."""
+        return self.traits.period if self.period is None else self.period
+
+    @property
+    def begins_whole(self) -> bool:
+        """Whether estimates begin with the whole model (`WholeFirstCosts`)."""
+        return self.traits.whole_first and self.estimator is not Estimator.SUM
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of every layer."""
+        return tuple(layer.name for layer in self.graph.layers)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed of the model, and what one should know about the target's numbers, one sentence each."""
+        notes: tuple[str, ...] = getattr(self.target, "notes", ())
+        return (*self.graph.notes, *notes)
+
+    @property
+    def shown_clock_hz(self) -> float | None:
+        """The clock with which cycles are shown as time; None where they are shown as cycles."""
+        return self.cluster.clock_hz if self.traits.in_seconds else None
+
+    def options(self, knobs: Knobs) -> CompileOptions:
+        """The options with which the target compiles at these knobs."""
+        return CompileOptions(knobs.batch_size, self.precision, knobs.training, knobs.session)
+
+    def device(self, options: CompileOptions) -> Device:
+        """The first device, for which all layers are compiled."""
+        return self.cluster.grouped(options.cores_per_device).devices[0]
+
+    def devices(self, knobs: Knobs) -> Cluster:
+        """All devices, each with the cores of a device."""
+        return self.cluster.grouped(knobs.session.cores_per_device)
+
+    def device_bytes(self, knobs: Knobs) -> int:
+        """The memory of one device."""
+        return int(self.cluster.devices[0].memory_bytes) * knobs.session.cores_per_device
+
+    def line(self, knobs: Knobs, start: int = 0) -> Cluster:
+        """The devices of the pipeline that begins with the device `start`."""
+        return self.devices(knobs).part(start, knobs.n_ipu)
+
+    def proportion(self, correction: Correction) -> float:
+        """The share of a device's memory that the predicted bytes of a stage may fill."""
+        if self.planning_proportion is not None:
+            return self.planning_proportion
+        return 1.0 / correction.memory_interval.high if correction.n_examples else DEFAULT_PLANNING_PROPORTION
+
+    def check_devices(self, knobs: Knobs) -> None:
+        """Refuse more devices than there are.
+
+        Raises:
+            Infeasible: there are too few.
+        """
+        if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
+            cores = f" of {n_cores} cores" if (n_cores := knobs.session.cores_per_device) > 1 else ""
+            raise Infeasible(
+                f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
+                f"{self.cluster.name} has {len(self.cluster)}",
+                0,
+            )
+
+    def check_one_kind(self, what: str) -> None:
+        """Refuse what needs devices of one kind.
+
+        Raises:
+            BadInput: the cluster has several kinds of devices, in any order.
+        """
+        if self.cluster.kinds:
+            names = ", ".join(kind.device.name for kind in self.cluster.kinds)
+            raise BadInput(
+                f"{what} needs devices in a given order, {self.cluster.name} has {names} in any order; "
+                "try a --cluster of one kind"
+            )
+
+    def check_phases_may_begin_anywhere(self) -> None:
+        """Refuse phases where stages begin at blocks.
+
+        Raises:
+            BadInput: they do.
+        """
+        if self.cut_at is CutAt.BLOCKS:
+            raise BadInput("phases begin at any layer, got --cut-at blocks; leave it out")
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """Everything besides the knobs on which trials depend; a study refuses to continue with another fingerprint."""
+        return {
+            "model": self.graph.name,
+            "model_content": self.graph.content,
+            "cluster": self.cluster.name,
+            "cluster_content": hashlib.sha256(f"{self.cluster}{self.cluster.kinds or ''}".encode()).hexdigest()[:16],
+            "target": self.target.version,
+            "precision": str(self.precision),
+            "planning_proportion": str(self.planning_proportion),
+            "estimator": str(self.estimator),
+            "period": str(self.period_of_devices),
+            "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
+            "cut_at": str(self.cut_at),
+        }
