@@ -387,9 +387,7 @@ def shorter(setting: Effort) -> Effort:
     return setting._replace(n_ranges=setting.n_ranges // 4, n_tries=setting.n_tries // 4)
 
 
-def study(
-    name: str, target: str, setting: Effort, keep: Path | None, plans: bool
-) -> tuple[list[Reading], Correction]:
+def study(name: str, target: str, setting: Effort, keep: Path | None, plans: bool) -> tuple[list[Reading], Correction]:
     """Fit the correction of a model, predict held-out ranges, and print the line of the model."""
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))

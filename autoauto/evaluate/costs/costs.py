@@ -17,7 +17,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
 
 
-class Ends(NamedTuple):
+class EndBytes(NamedTuple):
     """The bytes of a model's inputs, and of its outputs, for one micro-batch."""
 
     input_bytes: int
@@ -41,7 +41,7 @@ class Costs(Protocol):
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """The profile that plans are made by: that of layers alone, or of layers in their model."""
 
-    def ends(self, options: CompileOptions) -> Ends:
+    def ends(self, options: CompileOptions) -> EndBytes:
         """The bytes of the model's inputs and outputs."""
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:

@@ -10,7 +10,7 @@ from autoauto.estimate.correct import corrected, range_examples
 from autoauto.estimate.memory import with_optimizer_state
 from autoauto.estimate.regression import PRIOR, fit
 from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
-from autoauto.evaluate.costs.costs import Ends
+from autoauto.evaluate.costs.costs import EndBytes
 from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
 from autoauto.profile.cache import RangeStore, subject_of
@@ -117,10 +117,10 @@ class LayerCosts:
         """See `Costs`."""
         return self._times.layers(options, progress)
 
-    def ends(self, options: CompileOptions) -> Ends:
+    def ends(self, options: CompileOptions) -> EndBytes:
         """See `Costs`."""
         layers = self.profile(options).layers
-        return Ends(layers[0].input_bytes, layers[-1].output_bytes)
+        return EndBytes(layers[0].input_bytes, layers[-1].output_bytes)
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
         """See `Costs`."""

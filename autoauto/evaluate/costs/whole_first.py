@@ -24,7 +24,7 @@ import numpy as np
 
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated
-from autoauto.evaluate.costs.costs import Ends
+from autoauto.evaluate.costs.costs import EndBytes
 from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerProfiles
 from autoauto.evaluate.costs.whole_model import WholeModel
 from autoauto.evaluate.memo import Memo
@@ -128,7 +128,7 @@ class WholeFirstCosts:
         """See `Costs`."""
         return self._layers.layers(options, progress)
 
-    def ends(self, options: CompileOptions) -> Ends:
+    def ends(self, options: CompileOptions) -> EndBytes:
         """See `Costs`."""
         return self._whole.ends(options.batch_size)
 

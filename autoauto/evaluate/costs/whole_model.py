@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from autoauto.estimate.table import cost_table
-from autoauto.evaluate.costs.costs import Ends
+from autoauto.evaluate.costs.costs import EndBytes
 from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
 from autoauto.plan.pipeline.problem import evaluate
@@ -47,14 +47,14 @@ class WholeModel:
         self._measured: Memo[CompileOptions, LayerProfile] = Memo(_MAX_WHOLES)
         # By options at the smallest size: the two sizes between which larger batches are on a line.
         self._larger_sizes: Memo[CompileOptions, tuple[int, int]] = Memo(_MAX_WHOLES)
-        self._ends: Memo[int, Ends] = Memo(_MAX_WHOLES)
+        self._ends: Memo[int, EndBytes] = Memo(_MAX_WHOLES)
 
-    def ends(self, batch_size: int) -> Ends:
+    def ends(self, batch_size: int) -> EndBytes:
         """The bytes of the model's inputs, and of its outputs, which need no profile."""
 
-        def of_graph() -> Ends:
+        def of_graph() -> EndBytes:
             alive = carried(self.setting.graph, batch_size, self.setting.precision)
-            return Ends(int(alive.input_bytes[0]), int(alive.output_bytes[-1]))
+            return EndBytes(int(alive.input_bytes[0]), int(alive.output_bytes[-1]))
 
         return self._ends.of(batch_size, of_graph)
 
