@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.costs.profile import Optimizer
+from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Recompute
@@ -74,6 +77,15 @@ def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None
         assert forecast.status == expected.status
         assert forecast.samples_per_s == expected.samples_per_s
         assert forecast.latency_s == expected.latency_s
+
+
+def test_a_model_of_which_nothing_may_be_parted_has_bounds_too(flow: Flow, chain: Callable[..., LayerGraph]) -> None:
+    tied = flow.with_setting(graph=chain(kinds=["a"] * 8, tie=(0, 7)))
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=4)
+    best, trial = tied.step_bounds(knobs), tied.forecast(knobs)
+    assert best is not None
+    assert 0 < trial.samples_per_s <= best.samples_per_s
+    assert tied.step_bounds(replace(knobs, n_ipu=2)) is not None
 
 
 def test_inference_has_none(flow: Flow) -> None:

@@ -121,8 +121,8 @@ def all_layers(costs: Costs, knobs: Knobs) -> AllLayers:
     bytes_in_out = layers[0].input_bytes, layers[-1].output_bytes
     links = zip((devices.receive_links[0], devices.send_links[-1]), bytes_in_out, strict=True)
     cuts = np.array([layer.input_bytes for layer in layers])[table.cut_allowed[:-1]]
-    inner = [link.cycles(cuts[1:], devices.clock_hz).min() for link in dict.fromkeys(devices.receive_links[1:])]
-    is_line = setting.cluster.topology is Topology.LINE
+    inner_links = dict.fromkeys(devices.receive_links[1:] if setting.cluster.topology is Topology.LINE else ())
+    inner = [int(link.cycles(cuts[1:], devices.clock_hz).min()) for link in inner_links if len(cuts) > 1]
     return AllLayers(
         work_cycles=float(table.compute_prefix_cycles[-1]) / float(max(devices.speeds)),
         host_cycles=sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
@@ -130,7 +130,7 @@ def all_layers(costs: Costs, knobs: Knobs) -> AllLayers:
         activation_bytes=int(table.memory.activation_prefix_bytes[-1]),
         limit_bytes=int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
         device_bytes=largest,
-        cut_cycles=2 * int(min(inner, default=0)) if len(cuts) > 1 and is_line else 0,
+        cut_cycles=2 * min(inner, default=0),
         waits_for_transfers=setting.period_of_devices is Period.BARRIER,
     )
 
