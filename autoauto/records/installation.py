@@ -1,4 +1,7 @@
-"""The installed package: its `VERSION`, `DEFAULT_MODEL` and `EXTRAS`, `install_command`, `data_dir` and `cache_dir`."""
+"""The installed package: its `VERSION`, `DEFAULT_MODEL` and `EXTRAS`, `install_command`, `data_dir` and `cache_dir`.
+
+`gpu_tables_dir` is the folder of the package of the extra gpu.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 VERSION = "0.1.0"
@@ -17,6 +21,7 @@ EXTRAS = {
     "cuda": ("onnxruntime-gpu[cuda,cudnn]>=1.22",),
     "dask": ("distributed>=2024.8",),
     "dashboard": ("optuna-dashboard>=0.17", "plotly>=5.24"),
+    "gpu": ("aiconfigurator-core>=0.11,<0.13",),
     "host": ("onnxruntime>=1.19",),
     "openvino": ("openvino>=2025.0",),
     "parquet": ("pyarrow>=14",),
@@ -42,6 +47,12 @@ def data_dir() -> Path:
     """The folder `data/`: inside the package when it was installed, beside it in a checkout."""
     installed = _PACKAGE / "data"
     return installed if installed.is_dir() else _PACKAGE.parent / "data"
+
+
+def gpu_tables_dir() -> Path | None:
+    """The folder of the package with measured times of GPU kernels, which is not imported; None without extra gpu."""
+    spec = find_spec("aiconfigurator_core")
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def cache_dir() -> Path:

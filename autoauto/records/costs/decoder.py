@@ -1,0 +1,128 @@
+"""A decoder-only language model as its `config.json` describes it: `Decoder`, `Experts`, `Checkpoint`, `WeightFormat`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class WeightFormat(StrEnum):
+    """How the matrices of the blocks are stored and multiplied; embedding, norms and head stay bf16."""
+
+    BF16 = "bf16"
+    FP8 = "fp8"
+    """One scale a tensor, of activations too, known before the model runs [aiconfigurator: fp8_static]."""
+    FP8_DYNAMIC = "fp8-dynamic"
+    """One scale a tensor; that of activations is computed while the model runs [aiconfigurator: fp8]."""
+    FP8_BLOCK = "fp8-block"
+    """One scale a block of 128 x 128 weights."""
+    INT8 = "int8"
+    """Weights only; products are bf16."""
+    INT4 = "int4"
+    """Weights only; products are bf16."""
+    NVFP4 = "nvfp4"
+    """4 bits a weight and an fp8 scale for 16 of them."""
+
+    @property
+    def n_bytes(self) -> float:
+        """Bytes of one weight, scales of nvfp4 included.
+
+        >>> WeightFormat.BF16.n_bytes, WeightFormat.FP8_BLOCK.n_bytes, WeightFormat.NVFP4.n_bytes
+        (2.0, 1.0, 0.5625)
+        """
+        return {"bf16": 2.0, "int4": 0.5, "nvfp4": 9 / 16}.get(self, 1.0)
+
+
+class Checkpoint(NamedTuple):
+    """The formats in which a model is published.
+
+    Attributes:
+        weights: of the blocks.
+        kv_cache: of keys and values; bf16 or fp8.
+    """
+
+    weights: WeightFormat = WeightFormat.BF16
+    kv_cache: WeightFormat = WeightFormat.BF16
+
+
+class Experts(NamedTuple):
+    """The feed-forward layers of a mixture of experts.
+
+    Attributes:
+        n_experts: of a block.
+        n_chosen: that a token goes through.
+        intermediate_size: of one expert.
+    """
+
+    n_experts: int
+    n_chosen: int
+    intermediate_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A model of equal blocks, each of attention and a gated feed-forward layer, between an embedding and a head.
+
+    Attributes:
+        name: for example "Qwen/Qwen3-32B", or that of its folder.
+        architecture: as Hugging Face names its class, for example "Qwen3ForCausalLM".
+        hidden_size: elements of the vector between blocks.
+        n_layers: blocks.
+        n_heads: of queries.
+        n_kv_heads: of keys and values.
+        head_size: elements of one head.
+        intermediate_size: of the feed-forward layer of a dense block.
+        n_words: of the vocabulary, rows of embedding and head.
+        is_tied: whether embedding and head are one matrix.
+        checkpoint: the formats in which it is published.
+        experts: None in a dense model.
+    """
+
+    name: str
+    architecture: str
+    hidden_size: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_size: int
+    intermediate_size: int
+    n_words: int
+    is_tied: bool
+    checkpoint: Checkpoint = Checkpoint()
+    experts: Experts | None = None
+
+    @property
+    def attention_size(self) -> int:
+        """Elements of all heads of queries of one token."""
+        return self.n_heads * self.head_size
+
+    def kv_heads_per_gpu(self, tensor_parallel: int) -> int:
+        """Heads of keys and values that one GPU of a group holds: one at least, so more GPUs than heads hold copies.
+
+        >>> llama = Decoder("", "LlamaForCausalLM", 8192, 80, 64, 8, 128, 28672, 128256, is_tied=False)
+        >>> [llama.kv_heads_per_gpu(n) for n in (1, 4, 16)]
+        [8, 2, 1]
+        """
+        return -(-self.n_kv_heads // tensor_parallel)
+
+    def kv_elements(self, tensor_parallel: int) -> int:
+        """Elements of keys and values of one token in one block on one GPU of a group."""
+        return 2 * self.kv_heads_per_gpu(tensor_parallel) * self.head_size
+
+    def attention_weights(self, tensor_parallel: int) -> int:
+        """Weights of the attention of one block on one GPU of a group: queries, keys, values and projection."""
+        of_queries = 2 * self.hidden_size * self.attention_size // tensor_parallel
+        return of_queries + self.hidden_size * self.kv_elements(tensor_parallel)
+
+    def feed_forward_weights(self, tensor_parallel: int) -> int:
+        """Weights of gate, up and down of one block on one GPU of a group, of all its experts where it has them."""
+        if self.experts is None:
+            return 3 * self.hidden_size * self.intermediate_size // tensor_parallel
+        of_experts = 3 * self.experts.n_experts * self.hidden_size * self.experts.intermediate_size
+        return of_experts // tensor_parallel
+
+    @property
+    def table_weights(self) -> int:
+        """Weights of the embedding, or of the head."""
+        return self.n_words * self.hidden_size

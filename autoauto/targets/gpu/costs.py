@@ -1,0 +1,129 @@
+"""What every layer of a decoder costs on a GPU of a group, at many batch sizes: `layer_costs`.
+
+    embedding ── block 0 ── ... ── block n-1 ── norm ── head          one row a layer, one column a batch size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.costs.decoder import Decoder
+from autoauto.records.units import FloatArray, IntArray
+from autoauto.targets.gpu.engines import Engine
+from autoauto.targets.gpu.memory import BF16_BYTES, block_kv_bytes, block_weight_bytes, table_bytes
+from autoauto.targets.gpu.steps import StageTimes, Workload, summed
+from autoauto.targets.gpu.systems import CLOCK_HZ, GpuSystem, check_group
+from autoauto.targets.gpu.tables import KernelTables, Serving, Times, open_tables
+
+
+class LayerCosts(NamedTuple):
+    """Costs of the layers of a decoder on one GPU of a group.
+
+    Attributes:
+        decode_s: of a decode step of b sequences, shape (layers, batch sizes).
+        prompt_s: that one prompt adds to the steps that compute it, of the same shape.
+        weight_bytes: shape (layers,). Embedding and head of one matrix are two: the last stage has a copy.
+        kv_bytes: of one token of one sequence, shape (layers,).
+        send_s: from one stage to the next, of b hidden vectors and the share of a prompt, shape (batch sizes,).
+        sources: what the times rest on, as shares; see `KernelTables.sources`.
+    """
+
+    decode_s: FloatArray
+    prompt_s: FloatArray
+    weight_bytes: FloatArray
+    kv_bytes: FloatArray
+    send_s: FloatArray
+    sources: Mapping[str, float]
+
+    def stages(self, sizes: tuple[int, ...]) -> StageTimes:
+        """The times of stages of so many layers each."""
+        send = np.tile(self.send_s, (len(sizes), 1))
+        send[-1] = 0.0
+        return StageTimes(summed(self.decode_s, sizes), summed(self.prompt_s, sizes), send)
+
+
+def layer_costs(
+    decoder: Decoder,
+    serving: Serving,
+    system: GpuSystem,
+    engine: Engine,
+    requests: Workload,
+    n_sequences: IntArray,
+    n_max_batched_tokens: int,
+) -> LayerCosts:
+    """The costs of every layer at every batch size b of `n_sequences`.
+
+    Raises:
+        MissingExtra: the package of measured times is not installed.
+        Unsupported: the group cannot split the model, does not fit a node, or there are no times.
+    """
+    check_group(system, serving.engine, serving.tensor_parallel)
+    tables = open_tables(decoder, serving)
+    b = np.asarray(n_sequences, dtype=np.int64)
+    attention = tables.decode_attention(b, requests.mean_length)
+    decode = tables.decode_tokens(b)
+    prompt = _prompt(tables, engine, requests, b, n_max_batched_tokens)
+    return LayerCosts(
+        decode_s=_rows(decoder, decode._replace(block=decode.block + attention)),
+        prompt_s=_rows(decoder, prompt),
+        weight_bytes=_weights(decoder, serving),
+        kv_bytes=_column(decoder, 0.0, block_kv_bytes(decoder, serving), 0.0),
+        send_s=_send_s(decoder, system, requests, b),
+        sources=tables.sources,
+    )
+
+
+def _prompt(tables: KernelTables, engine: Engine, requests: Workload, b: IntArray, n_max_batched_tokens: int) -> Times:
+    """What one prompt adds to the steps that compute it.
+
+    An engine that mixes adds the tokens of a prompt, or of a part of it, to those of b sequences, whose weights are
+    read in any case. One whose prompts come first computes as many as a step holds.
+    """
+    attention = tables.prompt_attention(requests.input_tokens)
+    times = _mixed if engine.mixes else _prompts_first
+    prompt = times(tables, requests.input_tokens, b, n_max_batched_tokens)
+    return prompt._replace(block=prompt.block + attention)
+
+
+def _mixed(tables: KernelTables, n_tokens: int, b: IntArray, n_max: int) -> Times:
+    room = np.maximum(n_max - b, 1)
+    n_full, rest = n_tokens // room, n_tokens % room
+    without = tables.prompt_tokens(b)
+    full = tables.prompt_tokens(b + np.minimum(room, n_tokens))
+    part = tables.prompt_tokens(b + rest)
+    added = (n_full * (f - w) + (rest > 0) * (p - w) for f, p, w in zip(full, part, without, strict=True))
+    return Times(*(np.maximum(seconds, 0.0) for seconds in added))
+
+
+def _prompts_first(tables: KernelTables, n_tokens: int, b: IntArray, n_max: int) -> Times:
+    n_together = np.clip(n_max // n_tokens, 1, b)
+    n_full, rest = (n_together * n_tokens) // n_max, (n_together * n_tokens) % n_max
+    full = tables.prompt_tokens(np.full_like(b, n_max))
+    part = tables.prompt_tokens(np.maximum(rest, 1))
+    return Times(*((n_full * f + (rest > 0) * p) / n_together for f, p in zip(full, part, strict=True)))
+
+
+def _rows(decoder: Decoder, times: Times) -> FloatArray:
+    """One row a layer. The norm behind the blocks costs nothing: the package has none there."""
+    rows = [times.embedding, *(times.block for _ in range(decoder.n_layers)), np.zeros_like(times.head), times.head]
+    return np.array(rows, dtype=np.float64)
+
+
+def _column(decoder: Decoder, embedding: float, block: float, head: float) -> FloatArray:
+    return np.array([embedding, *([block] * decoder.n_layers), 0.0, head], dtype=np.float64)
+
+
+def _weights(decoder: Decoder, serving: Serving) -> FloatArray:
+    table = table_bytes(decoder, serving)
+    return _column(decoder, table, block_weight_bytes(decoder, serving), table)
+
+
+def _send_s(decoder: Decoder, system: GpuSystem, requests: Workload, b: IntArray) -> FloatArray:
+    """Hidden vectors of b sequences, and of the prompts that a step has in the mean, between GPUs of one node."""
+    n_tokens = b * (1 + requests.input_tokens / requests.output_tokens)
+    link = system.link()
+    n_bytes = n_tokens * decoder.hidden_size * BF16_BYTES
+    return np.asarray(link.idle_cycles / CLOCK_HZ + n_bytes / link.bytes_per_s, dtype=np.float64)

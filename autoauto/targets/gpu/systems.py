@@ -1,0 +1,168 @@
+"""GPUs and the links between them, `GpuSystem`, and clusters of them by name: `cluster_named("h100_sxm-6")`.
+
+Figures are those of the package of extra gpu, one YAML file a system, which is read and not run [aiconfigurator].
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autoauto.records.errors import BadInput, Unsupported, did_you_mean, missing_extra
+from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Machine
+from autoauto.records.installation import gpu_tables_dir
+
+TARGET = "gpu"
+CLOCK_HZ = 1e9
+"""A cycle of a GPU is a nanosecond: its costs are times."""
+_NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5})")
+_LARGEST_GROUP = 8
+"""The last group size that the figures of NCCL's memory tell apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSystem:
+    """GPUs of one kind in nodes.
+
+    Attributes:
+        name: that of the package, for example "h100_sxm".
+        memory_bytes: of one GPU.
+        n_gpus_per_node: GPUs that are linked directly.
+        intra_node_bytes_per_s: from one GPU to another of its node, one way.
+        inter_node_bytes_per_s: to one of another node.
+        host_bytes_per_s: from the host, one way.
+        latency_s: of a message between GPUs.
+        nccl_bytes: what NCCL holds on a GPU, by the size of a group.
+        other_bytes: what CUDA and its libraries hold on a GPU.
+        engines: those whose kernels were measured on it.
+    """
+
+    name: str
+    memory_bytes: int
+    n_gpus_per_node: int
+    intra_node_bytes_per_s: float
+    inter_node_bytes_per_s: float
+    host_bytes_per_s: float
+    latency_s: float
+    nccl_bytes: tuple[tuple[int, int], ...]
+    other_bytes: int
+    engines: tuple[str, ...]
+
+    def nccl_bytes_of(self, tensor_parallel: int) -> int:
+        """What NCCL holds on a GPU of a group; of a size between two, that of the larger."""
+        known = dict(self.nccl_bytes)
+        size = min(tensor_parallel, _LARGEST_GROUP)
+        return known[min(n for n in known if n >= size)]
+
+    def link(self, *, same_node: bool = True) -> Link:
+        """Between two GPUs."""
+        rate = self.intra_node_bytes_per_s if same_node else self.inter_node_bytes_per_s
+        return Link(rate, round(self.latency_s * CLOCK_HZ))
+
+    @property
+    def device(self) -> Device:
+        """One GPU."""
+        return Device(self.name, CLOCK_HZ, self.memory_bytes, 1, self.memory_bytes, fp8=True)
+
+
+def system_names() -> tuple[str, ...]:
+    """The systems that the package describes.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    described = (path for path in sorted(_folder().glob("*.yaml")) if "node:" in path.read_text(encoding="utf-8"))
+    return tuple(path.stem for path in described)
+
+
+@cache
+def system_named(name: str) -> GpuSystem:
+    """Read the figures of a system.
+
+    Raises:
+        BadInput: there is none of this name.
+        MissingExtra: the package is not installed.
+    """
+    known = system_names()
+    if name not in known:
+        raise BadInput(f"GPUs are {', '.join(known)}, got {name!r:.60}; {did_you_mean(name, known, 'write one of them')}")
+    content = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    return _system(name, content)
+
+
+def cluster_named(name: str) -> Cluster:
+    """Like GPUs by system and number, for example "h100_sxm-6": a line of single GPUs, node after node.
+
+    Raises:
+        BadInput: the name is no system and number.
+        MissingExtra: the package is not installed.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or int(match["n_gpus"]) > MAX_DEVICES:
+        raise BadInput(f"a cluster of GPUs is SYSTEM-N with N of at most {MAX_DEVICES:,}, got {name!r:.60}")
+    return cluster_of(system_named(match["system"]), int(match["n_gpus"]), name)
+
+
+def is_cluster_name(name: str) -> bool:
+    """Whether a name has the form SYSTEM-N of a system that the package describes."""
+    match = _NAME.fullmatch(name)
+    return match is not None and gpu_tables_dir() is not None and match["system"] in system_names()
+
+
+def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
+    """So many GPUs, node after node; the host exchanges words with the first and the last, which takes no time."""
+    every = system.n_gpus_per_node
+    between = [system.link(same_node=bool(after % every)) for after in range(1, n_gpus)]
+    host = Link(system.host_bytes_per_s, 0)
+    return Cluster(
+        name=name,
+        target=TARGET,
+        devices=(system.device,) * n_gpus,
+        receive_links=(host, *between),
+        send_links=(*between, host),
+        machine=Machine(every, system.host_bytes_per_s * every),
+    )
+
+
+def check_group(system: GpuSystem, engine: str, tensor_parallel: int) -> None:
+    """Make sure that kernels of the engine were measured, and that a group lies inside a node.
+
+    Raises:
+        Unsupported: they were not, or it does not.
+    """
+    if engine not in system.engines:
+        raise Unsupported(f"{system.name} has measured times of {', '.join(system.engines) or 'no engine'}, got {engine}")
+    if not 1 <= tensor_parallel <= system.n_gpus_per_node:
+        raise Unsupported(
+            f"a group lies inside a node, which has {system.n_gpus_per_node} GPUs in {system.name}; "
+            f"got tensor_parallel {tensor_parallel}"
+        )
+
+
+def _folder() -> Path:
+    folder = gpu_tables_dir()
+    if folder is None:
+        raise missing_extra("the target gpu", "gpu")
+    return folder / "systems"
+
+
+def _system(name: str, content: dict[str, Any]) -> GpuSystem:
+    gpu, node, misc = content["gpu"], content["node"], content["misc"]
+    measured = sorted(path.name for path in (_folder() / "data" / name / "gemm").glob("*") if path.is_dir())
+    return GpuSystem(
+        name=name,
+        memory_bytes=int(gpu["mem_capacity"]),
+        n_gpus_per_node=int(node["num_gpus_per_node"]),
+        intra_node_bytes_per_s=float(node["intra_node_bw"]),
+        inter_node_bytes_per_s=float(node["inter_node_bw"]),
+        host_bytes_per_s=float(node["pcie_bw"]),
+        latency_s=float(node["p2p_latency"]),
+        nccl_bytes=tuple(sorted((int(n), int(size)) for n, size in misc["nccl_mem"].items())),
+        other_bytes=int(misc["other_mem"]),
+        engines=tuple(measured),
+    )

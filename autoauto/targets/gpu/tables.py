@@ -1,0 +1,290 @@
+"""Measured times of GPU kernels, `KernelTables`: the only file that runs code of aiconfigurator-core [aiconfigurator].
+
+A decoder is described to the package as one of its own families, so a name, a folder and a config of the user go one
+way. Times are of one GPU of a group; the package gives milliseconds that are summed over the blocks.
+
+    tokens(x)              all of a step but attention, for x tokens: products, norms, all-reduces
+    decode_attention(b, s) b sequences, each with s cached tokens
+    prefill_attention(s)   one prompt of s tokens
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
+from autoauto.records.installation import EXTRAS, install_command
+from autoauto.records.units import FloatArray, IntArray
+
+SUPPORTED = ((0, 11), (0, 13))
+"""The first version that is read, and the first that is not."""
+_PACKAGE = "aiconfigurator-core"
+_GEMM = {
+    WeightFormat.BF16: "bfloat16",
+    WeightFormat.FP8: "fp8_static",
+    WeightFormat.FP8_DYNAMIC: "fp8",
+    WeightFormat.FP8_BLOCK: "fp8_block",
+    WeightFormat.INT8: "int8_wo",
+    WeightFormat.INT4: "int4_wo",
+    WeightFormat.NVFP4: "nvfp4",
+}
+_EXPERTS = {WeightFormat.FP8: "fp8"}
+"""The names of formats of experts, where they differ."""
+PRODUCT_FACTORS = {("trtllm", WeightFormat.NVFP4): 0.7}
+"""By what times of products of blocks are multiplied, by engine and format: their rows seem to hold a kernel that rounds
+activations, which the engine joins to the one before. Fitted by `studies/gpu_accuracy.py` on 38 rows of the even half."""
+_CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
+_EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",), "attention"
+_BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
+_NORMED_QUERIES = ("Qwen3", "Gemma3")
+"""Architectures that normalise queries and keys begin with these."""
+_MAX_KEPT_TABLES = 256
+
+
+class Serving(NamedTuple):
+    """What a group of GPUs computes, and how.
+
+    Attributes:
+        system: the GPUs, by the name of the package, for example "h100_sxm".
+        engine: "vllm", "sglang" or "trtllm".
+        tensor_parallel: GPUs of the group; every matrix is split among them.
+        expert_parallel: among how many of them experts are distributed whole; the rest splits every expert.
+        weights: the format of the matrices of the blocks.
+        kv_cache: that of keys and values.
+    """
+
+    system: str
+    engine: str
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    weights: WeightFormat = WeightFormat.BF16
+    kv_cache: WeightFormat = WeightFormat.BF16
+
+
+class Times(NamedTuple):
+    """Seconds of a step on one GPU, each an array with one entry a number of tokens.
+
+    Attributes:
+        block: of one block.
+        embedding: of the embedding with its all-reduce.
+        head: of the logits.
+    """
+
+    block: FloatArray
+    embedding: FloatArray
+    head: FloatArray
+
+
+def check_installed() -> None:
+    """Make sure that the package is there, in a version that is read.
+
+    Raises:
+        MissingExtra: it is not, or it is of another version.
+    """
+    try:
+        given = version(_PACKAGE)
+    except PackageNotFoundError:
+        raise missing_extra("the target gpu", "gpu") from None
+    parts = tuple(int(part) for part in given.split(".")[:2] if part.isdecimal())
+    if not SUPPORTED[0] <= parts < SUPPORTED[1]:
+        raise MissingExtra(f"the target gpu needs {EXTRAS['gpu'][0]}, got {given}; try: {install_command('gpu')}")
+
+
+@lru_cache(_MAX_KEPT_TABLES)
+def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
+    """The times of a decoder on a group of GPUs; the first of a system and engine reads their tables in about a second.
+
+    Raises:
+        MissingExtra: see `check_installed`.
+        Unsupported: the group cannot split the model, or the package has no times of what it computes.
+    """
+    check_installed()
+    _check_split(decoder, serving)
+    return KernelTables(decoder, serving, _compiled(decoder, serving))
+
+
+def _check_split(decoder: Decoder, serving: Serving) -> None:
+    n_gpus, n_expert_groups = serving.tensor_parallel, serving.expert_parallel
+    if decoder.n_heads % n_gpus:
+        raise Unsupported(f"tensor_parallel must divide the {decoder.n_heads} heads of {decoder.name}, got {n_gpus}")
+    if decoder.experts is None and n_expert_groups != 1:
+        raise Unsupported(f"expert_parallel is for mixtures of experts, {decoder.name} is dense; leave it out")
+    if n_gpus % n_expert_groups:
+        raise Unsupported(f"expert_parallel must divide tensor_parallel {n_gpus}, got {n_expert_groups}")
+
+
+def _compiled(decoder: Decoder, serving: Serving) -> Any:
+    """The handle of the package that answers; the first format of prompt attention that it has times of."""
+    from aiconfigurator_core.sdk.engine import EngineHandle
+
+    options = {
+        "tp_size": serving.tensor_parallel,
+        "moe_tp_size": serving.tensor_parallel // serving.expert_parallel,
+        "moe_ep_size": serving.expert_parallel,
+        "gemm_quant_mode": _GEMM[serving.weights],
+        "moe_quant_mode": _EXPERTS.get(serving.weights, _GEMM[serving.weights]),
+        "kvcache_quant_mode": _CACHE[serving.kv_cache],
+    }
+    with _refusals(decoder, serving):
+        for prompt_format in _prompt_formats(serving):
+            handle = EngineHandle.compile(
+                _folder_of(decoder), serving.system, serving.engine, fmha_quant_mode=prompt_format, **options
+            )
+            if prompt_format == "bfloat16" or _answers(handle):
+                return handle
+    raise AssertionError
+
+
+def _prompt_formats(serving: Serving) -> tuple[str, ...]:
+    """Of products in the attention over a prompt; an fp8 cache is read as it is, where there is a kernel for it."""
+    return ("fp8", "bfloat16") if serving.kv_cache is WeightFormat.FP8 else ("bfloat16",)
+
+
+def _answers(handle: Any) -> bool:
+    try:
+        handle.predict_prefill_latency(1, 1024)
+    except (ValueError, KeyError, RuntimeError):
+        return False
+    return True
+
+
+@contextmanager
+def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
+    """Turn the errors of the package into one line.
+
+    Raises:
+        Unsupported: the package has no times of what is asked for.
+    """
+    logging.getLogger("aiconfigurator_core").setLevel(logging.CRITICAL)
+    try:
+        yield
+    except (ValueError, KeyError, RuntimeError, AssertionError, OSError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise Unsupported(
+            f"{serving.system} must have times of {decoder.name} by {serving.engine} with {serving.weights} weights, "
+            f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; the tables say: {reason}"
+        ) from None
+
+
+class KernelTables:
+    """The times of a decoder on one GPU of a group.
+
+    Attributes:
+        decoder: what is computed.
+        serving: where and how.
+    """
+
+    def __init__(self, decoder: Decoder, serving: Serving, handle: Any) -> None:
+        self.decoder = decoder
+        self.serving = serving
+        self._handle = handle
+        self._product_factor = PRODUCT_FACTORS.get((serving.engine, serving.weights), 1.0)
+        self._sources: dict[str, float] = defaultdict(float)
+        with _refusals(decoder, serving):
+            self._names = [name.removeprefix("generation_") for name, *_ in handle.decode_step_per_op(1, 16, 2)]
+        self._attention = [i for i, name in enumerate(self._names) if name == _ATTENTION]
+        self._others = [i for i, name in enumerate(self._names) if name not in (_ATTENTION, _BETWEEN_STAGES)]
+
+    def decode_tokens(self, n_tokens: IntArray) -> Times:
+        """A decode step of so many sequences, without attention."""
+        return self._times(self._decode(self._others, int(n), 1) for n in n_tokens)
+
+    def prompt_tokens(self, n_tokens: IntArray) -> Times:
+        """A step over so many tokens of prompts and sequences together, without attention."""
+        return self._times(self._prompt(self._others, int(n), int(n)) for n in n_tokens)
+
+    def decode_attention(self, n_sequences: IntArray, n_cached: int) -> FloatArray:
+        """Seconds of the attention of one block in a decode step, over so many cached tokens of every sequence."""
+        return self._times(self._decode(self._attention, int(n), n_cached) for n in n_sequences).block
+
+    def prompt_attention(self, n_tokens: int) -> float:
+        """Seconds of the attention of one block over a prompt."""
+        return float(self._times([self._prompt(self._attention, n_tokens, None)]).block[0])
+
+    @property
+    def sources(self) -> Mapping[str, float]:
+        """What the times so far rest on, as shares of their sum.
+
+        "silicon" is measured, or interpolated between measurements, "empirical" a formula of the package, "mixed" both.
+        """
+        total = sum(self._sources.values())
+        return {name: seconds / total for name, seconds in sorted(self._sources.items())} if total else {}
+
+    def _decode(self, indices: Sequence[int], n: int, n_cached: int) -> list[tuple[str, float, float, str]]:
+        with _refusals(self.decoder, self.serving):
+            return list(self._handle.evaluate_generation_ops(indices, batch_size=max(1, n), s=max(1, n_cached)))
+
+    def _prompt(self, indices: Sequence[int], n: int, x: int | None) -> list[tuple[str, float, float, str]]:
+        with _refusals(self.decoder, self.serving):
+            return list(self._handle.evaluate_context_ops(indices, batch_size=1, s=max(1, n), x=x))
+
+    def _times(self, steps: Iterable[Sequence[tuple[str, float, float, str]]]) -> Times:
+        rows = [self._row(operations) for operations in steps]
+        block, embedding, head = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+        return Times(block, embedding, head)
+
+    def _row(self, operations: Iterable[tuple[str, float, float, str]]) -> tuple[float, float, float]:
+        blocks = embedding = head = 0.0
+        for name, milliseconds, _, source in operations:
+            seconds, kind = milliseconds / 1e3, name.split("_", 1)[1]
+            self._sources[source] += seconds
+            if kind in _EMBEDDING:
+                embedding += seconds
+            elif kind in _HEAD:
+                head += seconds
+            else:
+                blocks += seconds * (self._product_factor if kind.endswith(_PRODUCT) else 1.0)
+        return blocks / self.decoder.n_layers, embedding, head
+
+
+@cache
+def _folder_for_configs() -> TemporaryDirectory[str]:
+    """A folder of this process; it is deleted when the process ends."""
+    return TemporaryDirectory(prefix="autoauto-decoders-")
+
+
+@cache
+def _folder_of(decoder: Decoder) -> str:
+    """A folder with a config by which the package knows the decoder."""
+    folder = Path(_folder_for_configs().name) / str(len(list(Path(_folder_for_configs().name).iterdir())))
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config_of(decoder)), encoding="utf-8")
+    return str(folder)
+
+
+def config_of(decoder: Decoder) -> dict[str, object]:
+    """The config of a decoder as one of the families of the package, without formats, which are said apart."""
+    is_normed = decoder.architecture.startswith(_NORMED_QUERIES)
+    dense = "Qwen3ForCausalLM" if is_normed else "LlamaForCausalLM"
+    experts = "Qwen3MoeForCausalLM" if is_normed else "MixtralForCausalLM"
+    entries: dict[str, object] = {
+        "architectures": [dense if decoder.experts is None else experts],
+        "hidden_size": decoder.hidden_size,
+        "num_hidden_layers": decoder.n_layers,
+        "num_attention_heads": decoder.n_heads,
+        "num_key_value_heads": decoder.n_kv_heads,
+        "head_dim": decoder.head_size,
+        "intermediate_size": decoder.intermediate_size,
+        "vocab_size": decoder.n_words,
+        "tie_word_embeddings": decoder.is_tied,
+        "max_position_embeddings": 131_072,
+    }
+    if decoder.experts is not None:
+        entries |= {
+            "num_experts": decoder.experts.n_experts,
+            "num_experts_per_tok": decoder.experts.n_chosen,
+            "moe_intermediate_size": decoder.experts.intermediate_size,
+        }
+    return entries
