@@ -20,6 +20,7 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     cluster, traits = setting.cluster, setting.traits
     space = space.on_target(cluster.target, traits.sessions, traits.space)
     cores_per_device, has_stage_replicas = max(space["cores_per_device"]), any(space["stage_replicas"])
+    group_sizes = space[traits.groups] if traits.groups else (1,)
     for wanted, what in (
         (space.training, "training"),
         (Strategy.PHASED in space["strategy"], "a plan of phases"),
@@ -28,24 +29,24 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     ):
         if wanted:
             setting.check_one_kind(what)
-    if cores_per_device > 1 and not traits.groups_cores:
+    if cores_per_device > 1 and traits.groups != "cores_per_device":
         raise BadInput(f"--target {cluster.target} has no --cores-per-device; leave it out, or try --target host")
     if has_stage_replicas and not traits.stage_replicas:
-        instead = "one machine" if traits.groups_cores else "--target host"
+        instead = "one machine" if traits.groups else "--target host"
         raise BadInput(f"--target {cluster.target} has no --stage-replicas; leave it out, or try {instead}")
     if has_stage_replicas and setting.period_of_devices is Period.BARRIER:
         raise BadInput(
             "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
         )
-    n_ipu, n_replicas, n_cores = max(space["n_ipu"]), min(space["replicas"]), min(space["cores_per_device"])
-    n_devices = n_ipu * n_replicas * n_cores
+    n_ipu, n_replicas, n_each = max(space["n_ipu"]), min(space["replicas"]), min(group_sizes)
+    n_devices = n_ipu * n_replicas * n_each
     if cores_per_device > cluster.machine_size < len(cluster):
         raise BadInput(
             f"the cores of a device are those of one machine, {cluster.machine_size} at most on "
             f"{cluster.name}, got --cores-per-device {cores_per_device}; try fewer"
         )
     if n_devices > len(cluster):
-        factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
+        factors = ((n_replicas, "replicas"), (n_each, traits.groups))
         times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
         raise BadInput(
             f"n_ipu{times} must be at most {len(cluster)} on {cluster.name}, got {n_devices}; try fewer, "

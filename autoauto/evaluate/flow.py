@@ -11,7 +11,7 @@ from autoauto.evaluate.costs.costs import Costs, pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.costs.whole_first import WholeFirstCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
-from autoauto.evaluate.modes.mode import ModeFlow, StepBounds
+from autoauto.evaluate.modes.mode import ModeFlow, StageFlow, StagePlanning, StepBounds
 from autoauto.evaluate.modes.phased import PhasedFlow
 from autoauto.evaluate.modes.training import TrainingFlow
 from autoauto.evaluate.pipelines.measure import Measurements
@@ -29,7 +29,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Target, TargetTraits
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Inference, Mode, Phased, Training
+from autoauto.space.modes import Generation, Inference, Mode, Phased, Training
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 
@@ -54,15 +54,21 @@ class Flow:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.costs = _costs_of(setting)
-        kinds = tuple(map(_costs_of, setting.by_kind)) if setting.cluster.kinds else (self.costs,)
-        self.plans = Plans(
-            kinds, self.costs, {Inference: InferenceFlow(self.costs), Training: TrainingFlow(self.costs)}
-        )
-        self.phases = PhasedFlow(self.costs)
-        self._measurements = Measurements(self.plans)
+        self.costs = costs = _costs_of(setting)
+        kinds = tuple(map(_costs_of, setting.by_kind)) if setting.cluster.kinds else (costs,)
+        measured: dict[type[Mode], StageFlow] = {Inference: InferenceFlow(costs), Training: TrainingFlow(costs)}
+        planned: dict[type[Mode], StagePlanning] = {**measured}
+        if setting.traits.generates:
+            from autoauto.evaluate.modes.generation import GenerationFlow, TokenStages  # of extra gpu
+
+            planned[Generation] = stages = TokenStages(costs)
+        self.plans = Plans(kinds, costs, planned)
+        self.phases = PhasedFlow(costs)
+        self._measurements = Measurements(self.plans, measured)
         pipelines = PipelineFlow(self.plans, self._measurements)
         self._modes: dict[type[Mode], ModeFlow] = {Inference: pipelines, Training: pipelines, Phased: self.phases}
+        if setting.traits.generates:
+            self._modes[Generation] = GenerationFlow(self.plans, stages)
 
     def with_setting(self, **changes: Any) -> Flow:
         """Another flow, with fields of the setting changed."""
@@ -157,7 +163,7 @@ class Flow:
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
-        return self.plans.mode(knobs).simulated_samples_per_s(knobs, timeline, plan)
+        return self._measurements.mode(knobs).simulated_samples_per_s(knobs, timeline, plan)
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
@@ -172,7 +178,11 @@ class Flow:
 
 
 def _costs_of(setting: Setting) -> Costs:
-    """The costs as the target wants them: by layers, or by the whole model first."""
+    """The costs as the target wants them: by layers, by the whole model first, or by requests for text."""
+    if setting.traits.generates:
+        from autoauto.evaluate.costs.token_costs import TokenCosts  # of extra gpu
+
+        return TokenCosts(setting)
     return WholeFirstCosts(setting) if setting.begins_whole else LayerCosts(setting)
 
 

@@ -43,7 +43,7 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
         return
     plan, others = winner.plan, [each for each in flow.target.precisions() if each is not Precision.FP32]
     assert isinstance(plan, Plan)
-    n_cores = winner.knobs.n_devices if flow.traits.groups_cores else 1
+    n_cores = winner.knobs.n_devices if flow.traits.groups else 1
     session = winner.knobs.session
     knobs = Knobs(1, winner.knobs.batch_size, session=session).with_values(cores_per_device=n_cores)
     in_fp32 = _one_session(flow.target, flow, knobs, plan) if others else None

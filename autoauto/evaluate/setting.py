@@ -17,7 +17,7 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
-from autoauto.space.constraint import Constraint
+from autoauto.space.constraint import OF_GENERATION, Constraint
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.targets.clusters import check_fp8
 
@@ -60,6 +60,9 @@ class Setting:
                 "blocks are found by the names of repeated modules like layers.0, layers.1 in an ONNX file, "
                 f"{self.graph.name} has none; try --cut-at layers"
             )
+        for constraint in self.constraints if not self.traits.generates else ():
+            if foreign := sorted({*constraint.names} & {*OF_GENERATION}):
+                raise BadInput(f"{foreign[0]} is of text that is generated, got {constraint.text!r}; try --target gpu")
         if self.precision is Precision.FP8:
             check_fp8(self.cluster)
             object.__setattr__(self, "graph", quantise(self.graph))

@@ -9,8 +9,8 @@ from onnx import helper
 
 from autoauto.graph.batch.rebatch import resolve_batch
 from autoauto.graph.inputs import Batch
-from autoauto.graph.shapes.values import Value, is_float
 from autoauto.graph.shapes.states import State, states_of
+from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import AS_IN_FILE, ModelInputs
 from autoauto.records.units import Array

@@ -1,6 +1,6 @@
 """Decoders from the `config.json` of Hugging Face: `decoder_of` reads one, `graph_of` makes a `LayerGraph` of it.
 
-    embedding ── block 0 ── block 1 ── ... ── block n-1 ── norm ── head
+embedding ── block 0 ── block 1 ── ... ── block n-1 ── norm ── head
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UnreadableModel(f"{path} must be a readable file, got: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise UnreadableModel(f"{path} must hold JSON, got: {str(error):.80}") from None
+        raise UnreadableModel(f"{path} must hold JSON, got: {error!s:.80}") from None
     if not isinstance(content, dict):
         raise UnreadableModel(f"{path} must hold an object, got {type(content).__name__}")
     return content

@@ -44,7 +44,8 @@ class TargetTraits:
         n_repeats: turns in which the best configuration of a search is verified.
         space: values of knobs in the default space of a search; the other knobs have those of `SearchSpace`.
         period: what its devices do at the same time, hence the period of a plan.
-        groups_cores: whether the devices of its cluster are cores, of which several can be one device.
+        groups: the knob that says how many devices of its cluster are one device; empty where each is one.
+        generates: whether it generates text, and does nothing else.
         stage_replicas: whether several devices of a pipeline can run one stage and take its micro-batches in turn. IPUs
             cannot: in PopART and in TensorFlow for IPUs a pipeline stage is on one device, and what is replicated is
             the whole graph [popart-pipelining] [poplar-tensorflow].
@@ -65,7 +66,8 @@ class TargetTraits:
     n_repeats: int = 1
     space: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     period: Period = Period.BARRIER
-    groups_cores: bool = False
+    groups: str = ""
+    generates: bool = False
     stage_replicas: bool = False
     outlined: tuple[str, ...] = ()
     sessions: tuple[type[Session], ...] = ()

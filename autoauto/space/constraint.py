@@ -23,8 +23,15 @@ RESULT_NAMES = (
     "cost_cycles",
     "peak_memory_bytes",
     "output_error",
+    "request_latency_s",
+    "tokens_per_s",
+    "tpot_s",
+    "ttft_s",
+    "kv_cache_bytes",
 )
 """The names of results that a constraint may contain."""
+OF_GENERATION = RESULT_NAMES[-5:]
+"""Those of text that is generated; `request_latency_s` is from a request to the last word of its answer."""
 
 MAX_CHARACTERS = 500  # of an expression
 MAX_DEPTH = 40  # expressions within expressions

@@ -16,6 +16,7 @@ from autoauto.records.schedule import MAX_STAGES, Order, check_size
 from autoauto.schedule.orders.registry import TRAINING_ORDERS, spec_of
 
 MAX_VALUES = 100_000  # of one knob, and of a count of devices
+MAX_TOKENS = 2**24  # of a prompt or an answer
 
 
 class Recompute(StrEnum):
@@ -137,6 +138,30 @@ STEPS = Knob(
     label="micro-batches",
     sets="n_micro_batches",
     searched=(16,),
+    is_shown=True,
+)
+
+
+INPUT_TOKENS = Knob(
+    "input_tokens",
+    whole(MAX_TOKENS),
+    1024,
+    "tokens of the prompt of a request, where a decoder generates text",
+    "N",
+    ("1024", "1024"),
+    absent=0,
+    label="input tokens",
+    is_shown=True,
+)
+OUTPUT_TOKENS = Knob(
+    "output_tokens",
+    whole(MAX_TOKENS),
+    1024,
+    "tokens of its answer",
+    "N",
+    ("1024", "1024"),
+    absent=0,
+    label="output tokens",
     is_shown=True,
 )
 
@@ -316,7 +341,27 @@ class Phased(Mode):
             raise BadInput("replicas are pipelines side by side, got phases; try --strategy pipeline")
 
 
-MODES = (Inference, Training, Phased)
+@dataclass(frozen=True, slots=True)
+class Generation(Mode):
+    """Text that a decoder generates by pipelines, each with as many micro-batches of sequences in flight as stages.
+
+    Attributes:
+        input_tokens: of a prompt.
+        output_tokens: of an answer.
+    """
+
+    knobs: ClassVar[tuple[Knob, ...]] = (INPUT_TOKENS, OUTPUT_TOKENS)
+    input_tokens: int = INPUT_TOKENS.default
+    output_tokens: int = OUTPUT_TOKENS.default
+
+    def __post_init__(self) -> None:
+        if self.input_tokens < 1 or self.output_tokens < 1:
+            raise BadInput(
+                f"input and output tokens must be 1 or more, got {self.input_tokens} and {self.output_tokens}"
+            )
+
+
+MODES = (Inference, Training, Phased, Generation)
 
 
 def min_micro_batches(order: Order, n_ipu: int) -> int:
@@ -341,7 +386,7 @@ def mode_of(values: Mapping[str, Any]) -> Mode:
     if values.get("strategy", Strategy.PIPELINE) is Strategy.PHASED:
         own = {name: values[name] for name in ("n_micro_batches", "recompute") if name in values}
         return Phased(training=order is not Order.INFERENCE, **_checked(Phased, own, values))
-    kind = Inference if order is Order.INFERENCE else Training
+    kind = Training if order is not Order.INFERENCE else Generation if values.get("output_tokens") else Inference
     own = {knob.field: values[knob.field] for knob in kind.knobs if knob.field in values}
     return kind(**_checked(kind, own, values))
 
@@ -361,6 +406,7 @@ _WHERE = {
     "stage_replicas": "are for inference by pipelines; try --mode inference --strategy pipeline",
     "recompute": "is for training; try --mode training",
     "n_micro_batches": "are for training; try --mode training",
+    **dict.fromkeys(("input_tokens", "output_tokens"), "are for text that decoders generate; try --target gpu"),
     **dict.fromkeys(("stages_per_device", "optimizer", "master_weights", "shard_optimizer"), _TRAINING),
 }
 """What the modes are that have a knob, and how one asks for them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -32,14 +33,30 @@ RUNTIME = Knob(
     ("the first that computes in --precision", "on the host all that are installed"),
     is_shown=True,
 )
-SESSION_KNOBS = {
-    "runtime": RUNTIME,
-    **{
-        knob.field: knob
-        for kind in sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None)
-        for knob in kind.knobs
-    },
-}
+
+
+def _merged() -> dict[str, Knob]:
+    """The knobs of all sessions by name; of several of one name the first, with the words of all."""
+    merged = {"runtime": RUNTIME}
+    for kind in sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None):
+        for knob in kind.knobs:
+            first = merged.get(knob.field, knob)
+            merged[knob.field] = knob if first is knob else replace(first, domain=_joined(first.domain, knob.domain))
+    return merged
+
+
+def _joined(first: Domain, other: Domain) -> Domain:
+    """The words of two domains."""
+    known = tuple(dict.fromkeys((*first.words, *other.words)))
+
+    def read(given: Any) -> Any:
+        return (first if given in first.stored else other).read(given)
+
+    stored = tuple(dict.fromkeys((*first.stored, *other.stored)))
+    return replace(first, text=f"one of {', '.join(known)}", words=known, stored=stored, read=read)
+
+
+SESSION_KNOBS = _merged()
 """The knobs of all sessions, and which runtime there is, by their names."""
 
 

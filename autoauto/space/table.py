@@ -11,10 +11,14 @@ from typing import Any
 
 from autoauto.records.knob import Knob
 from autoauto.space.knobs import BATCH_SIZE, N_IPU, REPLICAS, Knobs
-from autoauto.space.modes import STAGE_REPLICAS, STEPS, STRATEGY, Inference, Phased, Recompute, Training
-from autoauto.space.sessions import SESSION_CLASSES, SESSION_KNOBS
+from autoauto.space.modes import STAGE_REPLICAS, STEPS, STRATEGY, Generation, Inference, Phased, Recompute, Training
+from autoauto.space.sessions import SESSION_KNOBS
+from autoauto.targets.ipu.session import MEMORY_PROPORTION
 
-_OF_PARTS = (*Inference.knobs, *SESSION_KNOBS.values(), BATCH_SIZE, *Training.knobs, STRATEGY, *Phased.knobs)
+_OF_PARTS = (
+    *(*Inference.knobs, *SESSION_KNOBS.values(), BATCH_SIZE, *Training.knobs, STRATEGY, *Phased.knobs),
+    *Generation.knobs,
+)
 KNOBS = tuple({knob.name: knob for knob in (N_IPU, REPLICAS, *_OF_PARTS)}.values())
 """Every knob, in the order in which it is shown."""
 TABLE = {knob.name: knob for knob in KNOBS}
@@ -31,9 +35,9 @@ AXES = tuple(
     {
         knob.name: knob
         for knob in (
-            *(N_IPU, *(knob for kind in SESSION_CLASSES if kind.runtime is None for knob in kind.knobs)),
-            *(*Training.knobs, STEPS, REPLICAS, STAGE_REPLICAS),
+            *(N_IPU, MEMORY_PROPORTION, *Training.knobs, STEPS, REPLICAS, STAGE_REPLICAS),
             *SESSION_KNOBS.values(),
+            *Generation.knobs,
         )
     }.values()
 )

@@ -19,6 +19,7 @@ from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
+from autoauto.records.units import format_bytes
 from autoauto.space.constraint import RESULT_NAMES, Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.table import numbers
@@ -70,6 +71,10 @@ class Trial(Displayed):
         compute_cycles, transfer_cycles: the two parts of the measured period; 0 when it does not fit.
         makespan_cycles: of a step of training, simulated; None for inference.
         bubble_fraction: of a step of training, simulated; None for inference.
+        tokens_per_s: words of answers of the whole cluster; None where no text is generated, as are the next three.
+        tpot_s: between two words of an answer.
+        ttft_s: from a request to the first word of its answer.
+        kv_cache_bytes: of the GPU that has the most keys and values.
         excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
         excess: the same as a share of what a device holds; when it fits, minus the share that stays free there. It is
             not stored: 0 when read from a database.
@@ -99,6 +104,10 @@ class Trial(Displayed):
     transfer_cycles: int = 0
     makespan_cycles: float | None = None
     bubble_fraction: float | None = None
+    tokens_per_s: float | None = None
+    tpot_s: float | None = None
+    ttft_s: float | None = None
+    kv_cache_bytes: int | None = None
     excess_bytes: int = 0
     excess: float = 0.0
     violation: float = -inf
@@ -186,9 +195,22 @@ NUMBERS = (
         "bubble_fraction", False, "bubbles", lambda share: f"{100 * share:.1f} % of the step", Origin.SIMULATED
     ),
     TrialNumber("output_error", False, "output error", "{:.1e} of the largest value".format),
+    TrialNumber("tokens_per_s", False, "tokens", "{:,.0f} a second of all answers".format),
+    TrialNumber("tpot_s", False, "time per output token", "{:.4g} s".format),
+    TrialNumber("ttft_s", False, "time to first token", "{:.4g} s".format),
+    TrialNumber("kv_cache_bytes", True, "KV cache", format_bytes),
     TrialNumber("excess_bytes", is_whole=True),
 )
 """All numbers of a trial that are stored and shown. A new one is a field of `Trial`, and its line here."""
+
+
+class TokenRates(NamedTuple):
+    """What replicas of a decoder give: numbers of a `Trial`."""
+
+    tokens_per_s: float
+    tpot_s: float
+    ttft_s: float
+    kv_cache_bytes: int
 
 
 def numbers_of(trial: Trial) -> dict[str, float]:
@@ -309,6 +331,8 @@ def _numbers(trial: Trial) -> dict[str, float]:
         **{name: _largest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
         "peak_memory_bytes": _largest(plan, "peak_memory_bytes"),
         "output_error": trial.output_error or 0.0,
+        "request_latency_s": trial.latency_s,
+        **{name: getattr(trial, name) or 0 for name in TokenRates._fields},  # `Setting` refuses them of other modes
     }
     assert tuple(results) == RESULT_NAMES
     return {**numbers(trial.knobs), **results}

@@ -86,7 +86,7 @@ def test_a_format_is_measured_by_a_runtime_of_the_devices(
     said: Callable[..., list[LowerPrecision]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    traits = TargetTraits(groups_cores=True, space={"runtime": runtimes})
+    traits = TargetTraits(groups="cores_per_device", space={"runtime": runtimes})
     monkeypatch.setattr(Scripted, "traits", traits, raising=False)
     target = Scripted((FP32, FP16))
     [lower] = said(target)

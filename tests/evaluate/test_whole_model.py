@@ -35,7 +35,7 @@ class WholeFirst(LinearTarget):
     """A micro-batch of the whole model takes `fixed_cycles`, and 1,000 more for every layer and sample."""
 
     traits = replace(
-        RUNS_PLANS, whole_first=True, groups_cores=True, sessions=(OnnxRuntimeSession,), period=Period.SERIAL
+        RUNS_PLANS, whole_first=True, groups="cores_per_device", sessions=(OnnxRuntimeSession,), period=Period.SERIAL
     )
 
     def __init__(self) -> None:

@@ -57,8 +57,19 @@ class Planned(Protocol):
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
 
 
-class StageFlow(Protocol):
-    """How the stages of pipelines run in a mode."""
+class BestPlans(Protocol):
+    """Gives plans for all replicas."""
+
+    def best(self, knobs: Knobs) -> Plan:
+        """The best plan.
+
+        Raises:
+            Infeasible: no plan respects the limits, or the cluster has too few devices.
+        """
+
+
+class StagePlanning(Protocol):
+    """How the stages of pipelines are planned in a mode, and what they give."""
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """The cheapest plan of the pipeline that begins with the device `start`.
@@ -77,12 +88,6 @@ class StageFlow(Protocol):
             Infeasible: no plans suit all of them.
         """
 
-    def step_cycles(self, knobs: Knobs, plan: Plan) -> float | None:
-        """Cycles of a whole step, that of the slowest replica; None where there are no steps."""
-
-    def step(self, knobs: Knobs, plan: Plan) -> Timeline | None:
-        """The whole step, simulated; None where there are no steps."""
-
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of a plan, simulated in their order."""
 
@@ -91,6 +96,16 @@ class StageFlow(Protocol):
 
         Give the `step_cycles` of the plan if they are known: for some orders another search is needed.
         """
+
+
+class StageFlow(StagePlanning, Protocol):
+    """How stages run that are measured, too."""
+
+    def step_cycles(self, knobs: Knobs, plan: Plan) -> float | None:
+        """Cycles of a whole step, that of the slowest replica; None where there are no steps."""
+
+    def step(self, knobs: Knobs, plan: Plan) -> Timeline | None:
+        """The whole step, simulated; None where there are no steps."""
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """Throughput by the `timeline` of `plan`."""

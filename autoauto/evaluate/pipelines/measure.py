@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoauto.estimate.table import calibrated
 from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.evaluate.setting import Setting
 from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.profile import CompiledRange
-from autoauto.records.errors import DoesNotFit
+from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.plan import Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Run, Runner
 from autoauto.records.target import Origin
 from autoauto.records.units import reference_cycles, samples_per_s
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Mode
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
 WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured
@@ -28,10 +30,22 @@ WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on 
 class Measurements:
     """Measures plans, and lets the costs learn from them."""
 
-    def __init__(self, plans: Plans) -> None:
-        self.plans = plans
+    def __init__(self, plans: Plans, modes: Mapping[type[Mode], StageFlow]) -> None:
+        """Take plans, and how stages that are measured run in each mode."""
+        self.plans, self._modes = plans, modes
         # On real devices the plan that was measured, by configuration: its cuts depend on what was measured before.
         self._measured: Memo[Knobs, Plan] = Memo(100_000)
+
+    def mode(self, knobs: Knobs) -> StageFlow:
+        """How the stages of a configuration run.
+
+        Raises:
+            BadInput: its stages cannot be measured.
+        """
+        mode = self._modes.get(type(knobs.mode))
+        if mode is None:
+            raise BadInput(f"the target {self.plans.costs.setting.cluster.target} measures no stages; try predict")
+        return mode
 
     def again(self, knobs: Knobs, plan: Plan) -> None:
         """Let `of` measure the cuts of `plan`, as a trial of this configuration has them, on real devices."""
@@ -66,7 +80,7 @@ class Measurements:
             return self._run_on_devices(self.plans.costs.setting.target, knobs, plan)
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
         check_memory(*(each.stages for each in measured.plans))
-        return self.plans.mode(knobs).simulate(knobs, measured)
+        return self.mode(knobs).simulate(knobs, measured)
 
     def _run_on_devices(self, target: Runner, knobs: Knobs, plan: Plan) -> Run:
         setting = self.plans.costs.setting
@@ -86,7 +100,7 @@ class Measurements:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
         if run.origin is Origin.SIMULATED:
             step_cycles = run.timelines[0].makespan_cycles if knobs.training else None
-            return self.plans.mode(knobs).samples_per_s(knobs, run.plan, step_cycles)
+            return self.mode(knobs).samples_per_s(knobs, run.plan, step_cycles)
         return samples_per_s(knobs.batch_size, run.period_cycles, self.plans.costs.setting.cluster.clock_hz)
 
     def _moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
@@ -135,7 +149,7 @@ class Measurements:
         self, knobs: Knobs, plan: Plan, devices: Sequence[int], compiled: Sequence[CompiledRange]
     ) -> tuple[Stage, ...]:
         """The stages of a plan with what their ranges compiled whole need."""
-        memory = self.plans.mode(knobs).stage_bytes(knobs, plan, compiled)
+        memory = self.mode(knobs).stage_bytes(knobs, plan, compiled)
         columns = zip(plan.stages, devices, compiled, memory, strict=True)
         return tuple(_compiled_stage(self.plans.costs.setting, *of_stage) for of_stage in columns)
 

@@ -21,7 +21,7 @@ class PipelineFlow:
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """See `ModeFlow`."""
-        mode = self.plans.mode(knobs)
+        mode = self._measurements.mode(knobs)
         try:
             plan = self.plans.best(knobs)
             timeline = mode.step(knobs, plan) if with_timeline else None
@@ -44,11 +44,11 @@ class PipelineFlow:
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
         """See `ModeFlow`."""
-        return self.plans.mode(knobs).step_bounds(knobs)
+        return self._measurements.mode(knobs).step_bounds(knobs)
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
         """See `ModeFlow`."""
-        return self.plans.mode(knobs).is_bounded_by(knobs, worth, self.plans)
+        return self._measurements.mode(knobs).is_bounded_by(knobs, worth, self.plans)
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """See `ModeFlow`; on real devices a configuration that was measured before has the same cuts again."""

@@ -9,7 +9,7 @@ from functools import partial
 from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
 from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.inference import best_by_period
-from autoauto.evaluate.modes.mode import StageFlow
+from autoauto.evaluate.modes.mode import StagePlanning
 from autoauto.evaluate.pipelines.kinds import across_kinds, best_on_kinds, whole_on_kinds
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
@@ -31,7 +31,7 @@ _Planned = dict[Devices, tuple[tuple[Correction, ...], BoundedPlan | Infeasible]
 class Plans:
     """The best plans by estimated costs: of one pipeline, and of all replicas."""
 
-    def __init__(self, kinds: Sequence[Costs], costs: Costs, modes: Mapping[type[Mode], StageFlow]) -> None:
+    def __init__(self, kinds: Sequence[Costs], costs: Costs, modes: Mapping[type[Mode], StagePlanning]) -> None:
         """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode."""
         self.costs, self.kinds = costs, kinds
         self._modes = modes
@@ -39,7 +39,7 @@ class Plans:
         # By devices and cores of a pipeline: for the first device of one, the first with the same devices and links.
         self._alike: dict[tuple[int, int], dict[int, int]] = {}
 
-    def mode(self, knobs: Knobs) -> StageFlow:
+    def mode(self, knobs: Knobs) -> StagePlanning:
         """How the stages of a configuration run.
 
         Raises:

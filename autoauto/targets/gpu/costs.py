@@ -1,6 +1,6 @@
 """What every layer of a decoder costs on a GPU of a group, at many batch sizes: `layer_costs`.
 
-    embedding ── block 0 ── ... ── block n-1 ── norm ── head          one row a layer, one column a batch size
+embedding ── block 0 ── ... ── block n-1 ── norm ── head          one row a layer, one column a batch size
 """
 
 from __future__ import annotations

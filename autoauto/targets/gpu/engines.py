@@ -130,7 +130,9 @@ def engine_named(name: str) -> Engine:
         BadInput: there is none of this name.
     """
     if name not in ENGINES:
-        raise BadInput(f"an engine is {', '.join(ENGINES)}, got {name!r:.40}; {did_you_mean(name, ENGINES, 'try vllm')}")
+        raise BadInput(
+            f"an engine is {', '.join(ENGINES)}, got {name!r:.40}; {did_you_mean(name, ENGINES, 'try vllm')}"
+        )
     return ENGINES[name]
 
 

@@ -90,7 +90,9 @@ def system_named(name: str) -> GpuSystem:
     """
     known = system_names()
     if name not in known:
-        raise BadInput(f"GPUs are {', '.join(known)}, got {name!r:.60}; {did_you_mean(name, known, 'write one of them')}")
+        raise BadInput(
+            f"GPUs are {', '.join(known)}, got {name!r:.60}; {did_you_mean(name, known, 'write one of them')}"
+        )
     content = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
     return _system(name, content)
 
@@ -136,7 +138,9 @@ def check_group(system: GpuSystem, engine: str, tensor_parallel: int) -> None:
         Unsupported: they were not, or it does not.
     """
     if engine not in system.engines:
-        raise Unsupported(f"{system.name} has measured times of {', '.join(system.engines) or 'no engine'}, got {engine}")
+        raise Unsupported(
+            f"{system.name} has measured times of {', '.join(system.engines) or 'no engine'}, got {engine}"
+        )
     if not 1 <= tensor_parallel <= system.n_gpus_per_node:
         raise Unsupported(
             f"a group lies inside a node, which has {system.n_gpus_per_node} GPUs in {system.name}; "

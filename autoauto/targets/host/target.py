@@ -98,7 +98,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             RUNS_PLANS,
             one_at_a_time=True,
             period=Period.SERIAL,
-            groups_cores=self._devices == ALIKE,
+            groups="cores_per_device" if self._devices == ALIKE else "",
             stage_replicas=self._machines is None,  # their plans are for a line of like links
             sessions=tuple(SESSIONS[name] for name in own),
             whole_first=True,

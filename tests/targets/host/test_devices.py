@@ -163,7 +163,7 @@ def test_cores_and_gpus_together_compute_in_fp32(machine: None) -> None:
     target = HostTarget(onnx_source("resnet50"), devices=HostDevices(("", "GPU-a"), unlike_of(MIB, MIB).devices))
     assert target.precisions() == (Precision.FP32,)
     assert target.traits.space["runtime"] == ("onnxruntime", "openvino")
-    assert not target.traits.groups_cores
+    assert not target.traits.groups
     options = replace(OPTIONS, session=OpenVinoSession(precision=Precision.BF16))
     with pytest.raises(BadInput, match="compute in fp32 only, got --precision bf16"):
         target._devices.check(options)

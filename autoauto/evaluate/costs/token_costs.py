@@ -1,0 +1,186 @@
+"""Costs of a decoder that generates text on GPUs, by measured times of their kernels: `TokenCosts`.
+
+All S micro-batches of a pipeline are in flight, and every sequence has its keys and values on the GPUs of every stage:
+
+    bytes of a GPU = weights of its stage            of embedding and head once, where one stage has both of a tied pair
+                   + KV cache of b x S sequences     of their full length, for the blocks of its stage
+                   + activations and workspace       whatever its layers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.estimate.table import cost_table, with_cuts_at
+from autoauto.evaluate.costs.costs import EndBytes
+from autoauto.evaluate.memo import Memo
+from autoauto.evaluate.setting import Setting
+from autoauto.profile.profiler import Progress
+from autoauto.records.costs.correction import PLAIN_SUM, Correction, WholeRange
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.plans.plan import Plan
+from autoauto.records.units import IntArray
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Generation
+from autoauto.targets.gpu.costs import LayerCosts
+from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.gpu.steps import Workload
+from autoauto.targets.gpu.systems import CLOCK_HZ
+from autoauto.targets.gpu.target import GpuTarget, system_of
+
+WEIGHTS, KV_CACHE, RESERVE, RUNTIME = "weights", "KV cache", "reserve", "activations and workspace"
+"""Categories of memory. The reserve is what an engine leaves free beside the KV cache."""
+_SIZES = 256
+"""Batch sizes whose costs are made at once."""
+_FREE = Link(1e18, 0)
+"""Where a stage receives: the stage before it has waited for the transfer already."""
+
+
+class TokenRow(NamedTuple):
+    """The costs of all layers for micro-batches of one size.
+
+    Attributes:
+        costs: those of `_SIZES` sizes.
+        column: of this size.
+    """
+
+    costs: LayerCosts
+    column: int
+
+
+class TokenCosts:
+    """The `Costs` of a decoder on GPUs; nothing is compiled, and nothing learned."""
+
+    def __init__(self, setting: Setting) -> None:
+        assert isinstance(setting.target, GpuTarget)
+        self.setting, self.target = setting, setting.target
+        self._costs: Memo[tuple[str, GpuSession, Workload, int], LayerCosts] = Memo(256)
+
+    def row(self, device: Device, knobs: Knobs) -> TokenRow:
+        """The costs of all layers on a GPU of a kind.
+
+        Raises:
+            Unsupported: the group cannot split the model, does not fit a node, or there are no times.
+        """
+        session, requests = session_of(knobs), requests_of(knobs)
+        part, column = divmod(knobs.batch_size - 1, _SIZES)
+
+        def made() -> LayerCosts:
+            sizes: IntArray = np.arange(part * _SIZES + 1, (part + 1) * _SIZES + 1)
+            return self.target.layer_costs(system_of(device), session, requests, sizes)
+
+        return TokenRow(self._costs.of((device.name, session, requests, part), made), column)
+
+    def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
+        """See `Costs`; a stage computes one step of a micro-batch, and then sends it.
+
+        A step has the decode steps of all its sequences, and the prompts that they have in the mean.
+        """
+        device = cluster.devices[0]
+        session, requests = session_of(knobs), requests_of(knobs)
+        system = system_of(device)
+        rule = self.target.memory_rule(system, session, knobs.n_ipu)
+        share = device.memory_bytes / session.tensor_parallel / system.memory_bytes  # what headroom leaves
+        limit = replace(device, memory_bytes=int(rule.limit_bytes * share))
+        profile = self._profile(device, knobs, rule.kv_factor - 1.0, int(rule.fixed_bytes))
+        free = (_FREE,) * len(cluster)
+        line = replace(cluster, devices=(limit,) * len(cluster), receive_links=free, overlapped_host_links=None)
+        proportion = self.setting.planning_proportion or 1.0
+        table = cost_table(profile, line, proportion, self.setting.period_of_devices)
+        return with_cuts_at(table, [block.layers.start for block in self.setting.graph.blocks[1:]])
+
+    def _profile(self, device: Device, knobs: Knobs, reserve: float, fixed_bytes: int) -> ModelProfile:
+        """The layers of a GPU: nanoseconds of a mean step, and what is held for all micro-batches in flight."""
+        requests, graph = requests_of(knobs), self.setting.graph
+        costs, column = self.row(device, knobs)
+        n_prompts = knobs.batch_size / requests.output_tokens
+        step_ns = (costs.decode_s[:, column] + n_prompts * costs.prompt_s[:, column]) * CLOCK_HZ
+        kv_bytes = costs.kv_bytes * (knobs.batch_size * knobs.n_ipu * requests.max_length)
+        sent = self.target.sent_bytes(knobs.batch_size, requests)
+        last = len(graph) - 1
+        layers = tuple(
+            LayerProfile(
+                round(ns),
+                0,
+                {f"{WEIGHTS}_{layer.tied}": round(n_weight)} if layer.tied else {},
+                {}
+                if layer.tied
+                else {WEIGHTS: round(n_weight)}
+                | ({KV_CACHE: round(n_kv), RESERVE: round(reserve * n_kv)} if n_kv else {}),
+                fixed_bytes,
+                carried_bytes=0,
+                input_bytes=sent if index else 0,
+                output_bytes=0 if index == last else sent,
+                activation_bytes=0,
+            )
+            for index, (layer, ns, n_weight, n_kv) in enumerate(
+                zip(graph.layers, step_ns.tolist(), costs.weight_bytes.tolist(), kv_bytes.tolist(), strict=True)
+            )
+        )
+        kinds = tuple(layer.kind for layer in graph.layers)
+        options = self.setting.options(knobs)
+        untied = (None,) * len(layers)  # the last stage has a copy of a tied embedding
+        return ModelProfile(graph.name, self.target.version, options, self.setting.names, kinds, untied, layers)
+
+    def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
+        """See `Costs`; sums of measured times are not corrected."""
+        return PLAIN_SUM
+
+    def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
+        """See `Costs`."""
+        return knobs
+
+    def ends(self, options: CompileOptions) -> EndBytes:
+        """See `Costs`; words are few bytes."""
+        return EndBytes(0, 0)
+
+    def whole_plan(self, knobs: Knobs) -> Plan | None:
+        """See `Costs`."""
+        return None
+
+    def bound_plan(self, knobs: Knobs) -> Plan | None:
+        """See `Costs`."""
+        return None
+
+    def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """See `Costs`.
+
+        Raises:
+            BadInput: there is none without the numbers of devices and tokens.
+        """
+        raise BadInput("layers of a decoder cost what its requests need, got no requests; try `autoauto predict`")
+
+    layers = profile
+
+    def ranges(
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+    ) -> tuple[ModelProfile, CostTable]:
+        """See `Costs`; raises as `profile`."""
+        profile = self.profile(self.setting.options(knobs))
+        return profile, self.table_on(self.setting.line(knobs), knobs)
+
+    def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
+        """See `Costs`."""
+
+    def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
+        """See `Costs`."""
+
+
+def session_of(knobs: Knobs) -> GpuSession:
+    """The session of a configuration on GPUs."""
+    assert isinstance(knobs.session, GpuSession)
+    return knobs.session
+
+
+def requests_of(knobs: Knobs) -> Workload:
+    """The requests of a configuration that generates text."""
+    assert isinstance(knobs.mode, Generation)
+    return Workload(knobs.mode.input_tokens, knobs.mode.output_tokens)

@@ -1,0 +1,61 @@
+"""The target "gpu" by name: `GPU`."""
+
+from __future__ import annotations
+
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster, Period
+from autoauto.records.target import Target
+from autoauto.records.units import Precision
+from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.target import NamedTarget, OptionValues, Request
+
+DEFAULT_CLUSTER = "h100_sxm-8"
+
+
+def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
+    """GPUs by system and number, or those of a description.
+
+    Raises:
+        BadInput: a device of the description is no system that has measured times.
+        MissingExtra: the package of measured times is not installed.
+    """
+    from autoauto.targets.gpu.systems import CLOCK_HZ, cluster_named, system_named
+
+    if given is None:
+        return cluster_named(DEFAULT_CLUSTER)
+    for name in dict.fromkeys(device.name for device in given.devices):
+        system_named(name)
+    if any(device.clock_hz != CLOCK_HZ for device in given.devices):
+        raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
+    return given
+
+
+def _open(request: Request) -> tuple[Target, Cluster]:
+    """The measured times of what a decoder computes.
+
+    Raises:
+        BadInput: the model is no decoder.
+    """
+    from autoauto.graph.huggingface import decoder_of
+    from autoauto.targets.gpu.systems import system_named
+    from autoauto.targets.gpu.tables import check_installed
+    from autoauto.targets.gpu.target import GpuTarget
+
+    check_installed()
+    names = dict.fromkeys(device.name for device in request.cluster.devices)
+    target = GpuTarget(decoder_of(request.model), tuple(map(system_named, names)))
+    return target, request.cluster
+
+
+GPU = NamedTarget(
+    name="gpu",
+    summary="decoders on GPUs, by measured times of kernels (extra gpu)",
+    default_cluster=DEFAULT_CLUSTER,
+    default_precision=Precision.BF16,
+    options=(),
+    periods=(Period.SERIAL,),
+    devices=_devices,
+    open=_open,
+    sessions=(GpuSession,),
+    precisions=(Precision.BF16,),
+)

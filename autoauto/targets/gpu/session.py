@@ -1,0 +1,126 @@
+"""The knobs of the target "gpu": `GpuSession`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from autoauto.records.costs.decoder import WeightFormat
+from autoauto.records.costs.options import Session
+from autoauto.records.errors import BadInput
+from autoauto.records.knob import Domain, Knob, whole
+
+MAX_GROUP = 72
+"""GPUs of the largest node that links all of them directly [aiconfigurator]."""
+DEFAULT_MAX_BATCHED_TOKENS = 8192
+MAX_BATCHED_TOKENS_LIMIT = 2**20
+_CACHE_FORMATS = (WeightFormat.BF16, WeightFormat.FP8)
+
+
+class EngineName(StrEnum):
+    """A serving engine."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    TRTLLM = "trtllm"
+    """TensorRT-LLM."""
+
+
+def _formats(known: tuple[WeightFormat, ...]) -> Domain:
+    return Domain(
+        str,
+        f"one of {', '.join(known)}",
+        f"the words {', '.join(known)}",
+        words=known,
+        stored=(None, *map(str, known)),
+        read=lambda given: given and known[known.index(given)],
+    )
+
+
+ENGINE = Knob(
+    "engine",
+    Domain(
+        str,
+        f"one of {', '.join(EngineName)}",
+        f"the words {', '.join(EngineName)}",
+        words=tuple(EngineName),
+        stored=(None, *map(str, EngineName)),
+        read=lambda given: given and EngineName(given),
+    ),
+    EngineName.VLLM,
+    f"what serves a decoder on GPUs: {', '.join(EngineName)}",
+    ",".join(EngineName),
+    (EngineName.VLLM, EngineName.VLLM),
+    absent=None,
+    is_shown=True,
+)
+TENSOR_PARALLEL = Knob(
+    "tensor_parallel",
+    whole(MAX_GROUP),
+    1,
+    "GPUs of a group that split every matrix, and are one device of a pipeline",
+    "1,2,4,8",
+    ("1", "powers of two up to the GPUs of a node"),
+    label="TP",
+    is_shown=True,
+    breaks_ties=True,
+)
+PRECISION = Knob(
+    "precision",
+    _formats(tuple(WeightFormat)),
+    None,
+    "the format of matrices of a decoder on GPUs",
+    "bf16,fp8",
+    ("that of the checkpoint", "that of the checkpoint"),
+    absent=None,
+    is_shown=True,
+)
+KV_CACHE_PRECISION = Knob(
+    "kv_cache_precision",
+    _formats(_CACHE_FORMATS),
+    None,
+    "the format of keys and values",
+    ",".join(_CACHE_FORMATS),
+    ("that of the checkpoint", "that of the checkpoint"),
+    absent=None,
+    label="KV cache",
+)
+MAX_BATCHED_TOKENS = Knob(
+    "max_batched_tokens",
+    whole(MAX_BATCHED_TOKENS_LIMIT),
+    DEFAULT_MAX_BATCHED_TOKENS,
+    "tokens that a step of an engine computes at most, prompts and words together",
+    "2048,8192",
+    (str(DEFAULT_MAX_BATCHED_TOKENS), str(DEFAULT_MAX_BATCHED_TOKENS)),
+    label="tokens a step",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSession(Session):
+    """How a group of GPUs serves a decoder.
+
+    Attributes:
+        engine: what serves it.
+        tensor_parallel: GPUs of the group.
+        precision: of matrices; None is that of the checkpoint.
+        kv_cache_precision: of keys and values; None is that of the checkpoint.
+        max_batched_tokens: of a step.
+    """
+
+    knobs: ClassVar[tuple[Knob, ...]] = (ENGINE, TENSOR_PARALLEL, PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS)
+    engine: EngineName = EngineName.VLLM
+    tensor_parallel: int = 1
+    precision: WeightFormat | None = None
+    kv_cache_precision: WeightFormat | None = None
+    max_batched_tokens: int = DEFAULT_MAX_BATCHED_TOKENS
+
+    def __post_init__(self) -> None:
+        if self.tensor_parallel < 1:
+            raise BadInput(f"tensor_parallel must be at least 1, got {self.tensor_parallel}")
+
+    @property
+    def cores_per_device(self) -> int:
+        """The GPUs of the group."""
+        return self.tensor_parallel

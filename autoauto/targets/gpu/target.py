@@ -1,0 +1,132 @@
+"""The opened target "gpu": `GpuTarget`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import CompiledRange
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Device, Period
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.target import Origin, TargetTraits
+from autoauto.records.units import IntArray
+from autoauto.targets.gpu.costs import LayerCosts, layer_costs
+from autoauto.targets.gpu.engines import Engine, engine_named
+from autoauto.targets.gpu.memory import BF16_BYTES, MemoryRule, memory_rule
+from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.gpu.steps import Workload
+from autoauto.targets.gpu.systems import GpuSystem, system_named
+from autoauto.targets.gpu.tables import Serving
+
+DEFAULT_TOKENS = 1024
+"""Of a prompt, and of an answer, where none are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTarget:
+    """Groups of GPUs that serve a decoder, by measured times of their kernels.
+
+    Attributes:
+        decoder: what they serve.
+        systems: the kinds of GPUs.
+        notes: what was assumed, a sentence each.
+    """
+
+    decoder: Decoder
+    systems: tuple[GpuSystem, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """See `Target`."""
+        return f"gpu 1 aiconfigurator-core {version('aiconfigurator-core')}"
+
+    @property
+    def traits(self) -> TargetTraits:
+        """One engine, the formats of the checkpoint, and groups inside a node."""
+        size = max(system.n_gpus_per_node for system in self.systems)
+        checkpoint = self.decoder.checkpoint
+        return TargetTraits(
+            origin=Origin.MODELLED,
+            trains=False,
+            phases=False,
+            generates=True,
+            space={
+                "engine": (engine_named("vllm").name,),
+                "tensor_parallel": tuple(1 << i for i in range(size.bit_length()) if 1 << i <= min(size, 8)),
+                "precision": (checkpoint.weights,),
+                "kv_cache_precision": (checkpoint.kv_cache,),
+                "input_tokens": (DEFAULT_TOKENS,),
+                "output_tokens": (DEFAULT_TOKENS,),
+                "batch_size": BATCH_SIZES,
+            },
+            period=Period.SERIAL,
+            groups="tensor_parallel",
+            sessions=(GpuSession,),
+            in_seconds=True,
+        )
+
+    def profiled(self, batch_size: int) -> tuple[int, ...]:
+        """See `Target`."""
+        return (batch_size,)
+
+    def depends_on(self, device: Device, options: CompileOptions) -> object:
+        """See `Target`."""
+        return device.name, options
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        """See `Target`.
+
+        Raises:
+            BadInput: nothing is compiled for GPUs.
+        """
+        raise BadInput("the target gpu knows times of kernels and compiles nothing; try search, predict or export")
+
+    def serving(self, system: GpuSystem, session: GpuSession) -> Serving:
+        """How a group of a system serves the decoder."""
+        checkpoint = self.decoder.checkpoint
+        return Serving(
+            system.name,
+            session.engine,
+            session.tensor_parallel,
+            weights=session.precision or checkpoint.weights,
+            kv_cache=session.kv_cache_precision or checkpoint.kv_cache,
+        )
+
+    def layer_costs(
+        self, system: GpuSystem, session: GpuSession, requests: Workload, n_sequences: IntArray
+    ) -> LayerCosts:
+        """See `costs.layer_costs`."""
+        engine, serving = engine_named(session.engine), self.serving(system, session)
+        n_tokens = session.max_batched_tokens
+        return layer_costs(self.decoder, serving, system, engine, requests, n_sequences, n_tokens)
+
+    def memory_rule(self, system: GpuSystem, session: GpuSession, n_stages: int) -> MemoryRule:
+        """What a GPU of a group holds besides weights and KV cache."""
+        engine, serving = engine_named(session.engine), self.serving(system, session)
+        return memory_rule(self.decoder, serving, system, engine, n_stages, session.max_batched_tokens)
+
+    def sent_bytes(self, n_sequences: int, requests: Workload) -> int:
+        """Bytes of hidden vectors that a stage sends for one mean step of so many sequences."""
+        n_tokens = n_sequences * (1 + requests.input_tokens / requests.output_tokens)
+        return round(n_tokens * self.decoder.hidden_size * BF16_BYTES)
+
+    def engine(self, session: GpuSession) -> Engine:
+        """The engine of a session."""
+        return engine_named(session.engine)
+
+
+def system_of(device: Device) -> GpuSystem:
+    """The figures of a GPU, by its name.
+
+    Raises:
+        BadInput: there are none.
+    """
+    return system_named(device.name)
+
+
+BATCH_SIZES = tuple(sorted({*range(1, 33), *range(32, 129, 4), *range(128, 257, 8), *range(256, 513, 16)}))
+"""Sequences of a micro-batch in the default space."""
