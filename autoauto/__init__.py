@@ -22,7 +22,7 @@ from autoauto.records.installation import VERSION
 if TYPE_CHECKING:
     from autoauto.evaluate.export import export
     from autoauto.evaluate.flow import Flow
-    from autoauto.evaluate.load import load_flow
+    from autoauto.evaluate.open import load_flow
     from autoauto.graph.load import load_graph
     from autoauto.plan.pipeline.optimal import optimal
     from autoauto.records.costs.correction import Estimator
@@ -157,7 +157,7 @@ _MODULES = {
     "WorkerLost": "autoauto.records.errors",
     "export": "autoauto.evaluate.export",
     "load_cluster": "autoauto.targets.clusters",
-    "load_flow": "autoauto.evaluate.load",
+    "load_flow": "autoauto.evaluate.open",
     "load_graph": "autoauto.graph.load",
     "make_schedule": "autoauto.schedule.orders.registry",
     "optimal": "autoauto.plan.pipeline.optimal",

@@ -32,7 +32,7 @@ import numpy as np
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.exporters.onnx_stages import compared, examples, whole_model
 from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut import onnx_source

@@ -22,15 +22,14 @@ from typing import Any, NamedTuple
 import onnx
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.evaluate.imported import ProfileFiles
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow, open_problem
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
+from autoauto.space.problem import Problem, ProfileFiles
 from autoauto.targets.host.measure.examples import examples
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -85,7 +84,7 @@ def _run(whole: SubModel, prefix: str, n_runs: int) -> str:
 def imported(model: str, profile: Path) -> Flow:
     """The model on this machine with the costs of a profile of ONNX Runtime."""
     files = ProfileFiles((str(profile),), "onnxruntime")
-    return FlowConfig(model, cluster="host", profile=files).open()
+    return open_problem(Problem(model, cluster="host", profile=files))
 
 
 def rows(model: str, n_runs: int, n_rounds: int) -> Iterator[Row]:

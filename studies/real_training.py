@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autoauto.evaluate.export import deployment
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import write_artifact
 from autoauto.records.schedule import ActionKind, Order, Schedule
 from autoauto.records.units import Array

@@ -22,7 +22,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.costs.profile import Optimizer
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster

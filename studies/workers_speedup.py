@@ -32,7 +32,7 @@ from autoauto.space.trial import Trial, measured_trial, unfit_trial
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.registry import method_of, predictor
-from autoauto.study.run import SearchResult, run_search
+from autoauto.study.run import SearchResult, SearchTask, run_task
 from autoauto.study.store.study import open_study
 
 LIMIT_BYTES = 1000
@@ -88,15 +88,13 @@ def search(
     expect = Model(0.0, 1.02)
     predict = predictor(expect, Objective.THROUGHPUT)
     start_s = perf_counter()
-    result = run_search(
+    task = SearchTask(
         space,
-        Model(wait_s),
-        study,
         Objective.THROUGHPUT,
-        method=method_of(method, predict, Objective.THROUGHPUT),
-        executor=executor,
+        method_of(method, predict, Objective.THROUGHPUT),
         expected_score=lambda knobs: predict.forecast(knobs).score,
     )
+    result = run_task(task, study, executor)
     elapsed_s = perf_counter() - start_s
     optuna.delete_study(study_name=name, storage=storage)
     return result, elapsed_s

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import named, open_problem
 from autoauto.exporters.registry import Check, Deployment, write_artifact
 from autoauto.graph.cut import onnx_source
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
+from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner
 from autoauto.records.target import Origin
@@ -53,9 +55,10 @@ def export(
     """
     if not trial.runs:
         raise BadInput(f"a configuration must run to be exported, this one does not: {trial.reason}")
-    flow = load_flow(
-        model, cluster, target, precision, options=options, shapes=shapes, batch_axes=batch_axes, states=states
-    )
+    problem, objects = named(model, cluster, target)
+    given = model_inputs(shapes, batch_axes, states)
+    problem = replace(problem, precision=precision, options=options or {}, model_inputs=given)
+    flow = open_problem(problem, objects=objects)
     return write_artifact(deployment(flow, str(model), trial), to, Path(folder), check=check)
 
 

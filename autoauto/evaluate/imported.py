@@ -1,9 +1,9 @@
-"""Profiles of other programs: the best plan for one, `ImportedPlanner`, and one opened as a `Flow`, `ProfileFiles`."""
+"""Profiles of other programs: the best plan for one, `ImportedPlanner`, and its files as a model, `profiled_model`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
@@ -24,6 +24,7 @@ from autoauto.records.hardware import Cluster, Link, Period
 from autoauto.records.layers import AS_IN_FILE, LayerGraph, ModelInputs
 from autoauto.records.plans.plan import BoundedPlan
 from autoauto.records.units import GIB, Precision
+from autoauto.space.problem import ProfileFiles, named_file
 from autoauto.targets.clusters import PROFILED
 
 N_REORDERINGS = 40
@@ -128,131 +129,70 @@ class ProfiledModel(NamedTuple):
     target: ProfileTarget
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileFiles:
-    """A profile that another tool recorded, and the devices that it is of, as they are named on the command line.
+def profiled_model(
+    files: ProfileFiles, model: str | None, precision: Precision, given: ModelInputs = AS_IN_FILE
+) -> ProfiledModel:
+    """Read the files of a profile.
 
-    Attributes:
-        profile: paths, each alone or after its batch size, for example "8=FILE"; where devices are of several kinds,
-            after the name of the kind, too: "fast:8=FILE", or "fast=FILE" for a file with batch sizes of its own.
-        profile_format: the name of an importer.
-        profile_details: second files of the same kinds and batch sizes.
-        devices: so many equal devices; None where a cluster is named.
-        device_memory_gib: of each.
-        link_gb_per_s: 10**9 bytes a second that each receives from its neighbour or the host, or sends there.
+    Args:
+        files: of the profile.
+        model: the ONNX file that was profiled, or a built-in name; None is the profile alone.
+        precision: of the file.
+        given: what is said of its inputs.
+
+    Raises:
+        BadInput: a file cannot be read, or is of another model.
     """
+    importer = IMPORTERS.named(files.profile_format, "the format of a profile")
+    if model is not None:
+        return _joined(files, importer, model, precision, given)
+    target = _target((kind, importer.read(file, details, size)) for kind, file, details, size in _each(files))
+    return ProfiledModel(line_graph(target.recorded), target)
 
-    profile: tuple[str, ...]
-    profile_format: str
-    profile_details: tuple[str, ...] = ()
-    devices: int | None = None
-    device_memory_gib: float | None = None
-    link_gb_per_s: float | None = None
 
-    def __post_init__(self) -> None:
-        devices = (self.devices, self.device_memory_gib, self.link_gb_per_s)
-        if None in devices and devices != (None, None, None):
-            raise BadInput("--devices, --device-memory-gib and --link-gb-per-s go together; give all three")
+def profiled_devices(files: ProfileFiles) -> Cluster | None:
+    """The devices of --devices; None where a cluster is named."""
+    if files.devices is None or files.device_memory_gib is None or files.link_gb_per_s is None:
+        return None
+    memory_bytes = int(min(files.device_memory_gib * GIB, 2.0**62))
+    devices = like_devices("device", files.devices, memory_bytes, Link(files.link_gb_per_s * 1e9, 0))
+    return replace(devices, name=f"{files.devices}x{files.device_memory_gib:g}gib", target=PROFILED)
 
-    def resolved(self) -> ProfileFiles:
-        """The same with absolute paths."""
-        return replace(
-            self,
-            profile=tuple(map(_resolved, self.profile)),
-            profile_details=tuple(map(_resolved, self.profile_details)),
+
+def _joined(
+    files: ProfileFiles, importer: Importer, model: str, precision: Precision, given: ModelInputs
+) -> ProfiledModel:
+    """The layers of a model with the times of the profile.
+
+    Raises:
+        BadInput: the format has layers of its own.
+    """
+    from autoauto.graph.onnx_file import read_model
+
+    join = importer.join
+    if join is None:
+        raise BadInput(f"a profile of {importer.name} has no MODEL, got {model}; leave it out")
+    graph, proto = load_graph(model, given), read_model(find_model(model))
+    nodes = [FileNode(node.name, node.op_type, tuple(node.output)) for node in proto.graph.node]
+    file = ProfiledFile(graph, nodes, precision)
+    target = _target((kind, join(path, memory, size, file)) for kind, path, memory, size in _each(files))
+    return ProfiledModel(graph, target)
+
+
+def _each(files: ProfileFiles) -> Iterator[tuple[str | None, Path, Path | None, int | None]]:
+    """The kind of devices of every file where it is given, the file, its second file, and its batch size."""
+    details = {(each.kind, each.batch_size): each.path for each in map(named_file, files.profile_details)}
+    profiles = list(map(named_file, files.profile))
+    known = {(each.kind, each.batch_size) for each in profiles}
+    if details.keys() - known or len(details) < len(files.profile_details):
+        raise BadInput(
+            "every --profile-details is of one --profile, by the same kind and batch size; write B=FILE or "
+            "KIND:B=FILE in both"
         )
-
-    def model(self, model: str | None, precision: Precision, given: ModelInputs = AS_IN_FILE) -> ProfiledModel:
-        """Read the files.
-
-        Args:
-            model: the ONNX file that was profiled, or a built-in name; None is the profile alone.
-            precision: of the file.
-            given: what is said of its inputs.
-
-        Raises:
-            BadInput: a file cannot be read, or is of another model.
-        """
-        importer = IMPORTERS.named(self.profile_format, "the format of a profile")
-        if model is not None:
-            return self._joined(importer, model, precision, given)
-        target = _target((kind, importer.read(file, details, size)) for kind, file, details, size in self._files())
-        return ProfiledModel(line_graph(target.recorded), target)
-
-    def cluster(self) -> Cluster | None:
-        """The devices of --devices; None where a cluster is named."""
-        if self.devices is None or self.device_memory_gib is None or self.link_gb_per_s is None:
-            return None
-        memory_bytes = int(min(self.device_memory_gib * GIB, 2.0**62))
-        devices = like_devices("device", self.devices, memory_bytes, Link(self.link_gb_per_s * 1e9, 0))
-        return replace(devices, name=f"{self.devices}x{self.device_memory_gib:g}gib", target=PROFILED)
-
-    def _joined(self, importer: Importer, model: str, precision: Precision, given: ModelInputs) -> ProfiledModel:
-        """The layers of a model with the times of the profile.
-
-        Raises:
-            BadInput: the format has layers of its own.
-        """
-        from autoauto.graph.onnx_file import read_model
-
-        join = importer.join
-        if join is None:
-            raise BadInput(f"a profile of {importer.name} has no MODEL, got {model}; leave it out")
-        graph, proto = load_graph(model, given), read_model(find_model(model))
-        nodes = [FileNode(node.name, node.op_type, tuple(node.output)) for node in proto.graph.node]
-        file = ProfiledFile(graph, nodes, precision)
-        target = _target((kind, join(path, memory, size, file)) for kind, path, memory, size in self._files())
-        return ProfiledModel(graph, target)
-
-    def _files(self) -> Iterator[tuple[str | None, Path, Path | None, int | None]]:
-        """The kind of devices of every file where it is given, the file, its second file, and its batch size."""
-        details = {(each.kind, each.batch_size): each.path for each in map(_named, self.profile_details)}
-        files = list(map(_named, self.profile))
-        known = {(each.kind, each.batch_size) for each in files}
-        if details.keys() - known or len(details) < len(self.profile_details):
-            raise BadInput(
-                "every --profile-details is of one --profile, by the same kind and batch size; write B=FILE or "
-                "KIND:B=FILE in both"
-            )
-        if len({each.kind is None for each in files}) > 1:
-            without = next(each.path for each in files if each.kind is None)
-            raise BadInput(f"either every --profile names its kind of devices or none, {without} has none; add KIND:")
-        return ((kind, path, details.get((kind, size)), size) for kind, size, path in files)
-
-
-class _NamedFile(NamedTuple):
-    """A path, with the kind of devices and the batch size that are written before it."""
-
-    kind: str | None
-    batch_size: int | None
-    path: Path
-
-
-def _named(text: str) -> _NamedFile:
-    """Read what is written before a path. A file of the whole name, "a=b", is a path.
-
-    >>> [tuple(_named(text))[:2] for text in ("8=trace", "fast:8=trace", "fast=table.csv", "table.csv", "./a=b")]
-    [(None, 8), ('fast', 8), ('fast', None), (None, None), (None, None)]
-    """
-    head, equals, path = text.partition("=")
-    if not equals or (not _is_size(head) and Path(text).is_file()):
-        return _NamedFile(None, None, Path(text))
-    if _is_size(head):
-        return _NamedFile(None, int(head), Path(path))
-    kind, colon, size = head.rpartition(":")
-    if colon and _is_size(size):
-        return _NamedFile(kind, int(size), Path(path))
-    return _NamedFile(None, None, Path(text)) if "/" in head else _NamedFile(head, None, Path(path))
-
-
-def _is_size(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text) > 0
-
-
-def _resolved(text: str) -> str:
-    kind, size, path = _named(text)
-    head = ":".join(str(each) for each in (kind, size) if each is not None)
-    return f"{head}={path.resolve()}" if head else f"{path.resolve()}"
+    if len({each.kind is None for each in profiles}) > 1:
+        without = next(each.path for each in profiles if each.kind is None)
+        raise BadInput(f"either every --profile names its kind of devices or none, {without} has none; add KIND:")
+    return ((kind, path, details.get((kind, size)), size) for kind, size, path in profiles)
 
 
 def _target(read: Iterable[tuple[str | None, RecordedProfile]]) -> ProfileTarget:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx
 
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import open_problem
 from autoauto.graph.inputs import OpenAxes, describe, dims_of
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.onnx_file import read_model
@@ -17,6 +17,8 @@ from autoauto.records.errors import AutoautoError, MissingExtra
 from autoauto.records.layers import LayerGraph, LayerRange, ModelInputs
 from autoauto.records.model_inputs import read_model_inputs, texts_of
 from autoauto.space.knobs import Knobs
+from autoauto.space.problem import Problem
+from autoauto.targets.host.entry import HOST
 from autoauto.targets.ipu.operators.registry import default_notes, has_rule
 
 
@@ -115,9 +117,8 @@ def _end(entry: onnx.ValueInfoProto) -> ModelEnd:
 
 def _answers(model: str, given: ModelInputs) -> Iterator[RuntimeAnswer]:
     """Every installed runtime runs the whole model once, at one sample on one core."""
-    shapes, batch_axes, states = dict(given.shapes), dict(given.batch_axes), dict(given.states)
     try:
-        flow = load_flow(model, target="host", shapes=shapes, batch_axes=batch_axes, states=states)
+        flow = open_problem(Problem(model, target=HOST.name, model_inputs=given))
         runtimes = flow.traits.space["runtime"]
         flow.target.version  # noqa: B018 raises where no runtime is installed
     except MissingExtra:

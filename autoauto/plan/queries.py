@@ -25,7 +25,7 @@ from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.optimal import Incumbent, incumbents, solve
 from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import (
-    Problem,
+    CutProblem,
     check_one_in_flight,
     compute_lower_bound,
     evaluate,
@@ -56,10 +56,10 @@ def k_best(table: CostTable, k: int) -> list[Plan]:
     return plans
 
 
-def ranked(problem: Problem) -> Iterator[list[int]]:
+def ranked(problem: CutProblem) -> Iterator[list[int]]:
     """The cuts of all plans, cheapest first.
 
-    The scheme of [lawler]. A box has a range for every cut (`Problem.cut_limits`) and consists of the plans whose cuts
+    The scheme of [lawler]. A box has a range for every cut (`CutProblem.cut_limits`) and consists of the plans with cuts
     all lie in their ranges. Without its best plan it is divided into at most 2 (P - 1) smaller boxes, and none of them
     holds a cheaper plan:
 
@@ -104,11 +104,11 @@ class _QueueEntry(NamedTuple):
     cost_cycles: int
     kind: _EntryKind
     order: int
-    box: Problem
+    box: CutProblem
     cuts: list[int]
 
 
-def _cheapest(box: Problem, bound: int) -> Incumbent | None:
+def _cheapest(box: CutProblem, bound: int) -> Incumbent | None:
     """The cheapest plan of the box, of which none costs less than `bound`; None when it holds none."""
     best = None
     for best in incumbents(box):
@@ -117,7 +117,7 @@ def _cheapest(box: Problem, bound: int) -> Incumbent | None:
     return best
 
 
-def _boxes_without(box: Problem, cuts: list[int]) -> Iterator[Problem]:
+def _boxes_without(box: CutProblem, cuts: list[int]) -> Iterator[CutProblem]:
     """Disjoint boxes of all plans of the box but `cuts`: equal to `cuts` before cut i, which lies earlier or later."""
     for i, ((first, last), cut) in enumerate(zip(box.cut_limits, cuts, strict=True)):
         for ends in ((first, cut - 1), (cut + 1, last)):
@@ -199,7 +199,7 @@ class _Tradeoff:
     """The points of a front for a memory cap; `min_peak_bytes` is a lower bound of every plan's peak memory."""
 
     table: CostTable
-    problem: Problem
+    problem: CutProblem
     min_peak_bytes: int
 
     def between(
@@ -223,7 +223,7 @@ class _Tradeoff:
             yield point
             low, transfer = point.compute_cycles + 1, point.transfer_cycles - 1
 
-    def point(self, problem: Problem, cuts: list[int]) -> _FrontPoint:
+    def point(self, problem: CutProblem, cuts: list[int]) -> _FrontPoint:
         """The point with the compute of `cuts`, the smallest transfer for it, and the smallest peak memory for both."""
         compute, high = problem.compute_cycles(cuts), problem.transfer_cycles(cuts) - 1
         within_compute = partial(probe, problem, compute)
@@ -239,7 +239,7 @@ class _Tradeoff:
         cuts = search_smallest_bound(within_both, self.peak_bytes, self.min_peak_bytes, peak - 1, peak - 1) or cuts
         return _FrontPoint(compute, transfer, self.peak_bytes(cuts), cuts)
 
-    def capped(self, cap_bytes: int) -> Problem:
+    def capped(self, cap_bytes: int) -> CutProblem:
         """The problem with no more than `cap_bytes` on any device."""
         limits = [min(limit, cap_bytes) for limit in self.table.memory_limit_bytes.tolist()]
         return replace(self.problem, earliest=earliest_starts_by_device(self.problem.blocks, limits))
@@ -293,9 +293,9 @@ def replicas(table: CostTable) -> Replicas:
     return best[1]
 
 
-def _pipelines(table: CostTable, problem: Problem, n_ipu: int) -> Iterator[Plan | Infeasible]:
+def _pipelines(table: CostTable, problem: CutProblem, n_ipu: int) -> Iterator[Plan | Infeasible]:
     """The best plan, or why there is none, for every group of `n_ipu` neighbours; equal groups are planned once."""
-    planned: list[tuple[Problem, Plan | Infeasible]] = []
+    planned: list[tuple[CutProblem, Plan | Infeasible]] = []
     for first in range(0, table.n_devices - n_ipu + 1, n_ipu):
         part = problem.part(first, first + n_ipu)
         outcome = next((outcome for group, outcome in planned if group == part), None)

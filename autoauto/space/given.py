@@ -35,6 +35,11 @@ def knob_values(text: str) -> dict[str, Any]:
     return values
 
 
+def values_given(knobs: Knobs) -> dict[str, Any]:
+    """The values that say which configuration it is, by the names of their knobs."""
+    return {knob.name: value_of(knobs, knob.name) for knob in shown(knobs)}
+
+
 def configuration_given(space: SearchSpace, given: object) -> Knobs:
     """The configuration of a space that has the given values, and else defaults, or the first values of the space.
 
@@ -48,7 +53,7 @@ def configuration_given(space: SearchSpace, given: object) -> Knobs:
     if isinstance(given, Knobs):
         if given in space:
             return given
-        given = {knob.name: value_of(given, knob.name) for knob in shown(given)}
+        given = values_given(given)
     values = knob_values(given) if isinstance(given, str) else given
     if not isinstance(values, Mapping) or not values or not set(values) <= set(TABLE):
         raise BadInput(f"a configuration to try is values of knobs, as in 'n_ipu=2,batch_size=8', got {given!r:.60}")

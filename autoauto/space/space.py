@@ -105,10 +105,10 @@ class SearchSpace:
         given = {**{name: each for name, each in first.items() if each is not None}, **values}
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
-        read = {name: _values(name, each, TABLE[name].domain) for name, each in given.items()}
+        read = {name: read_values(name, each, TABLE[name].domain) for name, each in given.items()}
         pairs = tuple((name, read.get(name, _default_values(knob))) for name, knob in TABLE.items())
         object.__setattr__(self, "pairs", pairs)
-        object.__setattr__(self, "constraints", _values("constraints", constraints, _CONSTRAINTS))
+        object.__setattr__(self, "constraints", read_values("constraints", constraints, _CONSTRAINTS))
         object.__setattr__(self, "given", frozenset(given))
         self._check()
 
@@ -410,7 +410,12 @@ _CONSTRAINTS = Domain(
 )
 
 
-def _values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
+def read_values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
+    """Values of a knob, or expressions, as their domain has them.
+
+    Raises:
+        BadInput: one is not part of it.
+    """
     try:
         if domain.kind in (int, float) and any(isinstance(value, bool | str) for value in given):
             raise TypeError("numbers are neither switches nor texts")

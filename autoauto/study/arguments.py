@@ -1,4 +1,4 @@
-"""What a search is called with from Python, checked before anything is opened: `Extent`, `check_call`, `space_of`."""
+"""What a search is called with, checked before anything is measured: `asked_space`, `chosen_method`, `Extent`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from autoauto.records.errors import BadInput
 from autoauto.space.constraint import Constraint
 from autoauto.space.given import configuration_given
 from autoauto.space.knobs import Knobs
+from autoauto.space.request import KnobValues, StudyConfig, Tries
 from autoauto.space.space import SearchSpace
-from autoauto.study.defaults import default_space, on_cluster
-
-Tries = str | Knobs | Mapping[str, object] | Sequence[str | Knobs | Mapping[str, object]]
-"""Configurations to try first: one or several, each as in `configuration_given`."""
+from autoauto.study.defaults import baseline_of, default_space, on_cluster
+from autoauto.study.methods.registry import MethodChoice, method_for
 
 
 def check_call(**called: object) -> None:
@@ -35,24 +34,51 @@ def checked_repeats(n_repeats: object) -> None:
         raise BadInput(f"n_repeats must be a whole number from 0, got {n_repeats!r:.60}")
 
 
-def space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constraint, ...] = ()) -> SearchSpace:
-    """The given space or the default of the flow, with further constraints, on the flow's devices."""
+def check_flow(flow: object) -> None:
+    """Refuse what is no flow."""
     if not isinstance(flow, Flow):
         raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
-    space = default_space(flow) if space is None else space
+
+
+def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> SearchSpace | KnobValues:
+    """What may vary, as a caller says it, with further constraints over knobs.
+
+    Raises:
+        BadInput: it is no space, or has no configuration that meets the constraints.
+    """
+    if space is None:
+        return KnobValues(constraints=constraints)
     if not isinstance(space, SearchSpace):
         raise BadInput(f"a space is a SearchSpace, got {space!r:.60}; try SearchSpace(n_ipu=(1, 2))")
-    return on_cluster(space.with_values(constraints=(*space.constraints, *constraints)), flow)
+    return space.with_values(constraints=(*space.constraints, *constraints))
 
 
-def noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
-    """The given noise or the default of the flow; refuses a noise and an `n_measurements` that are out of range."""
+def space_of(flow: Flow, asked: SearchSpace | KnobValues) -> SearchSpace:
+    """The space of a search on the flow's devices: all of what was asked for, or the default with its values.
+
+    Raises:
+        BadInput: the model or the cluster does not allow a value.
+    """
+    if isinstance(asked, SearchSpace):
+        return on_cluster(asked, flow)
+    given = dict(asked.values) | ({"constraints": asked.constraints} if asked.constraints else {})
+    return default_space(flow, given, asked.global_batch)
+
+
+def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tuple[Knobs, ...]) -> MethodChoice:
+    """The method of a search with what it is given, by default that of the objectives and the flow's devices.
+
+    Raises:
+        BadInput: there is no such method for the objectives, or the noise or the budget is out of range.
+    """
+    noise, n_measurements = config.noise, config.n_measurements
     noise = flow.traits.noise if noise is None else noise
     if isinstance(n_measurements, bool) or not isinstance(n_measurements, int) or n_measurements < 1:
         raise BadInput(f"n_measurements must be a whole number from 1, got {n_measurements!r}")
     if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0.0 <= noise < 1.0:
         raise BadInput(f"noise is a share, a number from 0 to below 1, got {noise!r}")
-    return noise
+    method = method_for(config.objectives, config.method)
+    return MethodChoice(method, noise, n_measurements, baseline_of(flow, config.objectives, space), first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +96,7 @@ class Extent:
     started_s: float = 0.0
 
     @staticmethod
-    def of(flow: Flow, space: SearchSpace, tries: Tries, time_budget_s: float | None) -> Extent:
+    def of(space: SearchSpace, tries: Tries, time_budget_s: float | None) -> Extent:
         """The extent of a search that starts now.
 
         Raises:

@@ -19,6 +19,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import StudySummary, cells_of
 from autoauto.space.trial import Cell, Counts, SearchActivity, Trial
 from autoauto.study.analysis.best import best_of, counts_of, front_of
+from autoauto.study.arguments import check_call
 from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft
 from autoauto.study.execution.process import Evaluate
@@ -94,6 +95,63 @@ class SearchResult:
         return tuple(cells_of(in_order, lambda trial: trial.samples_per_s))
 
 
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """What is told how a search goes; None is told nothing.
+
+    Attributes:
+        callback: gets every trial as soon as it is in the database, wherever it was measured, in the order in which
+            they finish; not trials of earlier searches. An exception that it raises ends the search.
+        progress: is called before every try, also of a configuration that has a trial already, and at the end.
+        verification_progress: gets the number of finished measurements of the verification, and of all.
+        on_space_change: gets a line of text when an earlier search of the study had another space.
+
+    Raises:
+        BadInput: one of them is no function.
+    """
+
+    callback: Callable[[Trial], None] | None = None
+    progress: Callable[[SearchProgress], None] | None = None
+    verification_progress: Callable[[int, int], None] | None = None
+    on_space_change: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_call(
+            callback=self.callback,
+            progress=self.progress,
+            verification_progress=self.verification_progress,
+            on_space_change=self.on_space_change,
+        )
+
+
+UNOBSERVED = Observers()
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """What the loop of a search does.
+
+    Attributes:
+        space: what is searched.
+        objectives: the values of the trials.
+        method: proposes the configurations; see `method_of`.
+        noise: values that differ by at most this share are ties, which go to the simpler configuration.
+        expected_score: predicts what the method proposes next.
+        is_over: whether the time is over, asked before every step of the method; then the best so far is the result.
+    """
+
+    space: SearchSpace
+    objectives: Objectives
+    method: Proposer = BISECTION
+    noise: float = 0.0
+    expected_score: ExpectedScore | None = None
+    is_over: Callable[[], bool] = _never
+
+
 def run_search(
     space: SearchSpace,
     evaluate: Evaluate,
@@ -103,9 +161,7 @@ def run_search(
     method: Proposer = BISECTION,
     noise: float = 0.0,
     executor: Executor | None = None,
-    expected_score: ExpectedScore | None = None,
     callback: Callable[[Trial], None] | None = None,
-    is_over: Callable[[], bool] = lambda: False,
 ) -> SearchResult:
     """Search `space` for the best configuration; every configuration that is tried becomes a trial of `study`.
 
@@ -113,48 +169,47 @@ def run_search(
     resumes from its finished trials.
 
     Args:
-        space: what is searched.
+        space, objectives, method, noise: as in `SearchTask`.
         evaluate: measures a configuration; raises only when it crashes.
         study: from `open_study`, with the same objectives.
-        objectives: the values of the trials.
-        progress: called before every try, also of a configuration that has a trial already, and at the end.
-        method: proposes the configurations; see `method_of`.
-        noise: values that differ by at most this share are ties, which go to the simpler configuration.
         executor: measures; by default this process does. One with several slots also measures the configurations that
             the method will probably propose next (`lookahead`); this does not change what the method proposes.
-        expected_score: predicts these next configurations.
-        callback: called with every trial as soon as it is in the database, wherever it was measured, in the order in
-            which they finish; not with trials of earlier searches. An exception that it raises ends the search.
-        is_over: whether the time is over, asked before every step of the method; then the best so far is the result.
+        progress, callback: as in `Observers`.
 
     Raises:
         KeyboardInterrupt: the search was interrupted; the running measurement leaves no trial.
         MeasurementsFailed: measurements in other processes failed several times in a row.
         BadInput: the study's database cannot be used any more.
     """
-    of_study = finished_trials(study)
+    task = SearchTask(space, objectives, method, noise)
+    return run_task(task, study, executor or InlineExecutor(evaluate), Observers(callback, progress))
+
+
+def run_task(task: SearchTask, study: Study, executor: Executor, observers: Observers = UNOBSERVED) -> SearchResult:
+    """Search as `run_search` does."""
+    of_study, space = finished_trials(study), task.space
     trials = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
 
     def best() -> Trial | None:
-        return best_of(trials, objectives, noise)
+        return best_of(trials, task.objectives, task.noise)
 
-    report = _reporter(progress, trials, best)
-    executor = executor or InlineExecutor(evaluate)
-    with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as loop:
+    report = _reporter(observers.progress, trials, best)
+    with Interrupts() as interrupts, WorkerLoop(study, executor, task.objectives, callback=observers.callback) as loop:
         last, out_of_time = Proposal(None, 1, 1), False
-        if not _is_finished(study, space, method):
-            measure = _measurer(space, objectives, method, loop, executor.n_slots, expected_score, trials, interrupts)
-            known = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
-            propose = interrupts.interruptible()(method.start(space, known).send)  # asks the estimate, which takes time
+        if not _is_finished(study, task):
+            measure = _measurer(task, loop, executor.n_slots, trials, interrupts)
+            known = {knobs: observation_of(trial, task.objectives) for knobs, trial in trials.items()}
+            start = task.method.start(space, known)
+            propose = interrupts.interruptible()(start.send)  # asks the estimate, which takes time
             observation = None
-            while not (out_of_time := is_over()) and (proposal := _next(propose, observation)) is not None:
+            while not (out_of_time := task.is_over()) and (proposal := _next(propose, observation)) is not None:
                 report(proposal, SearchActivity.PREDICTING if proposal.knobs is None else SearchActivity.MEASURING)
                 observation, last = None if proposal.knobs is None else measure(proposal.knobs), proposal
             if not out_of_time:
-                _note_finished(study, space, method, trials)
+                _note_finished(study, task, trials)
         report(Proposal(None, last.total, last.total), SearchActivity.MEASURING)
     winner, others = best(), tuple(trial for knobs, trial in of_study.items() if knobs not in space)
-    front = front_of(trials, objectives) if winner is None else (winner,)
+    front = front_of(trials, task.objectives) if winner is None else (winner,)
     with_stages = tuple(with_plans(study, trial) for trial in front)
     best_with_stages = winner and with_stages[0]
     name = study.study_name
@@ -183,21 +238,17 @@ def _reporter(
 
 
 def _measurer(
-    space: SearchSpace,
-    objectives: Objectives,
-    method: Proposer,
-    loop: WorkerLoop,
-    n_slots: int,
-    expected_score: ExpectedScore | None,
-    trials: dict[Knobs, Trial],
-    interrupts: Interrupts,
+    task: SearchTask, loop: WorkerLoop, n_slots: int, trials: dict[Knobs, Trial], interrupts: Interrupts
 ) -> Callable[[Knobs], Observation]:
     """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones."""
+    space, objectives = task.space, task.objectives
     known = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
 
     def with_next(knobs: Knobs) -> dict[Knobs, Ranges]:
         now = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
-        coming = lookahead(lambda: method.start(space, known), now, expected_score, n_slots) if n_slots > 1 else []
+        coming = (
+            lookahead(lambda: task.method.start(space, known), now, task.expected_score, n_slots) if n_slots > 1 else []
+        )
         return {wanted: ranges_of(space, wanted) for wanted in (knobs, *coming)}
 
     choose = interrupts.interruptible()(with_next)
@@ -211,20 +262,20 @@ def _measurer(
     return measure
 
 
-def _is_finished(study: Study, space: SearchSpace, method: Proposer) -> bool:
-    return _digest(space, method) in study.user_attrs.get(FINISHED, ())
+def _is_finished(study: Study, task: SearchTask) -> bool:
+    return _digest(task) in study.user_attrs.get(FINISHED, ())
 
 
 @through_restarts
-def _note_finished(study: Study, space: SearchSpace, method: Proposer, trials: Mapping[Knobs, Trial]) -> None:
+def _note_finished(study: Study, task: SearchTask, trials: Mapping[Knobs, Trial]) -> None:
     if any(trial.failed for trial in trials.values()):  # the next search tries the failed ones again
         return
-    if method.name and not _is_finished(study, space, method):
-        study.set_user_attr(FINISHED, [*study.user_attrs.get(FINISHED, ()), _digest(space, method)])
+    if task.method.name and not _is_finished(study, task):
+        study.set_user_attr(FINISHED, [*study.user_attrs.get(FINISHED, ()), _digest(task)])
 
 
-def _digest(space: SearchSpace, method: Proposer) -> str:
-    return hashlib.sha256(repr((method.name, space)).encode()).hexdigest()[:16]
+def _digest(task: SearchTask) -> str:
+    return hashlib.sha256(repr((task.method.name, task.space)).encode()).hexdigest()[:16]
 
 
 def _next(propose: Callable[[Observation | None], Proposal], observation: Observation | None) -> Proposal | None:

@@ -1,6 +1,6 @@
-"""A whole search in one call: `search` takes names, `search_flow` a flow and is what the command line calls.
+"""A whole search in one call: `search` takes names, `search_flow` a flow; both state it as values, for `search_study`.
 
-Both search, then measure the best again (`verify_winner`). `flow_of_study` opens the flow of a study for a worker.
+That searches, then measures the best again (`verify_winner`). `flow_of_study` opens the flow of a study for a worker.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,33 +16,34 @@ from onnx import ModelProto
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow, largest_transfers
-from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import named, open_problem
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.layers import LayerGraph, ModelInputs
-from autoauto.records.model_inputs import texts_of
+from autoauto.records.layers import LayerGraph
+from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objective, Objectives, parse_objectives
+from autoauto.space.objectives import Method, Objective, parse_objectives
+from autoauto.space.problem import Planning
+from autoauto.space.request import SearchRequest, StudyConfig, Tries
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import CLOCK, NOTES, TRANSFERRED
 from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
-from autoauto.study.arguments import Extent, Tries, check_call, checked_repeats, noise_of, space_of
-from autoauto.study.defaults import baseline_of, default_study_name, fingerprint_of
+from autoauto.study.arguments import Extent, asked_space, check_flow, checked_repeats, chosen_method, space_of
+from autoauto.study.defaults import default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import ExpectedScore, Predictor, Proposer, preceded_by
-from autoauto.study.methods.registry import method_for, method_of, predictor
+from autoauto.study.methods.protocol import ExpectedScore, Predictor
+from autoauto.study.methods.registry import predictor
 from autoauto.study.nothing_fits import nothing_fits
-from autoauto.study.run import SearchProgress, SearchResult, run_search
+from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, run_task
 from autoauto.study.store.database import temporary_database
 from autoauto.study.store.provenance import provenance
-from autoauto.study.store.study import FLOW, note_answer, note_space, note_start, open_study
+from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
 from autoauto.study.verify_winner import verify_winner
 
 
@@ -113,97 +114,40 @@ def search(
         BadInput: the arguments do not go together; the message says what to try.
         KeyboardInterrupt: Ctrl-C, SIGTERM.
     """
-    check_call(callback=callback, progress=progress)
+    observers = Observers(callback, progress)
     if isinstance(parse_objectives(objective), tuple):
         raise BadInput(f"several objectives have no single best configuration, got {objective}; try search_flow")
     if not isinstance(constraints, Iterable):
         raise BadInput(f"constraints are texts such as ['latency_s <= 0.004'], got {constraints!r:.60}")
     bounds = tuple(map(Constraint, (constraints,) if isinstance(constraints, str) else constraints))
     over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is kind) for kind in (True, False))
-    flow = load_flow(
-        model,
-        cluster,
-        target,
-        precision,
-        planning_proportion,
-        period,
-        estimator,
-        storage,
-        over_results,
-        options,
-        cut_at=cut_at,
-        shapes=shapes,
-        batch_axes=batch_axes,
-        states=states,
+    problem, objects = named(model, cluster, target)
+    problem = replace(
+        problem,
+        precision=precision,
+        planning=Planning(estimator, planning_proportion, period, cut_at),
+        constraints=over_results,
+        options=options or {},
+        model_inputs=model_inputs(shapes, batch_axes, states),
     )
-    result = search_flow(
-        flow,
-        space_of(flow, space, over_knobs),
-        objective,
+    flow = open_problem(problem, storage, objects)
+    config = StudyConfig(
+        asked_space(space, over_knobs),
+        parse_objectives(objective),
         method,
-        n_measurements=n_measurements,
-        noise=noise,
-        storage=storage,
-        study_name=study_name,
-        notes=_flow_notes(
-            model,
-            cluster,
-            target,
-            precision,
-            planning_proportion,
-            period,
-            estimator,
-            cut_at,
-            options or {},
-            bounds,
-            flow.graph.inputs,
-        ),
-        make_executor=None if n_workers is None else partial(process_executor, flow, n_workers),
-        n_repeats=n_repeats,
-        callback=callback,
-        progress=progress,
-        tries=tries,
-        time_budget_s=time_budget_s,
+        n_measurements,
+        noise,
+        n_repeats,
+        tries,
+        time_budget_s,
     )
+    trials_in = StudyStorage(storage, study_name, request=SearchRequest(problem, config) if objects.is_none else None)
+    make_executor = None if n_workers is None else partial(process_executor, flow, n_workers)
+    result = search_study(flow, config, trials_in, make_executor, observers)
     if result.best is None:
         raise nothing_fits(result)
     plan = result.best.plan
     return replace(result.best, timeline=flow.timeline(result.best.knobs, plan) if isinstance(plan, Plan) else None)
-
-
-def _flow_notes(
-    model: object,
-    cluster: object,
-    target: object,
-    precision: str | None,
-    planning_proportion: float | None,
-    period: str | None,
-    estimator: str,
-    cut_at: str,
-    options: Mapping[str, object],
-    constraints: Iterable[Constraint],
-    inputs: ModelInputs,
-) -> dict[str, str]:
-    """The flow as a study stores it for workers; nothing when model, cluster or target are objects."""
-    if not (isinstance(model, str | Path) and isinstance(cluster, str | Path | None) and isinstance(target, str)):
-        return {}
-    texts = texts_of(inputs)
-    config = FlowConfig(
-        str(model),
-        target,
-        None if cluster is None else str(cluster),
-        precision=precision,
-        estimator=estimator,
-        planning_proportion=planning_proportion,
-        period=period,
-        cut_at=cut_at,
-        constraints=tuple(constraint.text for constraint in constraints),
-        options=options,
-        shape=texts.get("shape"),
-        batch_axis=texts.get("batch_axis"),
-        state=texts.get("state"),
-    )
-    return {FLOW: config.to_json()}
 
 
 def search_flow(
@@ -249,27 +193,94 @@ def search_flow(
         BadInput: the arguments do not go together; the message says what to try.
         KeyboardInterrupt, MeasurementsFailed: as `run_search`.
     """
-    check_call(callback=callback, progress=progress)
-    checked_repeats(n_repeats)
-    objectives, space = parse_objectives(objective), space_of(flow, space)
-    extent = Extent.of(flow, space, tries, time_budget_s)
-    noise, chosen = noise_of(flow, noise, n_measurements), method_for(objectives, method)
-    estimate = predictor(flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds)
-    baseline = baseline_of(flow, objectives, space)
-    proposer = preceded_by(method_of(chosen, estimate, objectives, noise, n_measurements, baseline), extent.first)
-    search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(estimate), callback, progress)
+    check_flow(flow)
+    config = StudyConfig(
+        asked_space(space),
+        parse_objectives(objective),
+        method,
+        n_measurements,
+        noise,
+        n_repeats,
+        tries,
+        time_budget_s,
+    )
+    trials_in = StudyStorage(storage, study_name, about or {}, notes or {})
+    observers = Observers(callback, progress, verification_progress, on_space_change)
+    return search_study(flow, config, trials_in, make_executor, observers)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStorage:
+    """Where the trials of a search are stored, and what is stored beside them.
+
+    Attributes:
+        url: of the database; None for one that is deleted at the end.
+        name: of the study; None for one made of everything that the answer depends on.
+        about: further parts of the fingerprint, see `open_study`.
+        notes: further attributes of the study.
+        request: what workers open; None where it has objects that only this process has.
+    """
+
+    url: str | None = None
+    name: str | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    request: SearchRequest | None = None
+
+    def open(self, url: str, flow: Flow, task: SearchTask, method: Method) -> Study:
+        """The study of a search, in the database at `url`."""
+        fingerprint = {**self.about, **fingerprint_of(flow, task.space)}
+        name = self.name or default_study_name(flow, task.objectives, fingerprint, task.space, str(method), task.noise)
+        made = {"method": str(method), "noise": str(task.noise), "origin": str(flow.traits.origin)}
+        said = {NOTES: json.dumps(flow.notes)} if flow.notes else {}
+        if flow.shown_clock_hz is not None:
+            said[CLOCK] = str(flow.shown_clock_hz)
+        if self.request is not None:
+            said[REQUEST] = self.request.to_json()
+        return open_study(url, name, task.objectives, fingerprint, {**made, **said, **provenance(), **self.notes})
+
+
+def search_study(
+    flow: Flow,
+    config: StudyConfig,
+    storage: StudyStorage,
+    make_executor: Callable[[], Executor] | None = None,
+    observers: Observers = UNOBSERVED,
+) -> SearchResult:
+    """Search the configurations of a flow, and verify the best.
+
+    Args:
+        flow: the model on its devices.
+        config: what is searched, for what, and how long.
+        storage: where the trials are stored.
+        make_executor: makes an executor for each run and for the verification; by default this process measures.
+        observers: what is told how it goes.
+
+    Raises:
+        BadInput, KeyboardInterrupt, MeasurementsFailed: as `search_flow`.
+    """
+    checked_repeats(config.n_repeats)
+    space, objectives, forecasts = space_of(flow, config.space), config.objectives, flow.forecasts
+    extent = Extent.of(space, config.tries, config.time_budget_s)
+    choice = chosen_method(flow, config, space, extent.first)
+    estimate = predictor(
+        forecasts.forecast, objectives, forecasts.upper_bound, forecasts.is_bounded_by, forecasts.step_bounds
+    )  # shared with the proposer, so that both see the same forecasts
+    proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
+    task = SearchTask(space, objectives, proposer, choice.noise, expected_score, extent.is_over)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
     executor = make_executor()  # before the study is made: this may raise
-    with stored(storage) as url:
-        study = search.open_study(url, space, study_name, about or {}, notes or {})
-        if (changes := note_space(study, space)) and on_space_change is not None:
-            on_space_change(changes)
+    with stored(storage.url) as url:
+        study = storage.open(url, flow, task, choice.method)
+        if (changes := note_space(study, space)) and observers.on_space_change is not None:
+            observers.on_space_change(changes)
         note_start(study)
-        result = search.run(study, space, executor, extent.is_over)
-        asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
+        result = run_task(task, study, executor, observers)
+        asked = result.space, estimate, forecasts.forecast, result.trials, forecasts.upper_bound
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
-        n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
-        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+        n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
+        on_turn = observers.verification_progress
+        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn)
         _note_transferred(study, flow, result.best)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
@@ -281,47 +292,6 @@ def _note_transferred(study: Study, flow: Flow, winner: Trial | None) -> None:
     """Store which tensors the winner's stage with the longest transfer moves, the largest of them."""
     if winner is not None and isinstance(winner.plan, Plan):
         study.set_user_attr(TRANSFERRED, json.dumps(largest_transfers(flow, winner.plan, winner.knobs.batch_size)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """What the runs of a search have in common; they share a proposer, so that they see the same forecasts."""
-
-    flow: Flow
-    objectives: Objectives
-    method: str
-    noise: float
-    proposer: Proposer
-    expected_score: ExpectedScore
-    callback: Callable[[Trial], None] | None
-    progress: Callable[[SearchProgress], None] | None
-
-    def open_study(
-        self, url: str, space: SearchSpace, name: str | None, about: Mapping[str, str], notes: Mapping[str, str]
-    ) -> Study:
-        fingerprint = {**about, **fingerprint_of(self.flow, space)}
-        name = name or default_study_name(self.flow, self.objectives, fingerprint, space, self.method, self.noise)
-        made = {"method": str(self.method), "noise": str(self.noise), "origin": str(self.flow.traits.origin)}
-        said = {NOTES: json.dumps(self.flow.setting.notes)} if self.flow.setting.notes else {}
-        if self.flow.setting.shown_clock_hz is not None:
-            said[CLOCK] = str(self.flow.setting.shown_clock_hz)
-        attributes = {**made, **said, **provenance(), **notes}
-        return open_study(url, name, self.objectives, fingerprint, attributes)
-
-    def run(self, study: Study, space: SearchSpace, executor: Executor, is_over: Callable[[], bool]) -> SearchResult:
-        return run_search(
-            space,
-            self.flow.evaluate,
-            study,
-            self.objectives,
-            self.progress,
-            self.proposer,
-            self.noise,
-            executor,
-            self.expected_score,
-            self.callback,
-            is_over,
-        )
 
 
 def _expected_score(predictor: Predictor) -> ExpectedScore:
@@ -369,19 +339,20 @@ def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:
         BadInput: the study does not store its flow, or something that its trials depend on differs on this machine.
     """
     known = study.user_attrs
-    if FLOW not in known:
+    if REQUEST not in known:
         raise BadInput(
             f"study {study.study_name!r} does not store its model and cluster, so no worker can join it; "
             "`autoauto search` makes one that does"
         )
     try:
-        flow = FlowConfig.from_json(known[FLOW], **changes).open(storage)
+        problem = SearchRequest.from_json(known[REQUEST]).problem
+        flow = open_problem(problem.with_values(**changes) if changes else problem, storage)
     except BadInput as error:
         raise BadInput(f"study {study.study_name!r}: {error}") from error
-    for field, value in flow.fingerprint().items():
-        if known.get(field) != value:
+    for name, value in flow.fingerprint().items():
+        if known.get(name) != value:
             raise BadInput(
-                f"study {study.study_name!r} has {field} {known.get(field)!r}, this machine has {value!r}; "
+                f"study {study.study_name!r} has {name} {known.get(name)!r}, this machine has {value!r}; "
                 "workers need the same model, cluster and version of autoauto"
             )
     return flow

@@ -15,7 +15,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import AutoPipelineAnswer
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.comparisons import estimated_answer
-from autoauto.study.analysis.verification import repeated_of, verify
+from autoauto.study.analysis.verification import Turns, repeated_of, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
 from autoauto.study.methods.registry import predictor
@@ -68,17 +68,14 @@ def verify_winner(
         trial = with_plans(study, result.trials[row.knobs]) if row.knobs in result.trials else None
         if trial is not None and isinstance(trial.estimate, Plan):
             flow.measure_again(row.knobs, trial.estimate)
+    n_candidates = sum(row.knobs in result.trials for row in rows)
     verification = verify(
         study,
-        rows,
-        n_repeats,
+        Turns(rows, n_repeats, n_candidates, flow.traits.noise, known),
         objective,
         make_executor(),
-        lambda: None if flow.setting.begins_whole else _answer_of_auto_pipeline(flow, space, objective, best),
-        known,
+        lambda: None if flow.begins_whole else _answer_of_auto_pipeline(flow, space, objective, best),
         progress,
-        n_candidates=sum(row.knobs in result.trials for row in rows),
-        noise=flow.traits.noise,
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None
     return result if winner is None else replace(result, best=with_plans(study, winner))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,8 +9,7 @@ import pytest
 
 from autoauto.estimate.table import with_cuts_at
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow, open_problem
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
@@ -21,6 +19,7 @@ from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Strategy
+from autoauto.space.problem import Planning, Problem
 from autoauto.space.space import SearchSpace
 from tests.evaluate.linear import DEVICE
 from tests.plan.conftest import _training_table as training_table
@@ -86,13 +85,9 @@ def test_it_is_part_of_the_fingerprint_only_where_it_matters(flow: Flow, at_bloc
     assert at_blocks.fingerprint() == {**flow.fingerprint(), "cut_at": "blocks"}
 
 
-def test_the_json_of_a_flow_has_it_only_where_it_matters() -> None:
-    layers, blocks = FlowConfig("resnet50"), FlowConfig("resnet50", cut_at="blocks")
-    assert "cut_at" not in json.loads(layers.to_json())
-    assert json.loads(blocks.to_json()) == json.loads(layers.to_json()) | {"cut_at": "blocks"}
-    assert FlowConfig.from_json(layers.to_json()) == layers
-    assert FlowConfig.from_json(blocks.to_json()) == blocks
-    assert blocks.open().setting.cut_at is CutAt.BLOCKS
+def test_a_problem_that_says_so_is_opened_with_it() -> None:
+    assert open_problem(Problem("resnet50", planning=Planning(cut_at="blocks"))).cut_at is CutAt.BLOCKS
+    assert open_problem(Problem("resnet50")).cut_at is CutAt.LAYERS
 
 
 def test_a_model_without_blocks_is_refused(flow: Flow) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 
 from autoauto.evaluate.export import deployment
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.space.knobs import Knobs

@@ -13,7 +13,8 @@ import pytest
 
 from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.kinds import best_on_kinds
+from autoauto.evaluate.open import load_flow
 from autoauto.plan.pipeline import range_problem
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import Estimator

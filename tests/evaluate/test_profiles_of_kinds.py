@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from autoauto.cli.main import main
-from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.evaluate.imported import ProfileFiles
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow, open_problem
 from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
+from autoauto.space.problem import Problem, ProfileFiles
 from autoauto.targets.clusters import load_cluster
 from tests.profile.importers.test_mutations import check_one_line
 
@@ -54,8 +53,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def config(folder: Path, *profiles: str, cluster: str = "two.toml") -> FlowConfig:
-    return FlowConfig(None, cluster=str(folder / cluster), profile=ProfileFiles(profiles, "csv"))
+def problem(folder: Path, *profiles: str, cluster: str = "two.toml") -> Problem:
+    return Problem(None, cluster=str(folder / cluster), profile=ProfileFiles(profiles, "csv"))
 
 
 def of_each(folder: Path) -> tuple[str, str]:
@@ -84,7 +83,7 @@ def shortest_period_s(n_ipu: int, times_s: dict[str, tuple[float, ...]]) -> floa
 
 @pytest.mark.parametrize("n_ipu", [1, 2, 3])
 def test_a_plan_is_the_best_of_all_orders_by_the_times_of_each_kind(folder: Path, n_ipu: int) -> None:
-    flow = config(folder, *of_each(folder)).open()
+    flow = open_problem(problem(folder, *of_each(folder)))
     plan = flow.predict(Knobs(n_ipu, 1, session=PlainSession()))
     best_s = shortest_period_s(n_ipu, {"fast": FAST_S, "slow": SLOW_S})
     assert plan.cost_cycles / flow.cluster.clock_hz == pytest.approx(best_s, rel=1e-5)
@@ -97,7 +96,7 @@ def test_a_plan_is_the_best_of_all_orders_by_the_times_of_each_kind(folder: Path
 @pytest.mark.parametrize("n_ipu", [1, 2, 3])
 def test_a_speed_divides_the_times_of_one_profile(folder: Path, n_ipu: int) -> None:
     (folder / "speed.toml").write_text(cluster_text(speeds={"fast": 2.0}))
-    flow = config(folder, str(folder / "slow.csv"), cluster="speed.toml").open()
+    flow = open_problem(problem(folder, str(folder / "slow.csv"), cluster="speed.toml"))
     halved_s = tuple(seconds / 2 for seconds in SLOW_S)
     plan = flow.predict(Knobs(n_ipu, 1, session=PlainSession()))
     best_s = shortest_period_s(n_ipu, {"fast": halved_s, "slow": SLOW_S})
@@ -110,8 +109,7 @@ def test_clocks_of_unlike_kinds_change_nothing(folder: Path) -> None:
     text = cluster_text("ipu")
     (folder / "ipu.toml").write_text(text.replace("clock_hz = 1e9", "clock_hz = 3e9", 1))
     by_seconds, by_clock = (
-        config(folder, *of_each(folder), cluster=name)
-        .open()
+        open_problem(problem(folder, *of_each(folder), cluster=name))
         .evaluate(Knobs(3, 1, session=PlainSession()))
         .samples_per_s
         for name in ("two.toml", "ipu.toml")
@@ -140,12 +138,12 @@ def test_a_search_uses_all_devices_by_their_own_times(folder: Path, capsys: pyte
     assert again["samples_per_s"] == pytest.approx(best["samples_per_s"])
 
 
-def test_a_stored_configuration_opens_the_same_profiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_problem_opens_the_same_profiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    stored = config(folder, "fast:1=fast.csv", "slow=slow.csv").to_json()
+    stored = problem(folder, "fast:1=fast.csv", "slow=slow.csv").plain
     monkeypatch.chdir("/")
-    again = FlowConfig.from_json(stored).open()
-    assert again.fingerprint() == config(folder, *of_each(folder)).open().fingerprint()
+    again = open_problem(Problem.read(stored, "a problem"))
+    assert again.fingerprint() == open_problem(problem(folder, *of_each(folder))).fingerprint()
 
 
 def test_files_with_batch_sizes_are_named_by_their_kind_alone(folder: Path) -> None:
@@ -156,7 +154,7 @@ def test_files_with_batch_sizes_are_named_by_their_kind_alone(folder: Path) -> N
 
     (folder / "fast.csv").write_text(rows(FAST_S, (1, 8)))
     (folder / "slow.csv").write_text(rows(SLOW_S, (2, 4)))
-    flow = config(folder, f"fast={folder / 'fast.csv'}", f"slow={folder / 'slow.csv'}").open()
+    flow = open_problem(problem(folder, f"fast={folder / 'fast.csv'}", f"slow={folder / 'slow.csv'}"))
     assert flow.traits.space is not None
     assert flow.traits.space["batch_size"] == (2, 3, 4)
     assert "at batch size 1, 8 of fast, 2, 4 of slow; between them it is interpolated" in flow.setting.notes[-1]
@@ -168,7 +166,7 @@ def test_a_path_with_an_equals_sign_is_a_path(folder: Path, monkeypatch: pytest.
     monkeypatch.chdir(folder)
     (folder / "a=b.csv").write_text(table_text(FAST_S))
     files = ProfileFiles(("a=b.csv",), "csv", (), 2, 1.0, 1.0)
-    assert FlowConfig(None, profile=files.resolved()).open().graph.name == "a=b"
+    assert open_problem(Problem.read(Problem(profile=files).plain, "a problem")).graph.name == "a=b"
 
 
 @pytest.mark.parametrize(
@@ -198,14 +196,14 @@ def test_what_says_nothing_of_a_kind_is_refused_in_one_line(
     (folder / "training.csv").write_text("\n".join(["name,forward_s,output_bytes,backward_s", *lines]))
     paths = {name: folder / f"{name}.csv" for name in ("fast", "slow", "other", "training")}
     with pytest.raises(BadInput, match=message) as refused:
-        config(folder, *(text.format(**paths) for text in profiles)).open()
+        open_problem(problem(folder, *(text.format(**paths) for text in profiles)))
     check_one_line(refused.value)
 
 
 def test_a_speed_and_a_profile_of_the_same_kind_contradict_each_other(folder: Path) -> None:
     (folder / "two.toml").write_text(cluster_text(speeds={"fast": 2.0}))
     with pytest.raises(BadInput, match="fast has a speed and a --profile of its own"):
-        config(folder, *of_each(folder)).open()
+        open_problem(problem(folder, *of_each(folder)))
 
 
 def test_a_speed_is_refused_where_each_kind_is_compiled(folder: Path) -> None:
@@ -217,7 +215,7 @@ def test_a_speed_is_refused_where_each_kind_is_compiled(folder: Path) -> None:
 def test_unlike_devices_in_a_line_are_refused(folder: Path) -> None:
     line = load_cluster("seed-2-ipu")
     faster = replace(line.devices[1], clock_hz=2 * line.devices[1].clock_hz)
-    target = config(folder, *of_each(folder)).open().target
+    target = open_problem(problem(folder, *of_each(folder))).target
     alone = replace(target, of_kinds={})  # type: ignore[type-var]
     with pytest.raises(BadInput, match=r"lists .* and nothing says how fast each runs the layers; write them as"):
         alone.on_devices(replace(line, devices=(line.devices[0], faster)))  # type: ignore[attr-defined]

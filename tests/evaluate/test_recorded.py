@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.evaluate.imported import ProfileFiles
+from autoauto.evaluate.imported import profiled_model
+from autoauto.evaluate.open import open_problem
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime
@@ -22,6 +22,7 @@ from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
+from autoauto.space.problem import Problem, ProfileFiles
 from studies.mutations import mutated_structure, small_trace
 from tests.profile.importers.test_mutations import check_one_line
 
@@ -63,7 +64,7 @@ def files(*profile: Path | str, details: Path | None = None) -> ProfileFiles:
 
 
 def layers_of(model: Path, profile: Path | str, details: Path | None = None) -> Any:
-    recorded = files(profile, details=details).model(str(model), Precision.FP32).target.recorded
+    recorded = profiled_model(files(profile, details=details), str(model), Precision.FP32).target.recorded
     return recorded.layers_at[recorded.batch_sizes[0]]
 
 
@@ -151,7 +152,7 @@ def test_weights_that_are_packed_are_noted_in_a_line(record: Record, second: str
     graph = onnx.helper.make_graph(nodes, "packed", ports[:1] if packed else ports[:2], ports[2:], weights)
     path = tmp_path / "packed.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
-    profiled = files(record(path)).model(None, Precision.FP32)
+    profiled = profiled_model(files(record(path)), None, Precision.FP32)
     notes = " ".join(profiled.target.recorded.notes)
     assert ("lacks the packed weights of 1 nodes, which count as 0 bytes" in notes) is packed
 
@@ -173,7 +174,7 @@ def test_the_memory_of_nodes_is_joined_by_name(tmp_path: Path) -> None:
 
 
 def test_a_plan_by_the_profile_has_the_sizes_of_the_file() -> None:
-    flow = FlowConfig(str(SQUEEZENET), profile=files(PROFILE)).open()
+    flow = open_problem(Problem(str(SQUEEZENET), profile=files(PROFILE)))
     plan = flow.predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
     graph = load_graph(SQUEEZENET)
     cut = plan.partition[1]
@@ -210,16 +211,16 @@ def test_runs_of_several_batch_sizes_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "two.json"
     path.write_text(json.dumps([*run(0, 8), *run(10, 16)]))
     with pytest.raises(BadInput, match=r"of one batch size, node 'mm' writes \[8, 4\] and \[16, 4\]; record a profile"):
-        files(path).model(None, Precision.FP32)
+        profiled_model(files(path), None, Precision.FP32)
 
 
 def test_another_batch_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is of another model or batch size: node 'n9' has the output"):
         layers_of(SQUEEZENET, f"4={PROFILE}")
     with pytest.raises(BadInput, match="every batch size has one profile, got several of 1"):
-        files(PROFILE, PROFILE).model(str(SQUEEZENET), Precision.FP32)
+        profiled_model(files(PROFILE, PROFILE), str(SQUEEZENET), Precision.FP32)
     with pytest.raises(BadInput, match="every --profile-details is of one --profile"):
-        ProfileFiles((f"1={PROFILE}",), "onnxruntime", (str(PROFILE),)).model(str(SQUEEZENET), Precision.FP32)
+        profiled_model(ProfileFiles((f"1={PROFILE}",), "onnxruntime", (str(PROFILE),)), str(SQUEEZENET), Precision.FP32)
 
 
 def test_mostly_new_nodes_are_refused(tmp_path: Path) -> None:
@@ -252,37 +253,39 @@ def test_mutations_joined_with_the_model_are_read_or_refused_in_one_line(tmp_pat
             document = mutated_structure(document, random)
         path.write_text(json.dumps(document))
         try:
-            FlowConfig(model, profile=files(path)).open().predict(Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1))
+            open_problem(Problem(model, profile=files(path))).predict(
+                Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1)
+            )
         except BadInput as error:
             check_one_line(error)
             n_refused += 1
     assert n_refused > 0
 
 
-def test_a_stored_configuration_opens_the_same_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_problem_opens_the_same_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(RECORDED)
-    config = FlowConfig(str(SQUEEZENET), profile=files(PROFILE.name))
-    again = FlowConfig.from_json(config.to_json())
-    assert again.profile == config.profile.resolved() if config.profile else False
+    problem = Problem(str(SQUEEZENET), profile=files(PROFILE.name))
+    again = Problem.read(problem.plain, "a problem")
+    assert again.profile == files(PROFILE)
     monkeypatch.chdir(tmp_path)
-    assert again.open().fingerprint()["model"] == "light_squeezenet"
+    assert open_problem(again).fingerprint()["model"] == "light_squeezenet"
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("problem", "message"),
     [
-        (FlowConfig(None, profile=ProfileFiles(("a",), "csv")), "a profile needs its devices"),
-        (FlowConfig(None, cluster="host", profile=files("a")), "a profile needs its devices"),
-        (FlowConfig(None, target="host", profile=files("a")), "nothing is compiled or run, got --target host"),
-        (FlowConfig("x", profile=ProfileFiles(("a",), "csv", (), 1, 1.0, 1.0)), "a profile of csv has no MODEL"),
+        (Problem(None, profile=ProfileFiles(("a",), "csv")), "a profile needs its devices"),
+        (Problem(None, cluster="host", profile=files("a")), "a profile needs its devices"),
+        (Problem(None, target="host", profile=files("a")), "nothing is compiled or run, got --target host"),
+        (Problem("x", profile=ProfileFiles(("a",), "csv", (), 1, 1.0, 1.0)), "a profile of csv has no MODEL"),
         (
-            FlowConfig(None, profile=ProfileFiles(("a",), "pdf", (), 1, 1.0, 1.0)),
+            Problem(None, profile=ProfileFiles(("a",), "pdf", (), 1, 1.0, 1.0)),
             "the format of a profile is one of csv, .* got 'pdf'",
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(config: FlowConfig, message: str) -> None:
+def test_what_does_not_go_together_is_refused(problem: Problem, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        config.open()
+        open_problem(problem)
     with pytest.raises(BadInput, match="go together; give all three"):
         ProfileFiles(("a",), "csv", (), 2)

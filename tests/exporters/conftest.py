@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import pytest
 
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
 from autoauto.records.costs.options import Session

@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from autoauto.evaluate.export import deployment
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import FORMATS, Deployment, exporter_named, write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.plan import side_by_side

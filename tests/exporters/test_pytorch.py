@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.export import deployment as planned
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import exporter_named
 from autoauto.exporters.schedule_csv import schedule_to_csv
 from autoauto.records.errors import BadInput

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from autoauto.evaluate.export import deployment
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import write_artifact
 from autoauto.exporters.towers import towers_beside
 from autoauto.graph.load import load_graph

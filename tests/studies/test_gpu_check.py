@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import MIB
 from autoauto.targets.clusters import cluster_toml

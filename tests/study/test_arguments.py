@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace

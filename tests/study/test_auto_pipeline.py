@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph

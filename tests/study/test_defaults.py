@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period

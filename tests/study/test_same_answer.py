@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs

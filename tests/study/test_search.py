@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 import autoauto
 from autoauto.cli.main import main
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerGraph
@@ -35,7 +35,7 @@ from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import SearchProgress
 from autoauto.study.search import flow_of_study, process_executor, search, search_flow, stored
-from autoauto.study.store.study import FLOW, load_study, open_study
+from autoauto.study.store.study import REQUEST, load_study, open_study
 from autoauto.targets.clusters import builtin_clusters
 
 SMALL = SearchSpace((1, 2), (0.6, 1.0), (1, 2, 4, 8))
@@ -173,7 +173,7 @@ def test_workers_can_join_a_search_of_names(storage: str, tmp_path: Path) -> Non
 def test_a_search_of_objects_cannot_be_joined(chain: Chain, storage: str) -> None:
     search(chain("abcd"), "bow-2000", TINY, storage=storage)
     study = only_study(storage)
-    assert FLOW not in study.user_attrs
+    assert REQUEST not in study.user_attrs
     with pytest.raises(BadInput, match="does not store its model and cluster, so no worker can join it"):
         flow_of_study(study, storage)
 
@@ -188,8 +188,16 @@ def test_another_model_or_cluster_cannot_join(storage: str) -> None:
 
 
 def test_a_stored_flow_that_cannot_be_read_is_refused(storage: str) -> None:
-    study = open_study(storage, "small", Objective.THROUGHPUT, {}, {FLOW: json.dumps({"model": "resnet50"})})
-    with pytest.raises(BadInput, match=r"^study 'small': the configuration of a flow must hold target, cluster, "):
+    study = open_study(
+        storage,
+        "small",
+        Objective.THROUGHPUT,
+        {},
+        {REQUEST: json.dumps({"problem": {"model": "resnet50"}, "study": {}})},
+    )
+    with pytest.raises(
+        BadInput, match=r"^study 'small': the problem of a search: the top level must have the field target"
+    ):
         flow_of_study(study, storage)
 
 

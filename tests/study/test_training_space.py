@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.schedule import Order
 from autoauto.space.modes import Recompute
 from autoauto.study.defaults import default_space

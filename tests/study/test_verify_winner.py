@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS

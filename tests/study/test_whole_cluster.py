@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.graph.load import builtin_models
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace

@@ -15,8 +15,7 @@ import pytest
 
 from autoauto.cli.options.model import add_target
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.evaluate.load import load_flow, read_cluster
+from autoauto.evaluate.open import load_flow, open_problem, read_cluster
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.plans.timeline import Runner
@@ -24,6 +23,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.target import Origin, studied_origin
 from autoauto.report.tables.plans import stages_table
 from autoauto.space.objectives import Objective
+from autoauto.space.problem import Planning, Problem
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import baseline_of, default_space
 from autoauto.study.search import search_flow
@@ -64,7 +64,13 @@ def test_names_are_those_of_the_registry_and_no_two_targets_have_an_option_of_on
     assert list(TARGETS) == [entry.name for entry in TARGETS.values()]
     assert target_named(DEFAULT_TARGET) is next(iter(TARGETS.values()))
     assert len(default_options()) == sum(len(entry.options) for entry in TARGETS.values())
-    assert not set(default_options()) & set(FlowConfig.__dataclass_fields__)
+    assert not set(default_options()) & {
+        *Problem.__dataclass_fields__,
+        *Planning.__dataclass_fields__,
+        "shape",
+        "batch_axis",
+        "state",
+    }
 
 
 def test_the_registry_loads_nothing_heavy() -> None:
@@ -81,14 +87,14 @@ def test_the_registry_loads_nothing_heavy() -> None:
 def test_its_options_are_parsed_and_reach_it(entry: NamedTarget) -> None:
     parser = argparse.ArgumentParser()
     add_target(parser)
-    assert FlowConfig.of({"model": "m"} | vars(parser.parse_args([]))) == FlowConfig("m")
+    assert Problem.of({"model": "m"} | vars(parser.parse_args([]))) == Problem("m")
     for option in entry.options:
         value = value_of(option)
         words = [option.flag] if option.kind is bool else [option.flag, str(value)]
-        config = FlowConfig.of({"model": "m"} | vars(parser.parse_args(["--target", entry.name, *words])))
-        assert (config.target, config.options) == (entry.name, {option.name: value})
-        assert entry.read_options(config.options)[option.name] == value
-        assert FlowConfig.from_json(config.to_json()) == config
+        problem = Problem.of({"model": "m"} | vars(parser.parse_args(["--target", entry.name, *words])))
+        assert (problem.target, problem.options) == (entry.name, {option.name: value})
+        assert entry.read_options(problem.options)[option.name] == value
+        assert Problem.read(problem.plain, "a problem") == problem
 
 
 @ENTRIES
@@ -109,9 +115,9 @@ def test_options_and_clusters_of_other_targets_are_refused_in_one_line(entry: Na
         if other is entry:
             continue
         for option in other.options:
-            config = FlowConfig(str(model), entry.name, options={option.name: value_of(option)})
+            problem = Problem(str(model), entry.name, options={option.name: value_of(option)})
             with pytest.raises(BadInput, match=f"^--target {entry.name} has no {option.flag}; leave them out, or try"):
-                config.open()
+                open_problem(problem)
         with pytest.raises(BadInput, match=f"is for '{other.name}'; try --target {other.name}$"):
             load_flow(model, read_cluster(other.default_cluster), entry.name)
 

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.device is not None and not args.detect:
         raise BadInput("--device is for --detect here; give both")
     if args.upstream is not None:
-        from autoauto.evaluate.load import read_cluster
+        from autoauto.evaluate.open import read_cluster
         from autoauto.exporters.graphcore.auto_pipeline import cluster_to_auto_pipeline
 
         print_json(cluster_to_auto_pipeline(read_cluster(args.upstream)))

@@ -14,9 +14,9 @@ from autoauto.cli.options.model import (
     add_knobs,
     add_model,
     add_profile,
-    config_of,
     one_value,
     open_flow,
+    problem_of,
     requested_knobs,
 )
 from autoauto.cli.options.values import positive_number
@@ -161,7 +161,7 @@ def _plan_profile(args: argparse.Namespace) -> int:
     cluster = cluster_from_auto_pipeline(read_json(args.cluster_info), str(args.cluster_info))
     profile = read_profile(args.model_info)
     proportion = DEFAULT_PLANNING_PROPORTION if args.planning_proportion is None else args.planning_proportion
-    table = cost_table(profile, cluster, proportion, Period(config_of(args).period or Period.BARRIER))
+    table = cost_table(profile, cluster, proportion, Period(problem_of(args).planning.period or Period.BARRIER))
     return _answer(args, QuerySubject(table, profile.names, cluster.clock_hz), {})
 
 
@@ -180,7 +180,7 @@ def _plan_imported(args: argparse.Namespace) -> int:
     graph = importer.read(GraphFile(_one_file(args), one_value(args, "n_ipu"), link, args.model))
     for note in graph.notes:
         warn(note)
-    period, proportion = config_of(args).period, args.planning_proportion
+    period, proportion = problem_of(args).planning.period, args.planning_proportion
     planner = ImportedPlanner(
         None if period is None else Period(period),
         1.0 if proportion is None else proportion,

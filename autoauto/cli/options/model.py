@@ -30,19 +30,18 @@ from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knob import Knob
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import MAX_MIB, Precision
-from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.knobs import MAX_SAMPLES, Knobs
-from autoauto.space.modes import MAX_VALUES, Training
+from autoauto.space.modes import MAX_VALUES
 from autoauto.space.space import SearchSpace, of_global_batch
 from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE
 from autoauto.targets.host.runtimes.registry import runtime_for
 from autoauto.targets.host.runtimes.session import PRECISION
 from autoauto.targets.ipu.session import IpuSession
-from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, precisions_of
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.evaluate.flow_config import FlowConfig
+    from autoauto.space.problem import Problem
     from autoauto.targets.target import NamedTarget
 
 
@@ -112,11 +111,15 @@ def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
         )
 
 
-def config_of(args: argparse.Namespace) -> FlowConfig:
-    """The names, files and options that make a flow."""
-    from autoauto.evaluate.flow_config import FlowConfig
+def problem_of(args: argparse.Namespace) -> Problem:
+    """The names, files and options that make a flow.
 
-    return FlowConfig.of(vars(args))
+    Raises:
+        BadInput: they do not go together.
+    """
+    from autoauto.space.problem import Problem
+
+    return Problem.of(vars(args))
 
 
 def open_flow(args: argparse.Namespace) -> Flow:
@@ -127,7 +130,9 @@ def open_flow(args: argparse.Namespace) -> Flow:
     """
     if args.device_memory_mib is not None:
         warn("--device-memory-mib is now --device-memory-gib; the next version has no --device-memory-mib")
-    return config_of(args).open(getattr(args, "storage", None))
+    from autoauto.evaluate.open import open_problem
+
+    return open_problem(problem_of(args), getattr(args, "storage", None))
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -283,8 +288,10 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     Raises:
         BadInput: several configurations, or one that the model or the cluster does not allow.
     """
+    from autoauto.space.request import given_knobs
+
     batch_size = flow.traits.space.get("batch_size", (1,))[:1]
-    given = given_values(args)
+    given = given_knobs(vars(args))
     defaults: dict[str, tuple[Any, ...]] = {"n_ipu": (1,), "batch_size": batch_size}
     if runtimes := flow.traits.space.get("runtime"):
         precision = given.get("precision", (Precision.FP32,))
@@ -298,31 +305,6 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         replicas, sizes = given.get("replicas", (1,)), values["batch_size"]
         values["n_micro_batches"], *_ = of_global_batch(args.global_batch, replicas, sizes)
     return flow.checked(SearchSpace(**values)).cells[0][0]
-
-
-def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
-    """The values of the knobs that the arguments name; in training also the defaults of those that only it has.
-
-    Raises:
-        BadInput: knobs of training are given without --mode training, or a global batch with a number of micro-batches.
-    """
-    if args.global_batch is not None and (args.mode != "training" or args.n_micro_batches is not None):
-        raise BadInput(
-            "--global-batch says how many micro-batches a step of --mode training has, got "
-            + (f"--mode {args.mode}" if args.mode != "training" else "--n-micro-batches too; leave one of them out")
-        )
-    others = () if precisions_of(args.target) else _OF_TARGETS
-    named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS if knob.name not in others)
-    given = {name: values for name, values in named if values is not None}
-    if args.mode == "training":
-        values = {knob.name: (knob.default,) for knob in Training.knobs} | given
-        if "stages_per_device" not in given:
-            ranges = [spec_of(order).stages_per_device for order in values["schedule"]]
-            values["stages_per_device"] = tuple(sorted({each[0] for each in ranges if each})) or (1,)
-        return values
-    if wrong := [knob.name for knob in Training.knobs if knob.name in given]:
-        raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
-    return given
 
 
 PROFILE_OPTIONS = (

@@ -33,7 +33,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from autoauto.plan.pipeline.probe import cut_ranges
-from autoauto.plan.pipeline.problem import Problem, compute_lower_bound
+from autoauto.plan.pipeline.problem import CutProblem, compute_lower_bound
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import BoolArray, FloatArray, IntArray
@@ -99,7 +99,7 @@ def no_step_below(costs: StageCosts, step: StepBound, cycles: float) -> bool:
     return is_best and min(search.best_cycles, search.outside) >= cycles
 
 
-def _even(problem: Problem) -> list[int]:
+def _even(problem: CutProblem) -> list[int]:
     """Cuts that give all stages about equal compute; they need not fit."""
     n_blocks, n_stages, prefix = len(problem.blocks), problem.n_stages, problem.prefix
     cuts = np.searchsorted(prefix, np.arange(n_stages + 1) * (prefix[-1] / n_stages))

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import BlockBytes, BlockMemory
-from autoauto.plan.pipeline.problem import Problem, evaluate
+from autoauto.plan.pipeline.problem import CutProblem, evaluate
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
@@ -18,7 +18,7 @@ from autoauto.records.units import IntArray, format_bytes
 NEVER = 2**62  # more bytes than any range can lack
 
 
-def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
+def why_infeasible(table: CostTable, problem: CutProblem) -> Infeasible:
     """The error that says what rules out every plan: too few layers, too few legal cuts, or too little memory.
 
     Where memory is the reason, `excess_bytes` is the smallest allowance that, added to every limit, lets some plan fit,
@@ -62,7 +62,7 @@ def out_of_memory(plan: Plan) -> Infeasible:
     )
 
 
-def _minimum_excess_plan(table: CostTable, problem: Problem) -> Plan:
+def _minimum_excess_plan(table: CostTable, problem: CutProblem) -> Plan:
     """The plan whose tightest stage lacks least: a shortest path over cuts that is as long as its longest edge.
 
     The memory of the stages that stop at a block follows from that of those which stop one block before, for all

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.plan.pipeline.optimal import anytime, incumbents
-from autoauto.plan.pipeline.problem import Problem, check_one_in_flight, compute_lower_bound, evaluate, prepare
+from autoauto.plan.pipeline.problem import CutProblem, check_one_in_flight, compute_lower_bound, evaluate, prepare
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
@@ -165,7 +165,7 @@ class _ChunkSearch:
     """
 
     table: CostTable
-    problem: Problem
+    problem: CutProblem
     n_devices: int
     min_compute_cycles: int
     min_rest_transfer_cycles: list[list[int]]

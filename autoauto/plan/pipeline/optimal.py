@@ -10,7 +10,7 @@ from typing import NamedTuple
 from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, cheap_cuts, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import (
-    Problem,
+    CutProblem,
     compute_lower_bound,
     evaluate,
     largest_block,
@@ -64,7 +64,7 @@ def best_or_reason(table: CostTable) -> BoundedPlan | Callable[[], Infeasible]:
     return lambda: reason
 
 
-def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:
+def solve(table: CostTable, problem: CutProblem, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:
     """As `anytime`, for a table that is already prepared."""
     best = _solve(table, problem, seconds, rel_gap)
     if best is None:
@@ -73,7 +73,7 @@ def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel
 
 
 def _solve(
-    table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0
+    table: CostTable, problem: CutProblem, seconds: float = float("inf"), rel_gap: float = 0.0
 ) -> BoundedPlan | None:
     end = monotonic() + seconds
     incumbent = None
@@ -93,14 +93,14 @@ class Incumbent(NamedTuple):
     bound_cycles: int
 
 
-def incumbents(problem: Problem) -> Iterator[Incumbent]:
+def incumbents(problem: CutProblem) -> Iterator[Incumbent]:
     """Ever better plans with ever better bounds; the last one is optimal. Nothing when there is no plan."""
     if len(problem.blocks) < problem.n_stages:
         return iter(())
     return _walk(problem) if problem.period is Period.BARRIER else _single_bound(problem)
 
 
-def _single_bound(problem: Problem) -> Iterator[Incumbent]:
+def _single_bound(problem: CutProblem) -> Iterator[Incumbent]:
     """Without a barrier the cost is one bound on every stage by itself, so a single search finds the optimum."""
     low = max(compute_lower_bound(problem), transfer_lower_bound(problem))
     first = low + largest_block(problem) // 8
@@ -110,7 +110,7 @@ def _single_bound(problem: Problem) -> Iterator[Incumbent]:
         yield Incumbent(cuts, cost, cost)
 
 
-def _walk(problem: Problem) -> Iterator[Incumbent]:
+def _walk(problem: CutProblem) -> Iterator[Incumbent]:
     """Walk over the trade-off between compute and transfer, from the smallest compute upwards.
 
         transfer
@@ -164,7 +164,7 @@ class _BoundedIncumbent(NamedTuple):
     lowest_transfer: int
 
 
-def _initial_incumbents(problem: Problem, low: int, step: int) -> Iterator[_BoundedIncumbent]:
+def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_BoundedIncumbent]:
     """A few plans, and bounds on transfer: a bisection over transfer, with nearly the smallest compute for each.
 
     The cheaper these plans are, the shorter is the walk. `low` is a lower bound of every plan's compute; compute may
@@ -191,7 +191,7 @@ def _initial_incumbents(problem: Problem, low: int, step: int) -> Iterator[_Boun
 
 
 def _minimum_compute_cuts(
-    problem: Problem, transfer_cycles: int, low: int, high: int, first: int, tolerance: int = 0
+    problem: CutProblem, transfer_cycles: int, low: int, high: int, first: int, tolerance: int = 0
 ) -> list[int] | None:
     """The cuts with the smallest compute in `[low, high]` that transfer in `transfer_cycles` or less."""
     attempt = partial(probe, problem, transfer_cycles=transfer_cycles, cheap=cheap_cuts(problem, transfer_cycles))

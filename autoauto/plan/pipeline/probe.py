@@ -31,7 +31,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from autoauto.plan.pipeline.problem import Problem
+from autoauto.plan.pipeline.problem import CutProblem
 from autoauto.records.hardware import Period
 
 Solution = TypeVar("Solution")
@@ -77,7 +77,7 @@ def search_smallest_bound(
     return best
 
 
-def cheap_cuts(problem: Problem, transfer_cycles: int) -> list[list[int]]:
+def cheap_cuts(problem: CutProblem, transfer_cycles: int) -> list[list[int]]:
     """For each of the P + 1 cuts the positions at which its transfers can be within the bound, ascending.
 
     The device that sends at a cut also receives elsewhere, which takes it at least its minimum; this is subtracted from
@@ -97,7 +97,7 @@ def cheap_cuts(problem: Problem, transfer_cycles: int) -> list[list[int]]:
     return [*cuts, [len(blocks)]]
 
 
-def cut_ranges(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -> list[list[int]] | None:
+def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]) -> list[list[int]] | None:
     """For each of the P + 1 cuts the positions among `cuts` that lie in its range; None when a range is empty.
 
     The ranges are those of the module's drawing, by compute and memory.
@@ -130,7 +130,7 @@ def cut_ranges(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -
 
 
 def probe(
-    problem: Problem, compute_cycles: int, transfer_cycles: int, cheap: list[list[int]] | None = None
+    problem: CutProblem, compute_cycles: int, transfer_cycles: int, cheap: list[list[int]] | None = None
 ) -> list[int] | None:
     """The P + 1 cuts of a plan within both bounds; None when there is none.
 
@@ -155,7 +155,7 @@ def probe(
 
 
 def _stops(
-    problem: Problem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
+    problem: CutProblem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
 ) -> list[int]:
     """The positions among `ends` at which a stage can stop that starts at one of `starts`; all ascending."""
     prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
@@ -180,7 +180,7 @@ def _stops(
     return stops
 
 
-def _trace(problem: Problem, own_cycles: list[int], transfer_cycles: int, reached: list[list[int]]) -> list[int]:
+def _trace(problem: CutProblem, own_cycles: list[int], transfer_cycles: int, reached: list[list[int]]) -> list[int]:
     """Walk back from the last cut: every stop in `reached` has a start within the bounds."""
     prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     cuts = [len(problem.blocks)]

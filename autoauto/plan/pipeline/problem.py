@@ -1,4 +1,4 @@
-"""The planner's problem, `Problem`: divide blocks among stages, each on a device with its clock, memory and links.
+"""The planner's problem, `CutProblem`: divide blocks among stages, each on a device with its clock, memory and links.
 
 From a partition to a `Plan` with its costs, `evaluate`; refuse one that does not fit its devices, `check_memory`.
 """
@@ -25,7 +25,7 @@ from autoauto.records.units import IntArray, format_bytes, reference_cycles
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CutProblem:
     """A `CostTable` prepared for probing: B blocks to divide among P stages.
 
     A plan is a list of P + 1 cuts, each the index of the block before which it lies: 0 first, B last.
@@ -60,13 +60,13 @@ class Problem:
         """How many stages there must be."""
         return len(self.earliest)
 
-    def part(self, first: int, stop: int) -> Problem:
+    def part(self, first: int, stop: int) -> CutProblem:
         """This problem on the devices `[first, stop)` only, as `CostTable.part`."""
         blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
         cut_limits = _all_positions(len(blocks), stop - first)
         earliest, sums = self.earliest[first:stop], (self.prefix, self.offsets)
         loads = _loads(blocks, speeds, self.period)
-        return Problem(blocks, earliest, speeds, _clocks(speeds), self.period, *loads, cut_limits, *sums)
+        return CutProblem(blocks, earliest, speeds, _clocks(speeds), self.period, *loads, cut_limits, *sums)
 
     def own_cycles(self, cycles: int) -> list[int]:
         """By device: how many cycles its own clock counts in `cycles` of the reference clock, rounded down."""
@@ -130,7 +130,7 @@ class Problem:
         return [self.blocks.cuts[cut] for cut in cuts]
 
 
-def prepare(table: CostTable) -> Problem:
+def prepare(table: CostTable) -> CutProblem:
     """Contract the layers and find the earliest starts that memory allows, in O(n) for each different device.
 
     Raises:
@@ -143,11 +143,11 @@ def prepare(table: CostTable) -> Problem:
     cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(table.speeds)
     sums = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
     loads = _loads(blocks, table.speeds, table.period)
-    return Problem(blocks, earliest, table.speeds, clocks, table.period, *loads, cut_limits, *sums)
+    return CutProblem(blocks, earliest, table.speeds, clocks, table.period, *loads, cut_limits, *sums)
 
 
 def _earliest_starts(table: CostTable, blocks: Blocks) -> list[list[int]]:
-    """`Problem.earliest`; what is known of the same ranges with the same cuts is used again."""
+    """`CutProblem.earliest`; what is known of the same ranges with the same cuts is used again."""
     known = _known_starts(table.memory, table.cut_allowed.tobytes())
     keys = list(zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True))
     for key in set(keys) - set(known):
@@ -164,7 +164,7 @@ def _known_starts(memory: RangeMemory, cuts: bytes) -> dict[tuple[int, int], lis
 def _loads(
     blocks: Blocks, speeds: tuple[Fraction, ...], period: Period
 ) -> tuple[list[list[int]], list[list[int]], list[int]]:
-    """`Problem.start_loads`, `Problem.stop_loads` and `Problem.load_scales`; equal lists are one object.
+    """`CutProblem.start_loads`, `CutProblem.stop_loads` and `CutProblem.load_scales`; equal lists are one object.
 
     With a barrier or overlap, loads are what a stage receives and sends. Where a device does one thing at a time, its
     compute is a load too. It is rounded up to cycles of the reference clock, so a bound b holds exactly if
@@ -222,7 +222,7 @@ def check_one_in_flight(table: CostTable, what: str) -> None:
         raise BadInput(f"{what} can be planned with one micro-batch in flight only, got {in_flight}; plan one by one")
 
 
-def largest_block(problem: Problem) -> int:
+def largest_block(problem: CutProblem) -> int:
     """The cycles, by a device's own clock, of the block that computes longest as a stage."""
     blocks = problem.blocks
     return max(
@@ -230,14 +230,14 @@ def largest_block(problem: Problem) -> int:
     )
 
 
-def compute_lower_bound(problem: Problem) -> int:
+def compute_lower_bound(problem: CutProblem) -> int:
     """A lower bound of any plan's compute: the largest block on the fastest device, or an equal share of all blocks."""
     total = problem.blocks.compute_prefix_cycles[-1]
     together = reference_cycles(total, sum(problem.speeds, Fraction(0)))
     return max(reference_cycles(largest_block(problem), max(problem.speeds)), together)
 
 
-def transfer_lower_bound(problem: Problem) -> int:
+def transfer_lower_bound(problem: CutProblem) -> int:
     """A lower bound of any plan's transfer: the smallest receive plus smallest send of a device, the largest sum.
 
     Where both happen at once, it is what the first device receives and the last one sends.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.plan.pipeline.optimal import best_or_reason
-from autoauto.plan.pipeline.problem import Problem, prepare
+from autoauto.plan.pipeline.problem import CutProblem, prepare
 from autoauto.plan.pipeline.stage_table import StageBytes, StageTable
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.hardware import Link
@@ -48,7 +48,7 @@ class StageCosts:
     """
 
     stages: StageTable
-    problem: Problem
+    problem: CutProblem
     plain_earliest: IntArray
     _columns: dict[bool, _Columns]
     _memories: dict[tuple[int, int, bool], StageBytes] = field(default_factory=dict)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Method, Objectives, scores_of, values_of
+from autoauto.space.objectives import Objectives, scores_of, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import Comparison, cells_of
 from autoauto.space.trial import ExpectedCell, Trial
 from autoauto.study.analysis.comparisons import IS_WINNER
-from autoauto.study.methods.protocol import Observation, drive, observation_of, preceded_by
-from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.methods.protocol import Observation, drive, observation_of
+from autoauto.study.methods.registry import MethodChoice, predictor
 from autoauto.study.methods.simple_uses import simple_uses
 
 
@@ -38,22 +38,18 @@ def dry_run(
     space: SearchSpace,
     expect: Callable[[Knobs], Trial],
     objectives: Objectives,
-    method: Method,
-    noise: float = 0.0,
-    n_measurements: int = 30,
-    last: Knobs | None = None,
-    bounds: Flow | None = None,
-    first: Sequence[Knobs] = (),
+    choice: MethodChoice,
+    bounds: Forecasts | None = None,
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
     What the bounds of forecasts rule out is not forecast, as in a search.
 
     Args:
-        space, objectives, method, noise, n_measurements, last: as in `method_of`.
+        space, objectives: of the search.
         expect: the estimated trial of a configuration.
-        bounds: the flow of the estimates, for its bounds; by default there are none.
-        first: the configurations that are tried first.
+        choice: the method.
+        bounds: the forecasts of a flow, for their bounds; by default there are none.
     """
     estimates: dict[Knobs, Trial] = {}
 
@@ -70,8 +66,7 @@ def dry_run(
 
     sooner = () if bounds is None else (bounds.upper_bound, bounds.is_bounded_by, bounds.step_bounds)
     estimated = predictor(estimate, objectives, *sooner)
-    proposer = preceded_by(method_of(method, estimated, objectives, noise, n_measurements, last), first)
-    drive(proposer.start(space, {}), observe)
+    drive(choice.proposer(estimated, objectives).start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
     cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])
     return DryRun(

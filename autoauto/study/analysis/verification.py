@@ -130,19 +130,33 @@ def repeated_of(
     return [*rows, Repeated(ONE_SESSION, session)]
 
 
+class Turns(NamedTuple):
+    """What is measured again, and how often.
+
+    Attributes:
+        rows: the configurations, the best first, without turns; see `repeated_of`.
+        n_repeats: number of turns, 1 or more.
+        n_candidates: how many of the configurations, from the first on, may be the winner.
+        noise: the share of a score that is noise; 0 where all measurements are equal, of which none is left out.
+        known: trials that fit, whose numbers are used instead of another measurement, on a target where all are equal.
+    """
+
+    rows: Sequence[Repeated]
+    n_repeats: int
+    n_candidates: int = 2
+    noise: float = 0.0
+    known: Mapping[Knobs, Trial] = {}
+
+
 def verify(
     study: Study,
-    empty: Sequence[Repeated],
-    n_repeats: int,
+    turns: Turns,
     objective: Objective,
     executor: Executor,
     auto_pipeline: Callable[[], AutoPipelineAnswer | None],
-    known: Mapping[Knobs, Trial] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    n_candidates: int = 2,
-    noise: float = 0.0,
 ) -> Verification:
-    """Measure all configurations `n_repeats` times, in turns, and compare the best with others; stored in the study.
+    """Measure all configurations in turns, and compare the best with others; stored in the study.
 
     One has fewer turns, two or more, where these decide between the first configuration and it (`is_decided`); the
     first is measured until all others are decided.
@@ -152,25 +166,22 @@ def verify(
 
     Args:
         study: of the search.
-        empty: the configurations, the best first, without turns; see `repeated_of`.
-        n_repeats: number of turns, 1 or more.
+        turns: what is measured again.
         objective: of the search.
         executor: measures; it is closed at the end.
         auto_pipeline: computes the answer of [auto-pipeline]; called when the study has none.
-        known: trials that fit, whose numbers are used instead of another measurement, on a target where all are equal.
         progress: called before every measurement with the number of finished ones and of all.
-        n_candidates: how many of the configurations, from the first on, may be the winner.
-        noise: the share of a score that is noise; 0 where all measurements are equal, of which none is left out.
 
     Raises:
         KeyboardInterrupt: it was interrupted.
         BadInput: the study's database cannot be used any more.
     """
-    stored = next((entry for entry in verifications(study) if entry.repeated[0].knobs == empty[0].knobs), None)
-    if stored is not None and _resumes(stored, empty, n_repeats):
+    noise, n_repeats = turns.noise, turns.n_repeats
+    stored = next((entry for entry in verifications(study) if entry.repeated[0].knobs == turns.rows[0].knobs), None)
+    if stored is not None and _resumes(stored, turns):
         rows, answer = list(stored.repeated), stored.auto_pipeline
     else:
-        rows, answer = list(empty), auto_pipeline()
+        rows, answer = list(turns.rows), auto_pipeline()
     with Interrupts() as interrupts, closing(executor):
         for turn in range(len(rows[0].scores), n_repeats):
             decided = [bool(noise) and index > 0 and is_decided(rows[0], row, noise) for index, row in enumerate(rows)]
@@ -181,10 +192,10 @@ def verify(
                 if progress is not None:
                     progress(sum(len(row.scores) for row in rows), n_repeats * len(rows))
                 knobs = rows[index].knobs
-                trial = (known or {}).get(knobs) or _measure(executor, knobs, interrupts)
+                trial = turns.known.get(knobs) or _measure(executor, knobs, interrupts)
                 rows[index] = _with_turn(rows[index], trial, objective)
-            _store(study, _verification(rows, n_repeats, n_candidates, answer, noise))
-    return _verification(rows, n_repeats, n_candidates, answer, noise)
+            _store(study, _verification(rows, turns, answer))
+    return _verification(rows, turns, answer)
 
 
 def with_means(trials: Iterable[Trial], verification: Verification) -> list[Trial]:
@@ -203,23 +214,21 @@ def verified_winners(study: Study) -> dict[Knobs, Knobs]:
     return {entry.repeated[0].knobs: entry.winner.knobs for entry in verifications(study) if entry.winner_index}
 
 
-def _resumes(stored: Verification, empty: Sequence[Repeated], n_repeats: int) -> bool:
+def _resumes(stored: Verification, turns: Turns) -> bool:
     """Whether a stored verification is of the same configurations and as many turns."""
-    before, now = ([(row.name, row.knobs) for row in rows] for rows in (stored.repeated, empty))
-    return before == now and stored.n_repeats == n_repeats
+    before, now = ([(row.name, row.knobs) for row in rows] for rows in (stored.repeated, turns.rows))
+    return before == now and stored.n_repeats == turns.n_repeats
 
 
-def _verification(
-    rows: Sequence[Repeated], n_repeats: int, n_candidates: int, answer: AutoPipelineAnswer | None, noise: float
-) -> Verification:
+def _verification(rows: Sequence[Repeated], turns: Turns, answer: AutoPipelineAnswer | None) -> Verification:
     winner_index, verdict = 0, Verdict.CLEAR
-    for index in range(1, min(n_candidates, len(rows))):
-        tie_break = break_tie(rows[winner_index], rows[index], noise)
+    for index in range(1, min(turns.n_candidates, len(rows))):
+        tie_break = break_tie(rows[winner_index], rows[index], turns.noise)
         if tie_break.second or rows[index].name == RUNNER_UP:
             verdict = tie_break.verdict
         if tie_break.second:
             winner_index = index
-    return Verification(tuple(rows), n_repeats, winner_index, verdict, answer)
+    return Verification(tuple(rows), turns.n_repeats, winner_index, verdict, answer)
 
 
 def _measure(executor: Executor, knobs: Knobs, interrupts: Interrupts) -> Trial:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from math import inf
+from typing import NamedTuple
 
 from optuna.samplers import RandomSampler, TPESampler
 
@@ -26,6 +27,7 @@ from autoauto.study.methods.protocol import (
     Proposals,
     Proposer,
     followed_by,
+    preceded_by,
 )
 from autoauto.study.methods.sampled import sampled
 from autoauto.study.store.trials import MAX_VIOLATION
@@ -66,6 +68,29 @@ def method_of(
     }
     proposer = Proposer(methods[method], f"{method} {noise}" if method is Method.GUIDED else "")
     return proposer if last is None else followed_by(proposer, last)
+
+
+class MethodChoice(NamedTuple):
+    """A method and what it is given, beside the estimate and the objectives; see `method_of`.
+
+    Attributes:
+        method: its name.
+        noise: share of a value that is noise.
+        n_measurements: the budget of tpe and random.
+        last: one more configuration, which it proposes in the end.
+        first: the configurations that it proposes first.
+    """
+
+    method: Method
+    noise: float = 0.0
+    n_measurements: int = 30
+    last: Knobs | None = None
+    first: tuple[Knobs, ...] = ()
+
+    def proposer(self, predictor: Predictor, objectives: Objectives) -> Proposer:
+        """The method, as `run_search` takes it."""
+        method = method_of(self.method, predictor, objectives, self.noise, self.n_measurements, self.last)
+        return preceded_by(method, self.first)
 
 
 def method_for(objectives: Objectives, method: str | None) -> Method:

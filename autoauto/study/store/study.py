@@ -35,15 +35,15 @@ from autoauto.study.store.database import (
 )
 from autoauto.study.store.trials import finished_trials, stored_trials
 
-FLOW = "flow"
-"""The attribute of a study that holds its `FlowConfig` as JSON, from which workers open its flow."""
+REQUEST = "request"
+"""The attribute of a study that holds its `SearchRequest` as JSON, of which workers open the problem."""
 SPACE = "space"
 """The attribute of a study that holds the space of its last search as JSON."""
 ANSWER = "answer"
 """The attribute of a study with what its last search found, see `note_answer`; null until that search ends."""
 STARTED = "started"
 """The attribute of a study with the time (UTC) at which its last search began."""
-STUDY_SCHEMA = 3
+STUDY_SCHEMA = 4
 """The number of the form in which trials and attributes are stored; others are refused."""
 _DIGESTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
 """Attributes that are digests, and what a different digest means."""

@@ -16,7 +16,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from autoauto.evaluate.export import deployment
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import Deployment
 from autoauto.space.knobs import Knobs
 

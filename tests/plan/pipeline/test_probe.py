@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.plan.pipeline.probe import cheap_cuts, cut_ranges, probe, search_smallest_bound
-from autoauto.plan.pipeline.problem import Problem, prepare
+from autoauto.plan.pipeline.problem import CutProblem, prepare
 from autoauto.records.costs.cost import CostTable
 
 MakeTable = Callable[[int], CostTable]
@@ -78,14 +78,14 @@ def test_snapping_skips_bounds_that_no_solution_realises() -> None:
     assert len(bounds) <= 6
 
 
-def problems(random_table: MakeTable) -> Iterator[Problem]:
+def problems(random_table: MakeTable) -> Iterator[CutProblem]:
     for seed in range(150):
         problem = prepare(random_table(seed))
         if len(problem.blocks) >= problem.n_stages:
             yield problem
 
 
-def plans_in_memory(problem: Problem) -> list[list[int]]:
+def plans_in_memory(problem: CutProblem) -> list[list[int]]:
     inner = combinations(range(1, len(problem.blocks)), problem.n_stages - 1)
     plans = [[0, *cuts, len(problem.blocks)] for cuts in inner]
     return [

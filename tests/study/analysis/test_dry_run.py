@@ -10,7 +10,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.study.analysis.dry_run import dry_run, expected_winner
-from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.methods.registry import MethodChoice, method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 
@@ -22,7 +22,7 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 37, 60))
 
 @pytest.mark.parametrize("method", [Method.EXHAUSTIVE, Method.GRID_BISECT, Method.GUIDED])
 def test_it_equals_the_search_when_the_estimate_is_exact(storage: str, fake: Fake, method: Method) -> None:
-    expected = dry_run(SPACE, fake, Objective.THROUGHPUT, method)
+    expected = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(method))
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     proposer = method_of(method, predictor(fake, Objective.THROUGHPUT), Objective.THROUGHPUT)
     result = run_search(SPACE, type(fake)(), study, Objective.THROUGHPUT, method=proposer)
@@ -35,7 +35,7 @@ def test_it_equals_the_search_when_the_estimate_is_exact(storage: str, fake: Fak
 
 
 def test_every_cell_has_its_best(fake: Fake) -> None:
-    expected = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.EXHAUSTIVE)
+    expected = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(Method.EXHAUSTIVE))
     assert [(c.cell.knobs.n_ipu, c.cell.knobs.values["memory_proportion"]) for c in expected.cells] == [
         (1, 0.3),
         (1, 1.0),
@@ -52,7 +52,9 @@ def test_every_cell_has_its_best(fake: Fake) -> None:
 
 def test_where_nothing_fits_the_cell_has_a_reason(fake: Fake) -> None:
     fake.tied = 2
-    ((cell, n_tries),) = dry_run(SearchSpace((2,), (0.3,), (4, 8)), fake, Objective.THROUGHPUT, Method.GUIDED).cells
+    ((cell, n_tries),) = dry_run(
+        SearchSpace((2,), (0.3,), (4, 8)), fake, Objective.THROUGHPUT, MethodChoice(Method.GUIDED)
+    ).cells
     assert (cell.best, n_tries) == (None, 2)
     assert (cell.trials[0].knobs, cell.trials[0].reason) == (
         Knobs(n_ipu=2, memory_proportion=0.3, batch_size=4),
@@ -61,7 +63,7 @@ def test_where_nothing_fits_the_cell_has_a_reason(fake: Fake) -> None:
 
 
 def test_the_expected_winner_is_compared_with_simple_uses(fake: Fake) -> None:
-    cells = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.EXHAUSTIVE).cells
+    cells = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(Method.EXHAUSTIVE)).cells
     winner = expected_winner(cells, SPACE, Objective.THROUGHPUT)
     assert winner is not None
     assert winner.trial.samples_per_s == max(e.cell.best.samples_per_s for e in cells if e.cell.best)
@@ -72,14 +74,14 @@ def test_the_expected_winner_is_compared_with_simple_uses(fake: Fake) -> None:
 
 
 def test_a_configuration_that_follows_the_method_is_counted(fake: Fake) -> None:
-    alone = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.GRID_BISECT)
+    alone = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(Method.GRID_BISECT))
     last = SPACE.cells[0][0]
-    more = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.GRID_BISECT, last=last)
+    more = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(Method.GRID_BISECT, last=last))
     assert more.n_tried == alone.n_tried + 1
 
 
 def test_where_nothing_fits_there_is_no_expected_winner(fake: Fake) -> None:
     fake.tied = 2
     space = SearchSpace((2,), (0.3,), (4, 8))
-    cells = dry_run(space, fake, Objective.THROUGHPUT, Method.GUIDED).cells
+    cells = dry_run(space, fake, Objective.THROUGHPUT, MethodChoice(Method.GUIDED)).cells
     assert expected_winner(cells, space, Objective.THROUGHPUT) is None

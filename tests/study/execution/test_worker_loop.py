@@ -26,7 +26,7 @@ from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.execution.leases import Leases
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.execution.worker_loop import MAX_CLAIMS, WorkerLoop
-from autoauto.study.run import run_search
+from autoauto.study.run import SearchTask, run_search, run_task
 from autoauto.study.store.database import database_of, open_storage
 from autoauto.study.store.study import join_study, open_study
 from autoauto.study.store.trials import Ranges, from_optuna, knobs_of, ranges_of
@@ -150,7 +150,8 @@ def test_several_slots_find_what_one_slot_finds(study: optuna.Study, any_storage
         trial = fake(knobs)
         return trial.samples_per_s if trial.fits else None
 
-    together = run_search(SPACE, fake, again, Objective.THROUGHPUT, executor=sleepers, expected_score=expected_score)
+    task = SearchTask(SPACE, Objective.THROUGHPUT, expected_score=expected_score)
+    together = run_task(task, again, sleepers)
     assert sleepers.max_running == 4
     assert essence(together.cells) == essence(alone.cells)
     assert together.counts == alone.counts  # all expected scores were right, so nothing was measured in vain
@@ -160,9 +161,8 @@ def test_several_slots_find_what_one_slot_finds(study: optuna.Study, any_storage
 
 
 def test_wrong_expected_scores_cost_measurements_and_change_no_answer(study: optuna.Study, fake: Fake) -> None:
-    together = run_search(
-        SPACE, fake, study, Objective.THROUGHPUT, executor=Sleepers(fake, 3), expected_score=lambda knobs: None
-    )
+    task = SearchTask(SPACE, Objective.THROUGHPUT, expected_score=lambda knobs: None)
+    together = run_task(task, study, Sleepers(fake, 3))
     assert [
         (cell.knobs.n_ipu, cell.knobs.values["memory_proportion"], cell.largest and cell.largest.knobs.batch_size)
         for cell in together.cells

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoauto.cli.commands.studies.commands_to_copy import reproducing_command
+from autoauto.cli.commands.studies.commands_to_copy import problem_of_study
 from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.output.lines import print_assumed, print_json, print_line
@@ -95,6 +94,7 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
         Infeasible: nothing fits.
     """
     from autoauto.evaluate.export import deployment
+    from autoauto.evaluate.open import open_problem
     from autoauto.study.analysis.best import summarise_study
 
     summary = summarise_study(study, storage)
@@ -105,22 +105,22 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
             f"an artifact holds the stages of a pipeline, the winner of study {study.study_name!r} runs in phases; "
             "try to search with --strategy pipeline"
         )
-    command = shlex.split(reproducing_command(summary, summary.winner))
-    if "--profile" in command:
+    problem = problem_of_study(summary.attributes)
+    if problem.profile is not None:
         raise BadInput(
             f"an artifact needs the model that was searched, study {study.study_name!r} is of a profile; "
             "try `autoauto search MODEL`"
         )
-    model = _configuration().parse_known_args(command[2:])[0]  # without the cuts, which the winner has
     try:
-        flow = open_flow(model)
+        flow = open_problem(problem)
     except UnreadableModel as error:  # a search in Python may know no more than the name of its model
         raise BadInput(
             f"the model of study {study.study_name!r} is not there: {error}, or `autoauto.export`"
         ) from error
+    model = problem.model or DEFAULT_MODEL
     if summary.attributes.get("model_content", flow.graph.content) != flow.graph.content:
-        raise BadInput(f"{model.model} has changed since study {summary.study_name!r}; search it again")
-    return deployment(flow, model.model, summary.winner)
+        raise BadInput(f"{model} has changed since study {summary.study_name!r}; search it again")
+    return deployment(flow, model, summary.winner)
 
 
 def _configuration() -> argparse.ArgumentParser:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autoauto.cli.commands.studies import search
 from autoauto.cli.options.model import PROFILE_OPTIONS, add_model, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
@@ -21,13 +20,9 @@ from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.table import shown
 from autoauto.space.trial import Trial
-from autoauto.targets.registry import precisions_of
 
-_STORED_OPTIONS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in ("cluster", "precision", "estimator", "planning_proportion", "period", "cut_at")
-}
-"""The options that a study has as attributes."""
+if TYPE_CHECKING:
+    from autoauto.space.problem import Problem
 
 
 def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
@@ -57,7 +52,7 @@ def _is_exported(summary: StudySummary, winner: Trial) -> bool:
     """Whether `autoauto export STUDY --to onnx` writes the winner; a name that a model has too is the model's."""
     from autoauto.graph.load import find_model
 
-    of_a_profile = "--profile" in _model_arguments(summary.attributes)
+    of_a_profile = problem_of_study(summary.attributes).profile is not None
     if winner.knobs.training or of_a_profile or not isinstance(winner.plan, Plan):
         return False
     try:
@@ -77,12 +72,12 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
     """The command that measures a configuration again: model and cluster as in the search, then the knobs.
 
     On real devices it names the cuts, which also depend on what was measured before. Phases are planned again by
-    `autoauto phased`. Model and cluster of a search that was not started from the command line are those of the study's
-    attributes.
+    `autoauto phased`.
     """
     plan, knobs = trial.plan, trial.knobs
     mode = ["--mode", "training"] if knobs.training else []
-    model = _model_arguments(summary.attributes)
+    problem = problem_of_study(summary.attributes)
+    model = list(problem_words(problem))
     if isinstance(plan, PhasedPlan):
         batch = [
             "--memory-proportion",
@@ -93,7 +88,7 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
         phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
         recompute = ["--recompute"] if knobs.mode.recompute else []
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
-    command = "predict" if "--profile" in model else "measure"
+    command = "measure" if problem.profile is None else "predict"
     return shlex.join(["autoauto", command, *model, *mode, *_knob_arguments(knobs), *_cuts(summary, trial)])
 
 
@@ -119,55 +114,46 @@ def _search_arguments(attributes: Mapping[str, str]) -> list[str]:
     return rest[:-2] if (first, second) == ("autoauto", "search") else []
 
 
-def _model_arguments(attributes: Mapping[str, str]) -> list[str]:
-    """The model, and the options for its target and estimate that differ from their defaults."""
-    from autoauto.study.store.study import FLOW
+def problem_of_study(attributes: Mapping[str, str]) -> Problem:
+    """The problem of a study: that of its request, else what its attributes say of the objects that were searched."""
+    from autoauto.space.problem import Problem
+    from autoauto.space.request import SearchRequest
+    from autoauto.study.store.study import REQUEST
 
-    typed = _search_arguments(attributes)
-    stored = _stored_arguments(attributes)
-    flow = json.loads(attributes.get(FLOW, "{}"))
-    from_python = bool(not typed and flow)
-    try:
-        words = typed or ([] if from_python else stored)
-        return list(_options_of_model(words, flow if "--config" in typed or from_python else {}))
-    except (argparse.ArgumentError, SystemExit):  # typed for a version of autoauto with other options
-        return stored
+    if REQUEST in attributes:
+        return SearchRequest.from_json(attributes[REQUEST]).problem
+    known: dict[str, object] = {name: attributes[name] for name in _TEXTS if attributes.get(name, "None") != "None"}
+    known |= {name: float(attributes[name]) for name in _NUMBERS if attributes.get(name, "None") != "None"}
+    return Problem.of(known)
 
 
-def _stored_arguments(attributes: Mapping[str, str]) -> list[str]:
-    """The model and its options as arguments, made from the attributes of the study."""
-    arguments = [attributes.get("model", "")]
-    for name, option in _STORED_OPTIONS.items():
-        arguments += [option, attributes[name]] if attributes.get(name, "None") != "None" else []
-    arguments += ["--headroom", attributes["headroom"]] if attributes.get("headroom", "0.0") != "0.0" else []
-    return arguments
+_TEXTS = ("model", "cluster", "precision", "estimator", "period", "cut_at")
+_NUMBERS = ("headroom", "planning_proportion")
+"""The values of a problem that a study has as attributes, of its fingerprint."""
 
 
-def _options_of_model(words: Sequence[str], from_file: dict[str, Any]) -> Iterator[str]:
-    """The arguments among those of a search that `add_model` adds, unless they have their default values.
-
-    Args:
-        words: arguments of a search.
-        from_file: values that its --config file sets, by the names of arguments.
-    """
-    of_search, of_model = argparse.ArgumentParser(exit_on_error=False), argparse.ArgumentParser(add_help=False)
-    search.add_arguments(of_search)
-    add_model(of_model)
-    add_profile(of_model)
-    values = {**vars(of_search.parse_known_args(words)[0]), **from_file}
-    if mib := values["device_memory_mib"]:  # of an earlier command, or as studies store it
+def problem_words(problem: Problem) -> Iterator[str]:
+    """The model, and the options that differ from their defaults, with files below this folder by their short paths."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_model(parser)
+    add_profile(parser)
+    values = problem.with_paths(_short).values
+    if mib := values["device_memory_mib"]:  # which commands have in GiB
         values |= {"device_memory_gib": mib * MIB / GIB, "device_memory_mib": None}
-    knobs = ("precision",) if precisions_of(values["target"]) else ()
     order = {dest: number for number, dest in enumerate(PROFILE_OPTIONS)}  # of a profile together, after all others
-    for action in sorted(of_model._actions, key=lambda action: order.get(action.dest, -1)):
-        value = values[action.dest]
+    for action in sorted(parser._actions, key=lambda action: order.get(action.dest, -1)):
+        value = values.get(action.dest)
         if not action.option_strings:
-            yield from [] if value is None and values["profile"] else [str(value or DEFAULT_MODEL)]
-        elif isinstance(value, list):
+            yield from [] if value is None and problem.profile else [DEFAULT_MODEL if value is None else str(value)]
+        elif isinstance(value, list | tuple):
             for item in value:
                 yield from (action.option_strings[0], str(item))
-        elif isinstance(value, tuple):
-            yield from [] if action.dest in knobs else [action.option_strings[0], ",".join(value)]
-        elif value != action.default:
+        elif value not in (None, False, action.default):
             yield action.option_strings[0]
             yield from [] if value is True else [str(value)]
+
+
+def _short(path: Path) -> str:
+    """A path from this folder where it lies below it, else all of it."""
+    whole, here = path.resolve(), Path.cwd()
+    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)

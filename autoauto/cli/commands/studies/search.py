@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autoauto.cli.options.model import add_model, add_profile, add_space, config_of, given_values, open_flow
+from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
 from autoauto.cli.options.values import (
     at_most,
@@ -37,12 +37,12 @@ from autoauto.records.errors import Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.space.constraint import RESULT_NAMES
 from autoauto.space.modes import MAX_VALUES
-from autoauto.space.objectives import Method, Objective, objectives_text
-from autoauto.space.space import SearchSpace
+from autoauto.space.objectives import Method, Objective
 from autoauto.space.table import KNOB_NAMES, flat
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
+    from autoauto.space.request import SearchRequest, StudyConfig
     from autoauto.space.study_summary import StudySummary
     from autoauto.study.analysis.dry_run import DryRun
     from autoauto.study.execution.pace import Pace
@@ -147,14 +147,14 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, store every trial, print the best configuration."""
+    from autoauto.space.request import SearchRequest
     from autoauto.study.methods.registry import method_for
 
     args.method = method_for(args.objective, args.method)
-    flow = open_flow(args)
-    space = requested_space(args, flow)
+    flow, request = open_flow(args), SearchRequest.of(vars(args))
     if args.dry_run:
-        return show_dry_run(args, flow, space)
-    result = search_with_log(args, flow, space)
+        return show_dry_run(args, flow, request.study)
+    result = search_with_log(args, flow, request)
     assert result.summary is not None
     if args.json:
         compared = describe_comparisons(result.summary) if result.best else {}
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(args, flow, result, result.summary)
         if args.executor is None:  # others measure on their machines
-            _show_lower_precisions(flow, space, result)
+            _show_lower_precisions(flow, result)
     if not result.front:
         from autoauto.study.nothing_fits import nothing_fits
 
@@ -175,44 +175,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def requested_space(args: argparse.Namespace, flow: Flow) -> SearchSpace:
-    """The space of the arguments; knobs without one have the default values of the target.
-
-    Raises:
-        BadInput: the model or the cluster does not allow a value.
-    """
-    from autoauto.study.defaults import default_space
-
-    constraints = tuple(constraint for constraint in config_of(args).all_constraints if constraint.over_knobs)
-    return default_space(flow, given_values(args) | {"constraints": constraints}, args.global_batch)
-
-
-def search_with_log(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> SearchResult:
+def search_with_log(args: argparse.Namespace, flow: Flow, request: SearchRequest) -> SearchResult:
     """Search as the arguments say, show the progress, and verify the winner."""
-    from autoauto.study.search import search_flow
-    from autoauto.study.store.study import FLOW
+    from autoauto.study.run import Observers
+    from autoauto.study.search import StudyStorage, search_study
 
+    about, typed = {"headroom": f"{args.headroom}"}, {"command": typed_command(sys.argv[1:], args.storage)}
+    storage = StudyStorage(args.storage, args.study_name, about, typed, request)
     with open_log(args.log, args.method) as log:
-        return search_flow(
-            flow,
-            space,
-            objectives_text(args.objective),
-            args.method,
-            n_measurements=args.n_measurements,
-            noise=args.noise,
-            storage=args.storage,
-            study_name=args.study_name,
-            about={"headroom": f"{args.headroom}"},
-            notes={"command": typed_command(sys.argv[1:], args.storage), FLOW: config_of(args).to_json()},
-            make_executor=executor_maker(args, flow),
-            n_repeats=args.repeats,
-            callback=log.trial,
-            progress=log.progress,
-            verification_progress=log.verification,
-            on_space_change=warn,
-            tries=vars(args)["try"] or (),
-            time_budget_s=args.time_budget,
-        )
+        observers = Observers(log.trial, log.progress, log.verification, warn)
+        return search_study(flow, request.study, storage, executor_maker(args, flow), observers)
 
 
 def typed_command(words: Sequence[str], storage: str) -> str:
@@ -223,14 +195,14 @@ def typed_command(words: Sequence[str], storage: str) -> str:
     return shlex.join(["autoauto", *(word.replace(storage, shown) for word in words)])
 
 
-def _show_lower_precisions(flow: Flow, space: SearchSpace, result: SearchResult) -> None:
+def _show_lower_precisions(flow: Flow, result: SearchResult) -> None:
     """Print what formats would give that the search was not asked for, where devices run the model."""
     from autoauto.evaluate.lower_precision import lower_precisions
 
     if result.best is None or not flow.traits.space.get("runtime"):
         return
-    for lower in lower_precisions(flow, space, result.best):
-        asked = ",".join(map(str, (*space["precision"], lower.precision)))
+    for lower in lower_precisions(flow, result.space, result.best):
+        asked = ",".join(map(str, (*result.space["precision"], lower.precision)))
         error = f"outputs differ by {100 * lower.output_error:.2g} %"
         print_line(f"{lower.precision}: {lower.speedup:.1f}x, {error} (--precision {asked})")
 
@@ -256,26 +228,23 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     show_command("why the others lost" if result.front else "why", shlex.join(["autoauto", "explain", *words]))
 
 
-def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> int:
+def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> int:
     """Print the estimates and what a search would try; no trial is made."""
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
-    from autoauto.study.arguments import Extent
-    from autoauto.study.defaults import baseline_of
+    from autoauto.study.arguments import Extent, chosen_method, space_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements
 
-    noise = flow.traits.noise if args.noise is None else args.noise
-    last = baseline_of(flow, args.objective, space)
-    method = Method(args.method)
-    first = Extent.of(flow, space, vars(args)["try"] or (), None).first
-    expected = dry_run(space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow, first)
-    n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
+    space = space_of(flow, config.space)
+    choice = chosen_method(flow, config, space, Extent.of(space, config.tries, None).first)
+    expected = dry_run(space, flow.expect, config.objectives, choice, flow.forecasts)
+    n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
     n_again = n_verification_measurements(flow, n_repeats)
     pace = known_pace(args.storage, flow.fingerprint())
     expected_s = None if pace is None else pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
-    winner = expected_winner(expected.cells, space, args.objective)
+    winner = expected_winner(expected.cells, space, config.objectives)
     if args.json:
         cells = list(map(describe_expected, expected.cells))
         best = winner and {**flat(winner.trial.knobs), **describe_speed(winner.trial)}

@@ -3,19 +3,23 @@
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
+from autoauto.cli.commands.studies.commands_to_copy import commands_of, problem_words, reproducing_command
+from autoauto.cli.main import build_parser
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.records.layers import LayerRange
+from autoauto.records.model_inputs import read_model_inputs
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Strategy
 from autoauto.space.objectives import Objective
+from autoauto.space.problem import Planning, Problem, ProfileFiles
+from autoauto.space.request import SearchRequest
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.best import summarise_study
@@ -37,15 +41,14 @@ def summary(knobs: Knobs, **attributes: str) -> StudySummary:
         ("search --study-name first --storage sqlite:///x.db --n-ipu 1,2", "measure resnet50"),
         ("search 'my model.onnx' --cluster pod.toml --batch-size 1:9", "measure 'my model.onnx' --cluster pod.toml"),
         ("search resnet50 --target host --cores-per-device 1,2", "measure resnet50 --target host"),
-        ("search --overlap vit-b16 --precision fp32", "measure vit-b16 --precision fp32 --overlap"),
-        ("search --an-option-of-tomorrow 3 --precision fp9", "measure net --cluster pair"),
-        ("pytest -q", "measure net --cluster pair"),
+        ("search --overlap vit-b16 --precision fp32", "measure vit-b16 --precision fp32 --period overlap"),
+        ("search resnet50 --shape a=1,b=2x3", "measure resnet50 --shape a=1 --shape b=2x3"),
+        ("search --target host --device-memory-gib 0.5", "measure resnet50 --target host --device-memory-gib 0.5"),
     ],
 )
-def test_model_and_target_are_as_typed(typed: str, again: str) -> None:
-    study = summary(
-        Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), command=f"autoauto {typed}", model="net", cluster="pair"
-    )
+def test_model_and_target_are_those_of_the_request(typed: str, again: str) -> None:
+    request = SearchRequest.of(vars(build_parser().parse_args(shlex.split(typed)))).to_json()
+    study = summary(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8), request=request, model="net", cluster="pair")
     assert study.winner is not None
     command = reproducing_command(study, study.winner)
     assert command == f"autoauto {again} --n-ipu 2 --memory-proportion 0.6 --batch-size 8"
@@ -69,12 +72,36 @@ def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option:
 
 
 def test_a_search_from_python_has_its_options_too() -> None:
-    flow = FlowConfig("net.onnx", "host", options={"inputs": "real.npz"}).to_json()
-    study = summary(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8), flow=flow, model="net", cluster="host")
+    request = SearchRequest(Problem("net.onnx", "host", options={"inputs": "real.npz"})).to_json()
+    study = summary(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=8), request=request, model="net", cluster="host")
     assert study.winner is not None
     command = reproducing_command(study, study.winner)
     wanted = "--target host --inputs real.npz --n-ipu 1 --memory-proportion 1.0 --batch-size 8"
     assert command == f"autoauto measure net.onnx {wanted}"
+
+
+def test_files_below_this_folder_have_short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a=b.onnx").touch()
+    (tmp_path / "pod.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    stored = SearchRequest.from_json(SearchRequest(Problem("models/a=b.onnx", cluster="pod.toml")).to_json()).problem
+    assert [*problem_words(stored)] == ["models/a=b.onnx", "--cluster", "pod.toml"]
+    monkeypatch.chdir(tmp_path / "models")
+    assert [*problem_words(stored)] == ["a=b.onnx", "--cluster", str(tmp_path / "pod.toml")]
+
+
+def test_words_of_a_problem_are_read_as_the_same_problem() -> None:
+    planning = Planning("sum", 0.9, "overlap", "blocks")
+    inputs = read_model_inputs(["height=320"], ["x=none"], ["past=present"])
+    files = ProfileFiles(("8=fast.csv",), "csv", (), 2, 1.0, 0.5)
+    for problem in (
+        Problem("net", "ipu", "c600", 0.1, "fp32", planning, options={"partials": "fp32", "overlap_io": True}),
+        Problem("net", "host", model_inputs=inputs, options={"device_memory_mib": 300}),
+        Problem(profile=files),
+    ):
+        args = vars(build_parser().parse_args(["predict", *problem_words(problem)]))
+        assert Problem.of(args) == problem
 
 
 def test_cuts_that_really_ran_are_named() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from autoauto.cli.main import build_parser
-from autoauto.cli.options.model import config_of
+from autoauto.space.request import SearchRequest
 from tests.cli.conftest import RunCli
 
 SMALL = (
@@ -15,8 +15,8 @@ SMALL = (
 
 
 def constraints(*words: str) -> list[str]:
-    args = build_parser().parse_args(["search", *words])
-    return [constraint.text for constraint in config_of(args).all_constraints]
+    request = SearchRequest.of(vars(build_parser().parse_args(["search", *words])))
+    return [constraint.text for constraint in (*request.study.space.constraints, *request.problem.constraints)]
 
 
 def test_a_latency_bound_is_a_constraint() -> None:

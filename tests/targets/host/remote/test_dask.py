@@ -142,7 +142,7 @@ def test_two_workers_serve_a_plan_and_one_that_is_killed_is_named(
 ) -> None:
     import onnx
 
-    from autoauto.evaluate.load import load_flow
+    from autoauto.evaluate.open import load_flow
 
     monkeypatch.setattr(run, "MIN_S", 0.1)
     monkeypatch.setattr(run, "MAX_S", 0.5)

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.open import load_flow
 from autoauto.graph.cut import onnx_source, with_weights
 from autoauto.processes.channel import Channel
 from autoauto.profile.cache import ProfileCache

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from autoauto.evaluate.load import load_flow, read_cluster
+from autoauto.evaluate.open import load_flow, read_cluster
 from autoauto.graph.load import load_graph
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput

@@ -1,0 +1,321 @@
+"""Open a model and a cluster: of a `Problem`, `open_problem`, or of keywords and objects of Python, `load_flow`.
+
+Clusters by name or file: `read_cluster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from onnx import ModelProto
+
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.imported import profiled_devices, profiled_model
+from autoauto.graph.cut import onnx_source
+from autoauto.graph.load import load_graph
+from autoauto.profile.cache import ProfileCache, local_cache
+from autoauto.records.costs.correction import Estimator
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster, Period
+from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.records.layers import AS_IN_FILE, LayerGraph
+from autoauto.records.model_inputs import model_inputs
+from autoauto.records.plans.plan import CutAt
+from autoauto.records.target import Target
+from autoauto.records.units import Precision
+from autoauto.space.constraint import Constraint
+from autoauto.space.problem import Planning, Problem, ProfileFiles
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
+from autoauto.targets.target import NamedTarget, OptionValues, Request
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def load_flow(
+    model: str | Path | ModelProto | LayerGraph,
+    cluster: str | Path | Mapping[str, object] | Cluster | None = None,
+    target: str | Target = DEFAULT_TARGET,
+    precision: str | None = None,
+    planning_proportion: float | None = None,
+    period: str | None = None,
+    estimator: str = Estimator.REGRESSION,
+    storage: str | None = None,
+    constraints: tuple[Constraint, ...] = (),
+    options: Mapping[str, object] | None = None,
+    headroom: float = 0.0,
+    cut_at: str = CutAt.LAYERS,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
+    batch_axes: Mapping[str, int | None] | None = None,
+    states: Mapping[str, str] | None = None,
+) -> Flow:
+    """A model on a cluster, ready to be planned, measured or searched.
+
+    Args:
+        model: a built-in name, the path of an ONNX file, an ONNX model or a graph of layers.
+        cluster: a built-in name, the path of a TOML file or of a JSON file, an IPUClusterInfo [auto-pipeline], or
+            the cluster itself; by default "bow-2000", and this machine for the target "host".
+        target: "ipu" for the cost model, "host" for processes of this machine, or a `Target` of your own.
+        precision: "fp16", "fp32" or "fp8"; by default fp16, and fp32 on a host, which runs files in their own formats.
+        planning_proportion, estimator, constraints: as in `Flow`.
+        period: "barrier", "overlap", "serial" or "duplex" (`Period`); by default what the target's devices do.
+        storage: the URL of a PostgreSQL server that caches compiled layers; by default a file of this machine does.
+        options: those that only the target of this name has, for example `{"partials": "fp32"}` (`NamedTarget`).
+        headroom: share of every device's memory that is left free.
+        cut_at: "layers" or "blocks", where stages may begin (`CutAt`).
+        shapes: lengths of axes that the file leaves open, by the name of an axis, `{"height": 320}`, or of an input,
+            `{"images": (3, 320, 320)}`, then all but its batch axis.
+        batch_axes: the axis of an input along which samples lie, None where it has none; by default it is looked for.
+        states: inputs that an output feeds in the next call, with that output; by default those that names show.
+
+    Raises:
+        BadInput: no such model, cluster or target, one that cannot be read, a cluster or an option of another target,
+            or a model without blocks where stages are to begin at them.
+    """
+    problem, objects = named(model, cluster, target)
+    problem = replace(
+        problem,
+        headroom=headroom,
+        precision=precision,
+        planning=Planning(estimator, planning_proportion, period, cut_at),
+        constraints=constraints,
+        options=options or {},
+        model_inputs=model_inputs(shapes, batch_axes, states),
+    )
+    return open_problem(problem, storage, objects)
+
+
+class Objects(NamedTuple):
+    """What Python gives in place of names and files: None where a `Problem` has the name."""
+
+    model: ModelProto | LayerGraph | None = None
+    cluster: Mapping[str, object] | Cluster | None = None
+    target: Target | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """Whether all are names, so that another process can open them."""
+        return all(given is None for given in self)
+
+
+NO_OBJECTS = Objects()
+
+
+def named(
+    model: str | Path | ModelProto | LayerGraph,
+    cluster: str | Path | Mapping[str, object] | Cluster | None = None,
+    target: str | Target = DEFAULT_TARGET,
+) -> tuple[Problem, Objects]:
+    """The names and paths among what a caller gives, and the objects in place of the others.
+
+    Raises:
+        BadInput: there is no such target.
+    """
+    own_target = None if isinstance(target, str) or not hasattr(target, "compile") else target
+    names = {
+        "model": str(model) if not isinstance(model, ModelProto | LayerGraph) else None,
+        "cluster": str(cluster) if isinstance(cluster, str | Path) else None,
+        "target": DEFAULT_TARGET if own_target is not None else target_named(target).name,
+    }
+    objects = Objects(
+        model if isinstance(model, ModelProto | LayerGraph) else None,
+        None if isinstance(cluster, str | Path) else cluster,
+        own_target,
+    )
+    return Problem(**names), objects  # type: ignore[arg-type]
+
+
+def open_problem(problem: Problem, storage: str | None = None, objects: Objects = NO_OBJECTS) -> Flow:
+    """The model of a problem on its cluster.
+
+    Args:
+        problem: by names, files and options.
+        storage: as in `load_flow`.
+        objects: what Python gives in place of names.
+
+    Raises:
+        BadInput: no such model, cluster or target, one that cannot be read, a cluster or an option of another target,
+            or a model without blocks where stages are to begin at them.
+    """
+    if problem.profile is not None:
+        return _open_profile(problem, problem.profile)
+    entry = None if objects.target is not None else target_named(problem.target)
+    period, options = _period(problem, entry), _options(problem, entry)
+    cluster = problem.cluster if objects.cluster is None else objects.cluster
+    devices = _devices(cluster, entry, options).with_headroom(problem.headroom)
+    _check_no_speeds(devices)
+    precision = _precision(problem, entry, devices)
+    graph = _graph(problem, objects)
+    target = objects.target
+    if entry is not None:
+        source = (
+            None if objects.model is not None else onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs)
+        )
+        target, devices = entry.open(Request(graph, source, devices, precision, options))
+    assert target is not None
+    return Flow(
+        graph=graph,
+        cluster=devices,
+        target=target,
+        precision=precision,
+        planning_proportion=problem.planning.planning_proportion,
+        period=period,
+        cache=_cache(storage),
+        estimator=_word("estimator", Estimator, problem.planning.estimator),
+        cut_at=_word("cut_at", CutAt, problem.planning.cut_at),
+        constraints=problem.constraints,
+    )
+
+
+def _open_profile(problem: Problem, profile: ProfileFiles) -> Flow:
+    """The profile on its devices; sums of its layers are not corrected, since nothing can be compiled."""
+    if problem.options or problem.target != DEFAULT_TARGET:
+        given = ", ".join(problem.options) or f"--target {problem.target}"
+        raise BadInput(f"with --profile nothing is compiled or run, got {given}; leave it out")
+    devices = profiled_devices(profile)
+    if (devices is None) == (problem.cluster is None):
+        raise BadInput(
+            "a profile needs its devices: --devices N --device-memory-gib GIB --link-gb-per-s RATE, or --cluster "
+            "FILE.toml, one of the two"
+        )
+    precision = Precision(problem.precision or Precision.FP32)
+    cluster = devices or read_cluster(str(problem.cluster))
+    graph, target = profiled_model(profile, problem.model, precision, problem.model_inputs)
+    planning = problem.planning
+    return Flow(
+        graph=graph,
+        cluster=cluster.with_headroom(problem.headroom),
+        target=target.on_devices(cluster),
+        precision=precision,
+        planning_proportion=planning.planning_proportion,
+        period=None if planning.period is None else Period(planning.period),
+        estimator=Estimator.SUM,
+        cut_at=CutAt(planning.cut_at),
+        constraints=problem.constraints,
+    )
+
+
+def _period(problem: Problem, entry: NamedTarget | None) -> Period | None:
+    """What devices do at the same time; None is what those of the target do.
+
+    Raises:
+        BadInput: there is no such period, or devices of the target do something else.
+    """
+    given = problem.planning.period
+    period = None if given is None else _word("period", Period, given)
+    if entry is not None and period is not None and period not in entry.periods:
+        raise BadInput(f"the period of --target {entry.name} is {', '.join(entry.periods)}, got {given}; leave it out")
+    return period
+
+
+def _options(problem: Problem, entry: NamedTarget | None) -> OptionValues:
+    """The options of a target by name, all of them.
+
+    Raises:
+        BadInput: a target of one's own, which has its options, is to get some.
+    """
+    if entry is not None:
+        return entry.read_options(problem.options)
+    if problem.options:
+        raise BadInput(f"options are for a target by name, got {', '.join(problem.options)}; give them to your target")
+    return {}
+
+
+def _precision(problem: Problem, entry: NamedTarget | None, devices: Cluster) -> Precision:
+    """The format of weights and activations, by default that of the target which the devices are for."""
+    owner = TARGETS.get(devices.target)
+    default = Precision.FP16 if owner is None else owner.default_precision
+    return _word("precision", Precision, problem.precision or default, None if entry is None else entry.precisions)
+
+
+def _graph(problem: Problem, objects: Objects) -> LayerGraph:
+    """The layers of the model.
+
+    Raises:
+        BadInput: it cannot be read, or something is said of the inputs of a graph.
+    """
+    if objects.model is None:
+        return load_graph(problem.model or DEFAULT_MODEL, problem.model_inputs)
+    if isinstance(objects.model, ModelProto):
+        return load_graph(objects.model, problem.model_inputs)
+    if problem.model_inputs != AS_IN_FILE:
+        raise BadInput("shapes, batch axes and states are for a model file, got a graph; give them to load_graph")
+    return objects.model
+
+
+def read_cluster(name: str | Path, known_targets: Collection[str] = ()) -> Cluster:
+    """A built-in cluster, "host" for this machine, a TOML file, or an IPUClusterInfo in a .json file [auto-pipeline].
+
+    Where `known_targets` are given, a TOML file is for one of them, or for a profile.
+
+    Raises:
+        BadInput: no such cluster, or one that cannot be read.
+    """
+    for entry in TARGETS.values():
+        if name == entry.default_cluster:
+            return entry.devices(None, entry.read_options({}))
+    if Path(name).suffix == ".json":
+        from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline
+        from autoauto.records.files.json import read_json
+
+        return cluster_from_auto_pipeline(read_json(Path(name)), str(name))
+    return load_cluster(str(name), known_targets)
+
+
+def _check_no_speeds(cluster: Cluster) -> None:
+    """Refuse speeds of kinds where each kind is compiled or measured by itself.
+
+    Raises:
+        BadInput: a kind has a speed.
+    """
+    if given := [kind.device.name for kind in cluster.kinds if kind.speed is not None]:
+        raise BadInput(
+            f"a speed is for --profile FILE, whose times it divides, {cluster.name} has one of {', '.join(given)} and "
+            f"layers that --target {cluster.target} times on each kind; leave it out"
+        )
+
+
+def _word(name: str, kind: type[Word], given: str, known: Iterable[Word] | None = None) -> Word:
+    words = list(kind if known is None else known)
+    if given not in words:
+        raise BadInput(f"{name} is one of {', '.join(words)}, got {given!r}")
+    return kind(given)
+
+
+def _devices(
+    cluster: str | Path | Mapping[str, object] | Cluster | None, entry: NamedTarget | None, options: OptionValues
+) -> Cluster:
+    """The cluster that was given, or the default of the target.
+
+    Raises:
+        BadInput: no such cluster, one that cannot be read, or one of another target.
+    """
+    if entry is None and cluster is None:
+        raise BadInput("a target of your own needs a cluster of its devices, got none; give `cluster`")
+    if entry is not None and cluster in (None, entry.default_cluster):
+        return entry.devices(None, options)
+    if isinstance(cluster, Mapping):
+        from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline
+
+        cluster = cluster_from_auto_pipeline(cluster)
+    if not isinstance(cluster, str | Path | Cluster):
+        raise BadInput(f"a cluster is a name, a file, an IPUClusterInfo or a Cluster, got {cluster!r:.60}")
+    devices = cluster if isinstance(cluster, Cluster) else read_cluster(cluster, TARGETS if entry else ())
+    if entry is None:
+        return devices
+    if devices.target != entry.name:
+        instead = f"--target {devices.target}" if devices.target in TARGETS else "--profile FILE"
+        raise BadInput(
+            f"the cluster must be for --target {entry.name}, {devices.name} is for {devices.target!r}; try {instead}"
+        )
+    return entry.devices(devices, options)
+
+
+def _cache(storage: str | None) -> ProfileCache:
+    """The cache of compiled layers: on the server of the trials where there is one, else a file."""
+    on_server = storage is not None and str(storage).startswith("postgresql")
+    return ProfileCache(str(storage)) if on_server else local_cache()

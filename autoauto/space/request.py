@@ -1,0 +1,226 @@
+"""A search as it is asked for, `SearchRequest`: a problem, what may vary, what is optimised, and how long.
+
+Options of the command line, keys of a search file and keywords of Python make one; a study stores it as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import stored_form
+from autoauto.records.files.json import from_json, from_plain, to_json, to_plain
+from autoauto.schedule.orders.registry import spec_of
+from autoauto.space.constraint import Constraint
+from autoauto.space.given import values_given
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Training
+from autoauto.space.objectives import Objective, Objectives, objectives_text, parse_objectives
+from autoauto.space.problem import Problem, constraints_of
+from autoauto.space.space import SearchSpace, read_values
+from autoauto.space.table import KNOBS, TABLE
+from autoauto.targets.registry import DEFAULT_TARGET, precisions_of
+
+Tries = str | Knobs | Mapping[str, object] | Sequence[str | Knobs | Mapping[str, object]]
+"""Configurations to try first: one or several, each as in `configuration_given`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnobValues:
+    """The values of some knobs; the devices, the model and the target say those of the others.
+
+    Attributes:
+        values: by the names of knobs.
+        constraints: expressions over knobs that must hold.
+        global_batch: samples of a step of training, from which the numbers of micro-batches follow.
+    """
+
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
+    global_batch: int | None = None
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> KnobValues:
+        """Those among values by the names of options.
+
+        Raises:
+            BadInput: as `given_knobs`.
+        """
+        over_knobs = tuple(each for each in constraints_of(values) if each.over_knobs)
+        return KnobValues(given_knobs(values), over_knobs, values.get("global_batch"))
+
+
+def given_knobs(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The values of knobs among values by the names of options; in training also the defaults of those that it adds.
+
+    Raises:
+        BadInput: knobs of training are given without the mode, or a global batch with a number of micro-batches.
+    """
+    mode, global_batch = values.get("mode", "inference"), values.get("global_batch")
+    if global_batch is not None and (mode != "training" or values.get("n_micro_batches") is not None):
+        raise BadInput(
+            "--global-batch says how many micro-batches a step of --mode training has, got "
+            + (f"--mode {mode}" if mode != "training" else "--n-micro-batches too; leave one of them out")
+        )
+    others = () if precisions_of(values.get("target", DEFAULT_TARGET)) else ("precision",)
+    named = ((knob.name, values.get(knob.name)) for knob in KNOBS if knob.name not in others)
+    given = {name: each for name, each in named if each is not None}
+    if mode == "training":
+        in_training = {knob.name: (knob.default,) for knob in Training.knobs} | given
+        if "stages_per_device" not in given:
+            ranges = [spec_of(order).stages_per_device for order in in_training["schedule"]]
+            in_training["stages_per_device"] = tuple(sorted({each[0] for each in ranges if each})) or (1,)
+        return in_training
+    if wrong := [knob.name for knob in Training.knobs if knob.name in given]:
+        raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class StudyConfig:
+    """What is searched, for what, and how long.
+
+    Attributes:
+        space: what may vary: all of it, or the values of some knobs.
+        objectives: what is optimised.
+        method: a `Method` or its name; None is guided, and tpe for several objectives.
+        n_measurements: the budget of the methods random and tpe.
+        noise: share of a value that is noise; None is that of the target.
+        n_repeats: how often the best is measured again at the end; None is that of the target.
+        tries: configurations to try first.
+        time_budget_s: seconds after which no further configuration is tried; None for as many as it takes.
+    """
+
+    space: SearchSpace | KnobValues = KnobValues()
+    objectives: Objectives = Objective.THROUGHPUT
+    method: str | None = None
+    n_measurements: int = 30
+    noise: float | None = None
+    n_repeats: int | None = None
+    tries: Tries = ()
+    time_budget_s: float | None = None
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> StudyConfig:
+        """The one of values by the names of options; other names are ignored.
+
+        Raises:
+            BadInput: as `given_knobs`, or there is no such objective.
+        """
+        objective = values.get("objective", Objective.THROUGHPUT)
+        return StudyConfig(
+            space=KnobValues.of(values),
+            objectives=parse_objectives(objective) if isinstance(objective, str) else objective,
+            method=values.get("method"),
+            n_measurements=values.get("n_measurements", 30),
+            noise=values.get("noise"),
+            n_repeats=values.get("repeats"),
+            tries=values.get("try") or (),
+            time_budget_s=values.get("time_budget"),
+        )
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """All fields as JSON has them; a space by the values that were given."""
+        tries = [self.tries] if isinstance(self.tries, str | Knobs | Mapping) else self.tries
+        others = {
+            "space": _StoredSpace.of(self.space),
+            "objectives": objectives_text(self.objectives),
+            "tries": [values_given(each) if isinstance(each, Knobs) else each for each in tries],
+        }
+        plain: dict[str, Any] = to_plain({name: getattr(self, name) for name in _FIELDS} | others)
+        return plain
+
+    @staticmethod
+    def read(plain: object, where: str) -> StudyConfig:
+        """Read what `plain` wrote.
+
+        Raises:
+            BadInput: a field is missing or wrong; the message begins with `where`.
+        """
+        stored: Any = from_plain(_STORED, plain, where)
+        others = {
+            "space": stored.space.read(),
+            "objectives": parse_objectives(stored.objectives),
+            "tries": tuple(stored.tries),
+        }
+        return StudyConfig(**{name: getattr(stored, name) for name in _FIELDS} | others)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredSpace:
+    """A space as JSON has it: `grid` is a whole space by the values that were given, `knobs` are a `KnobValues`."""
+
+    grid: dict[str, list[Any]] | None
+    knobs: dict[str, list[Any]] | None
+    constraints: tuple[str, ...]
+    global_batch: int | None
+
+    @staticmethod
+    def of(space: SearchSpace | KnobValues) -> _StoredSpace:
+        texts = tuple(constraint.text for constraint in space.constraints)
+        if isinstance(space, SearchSpace):
+            given = {name: list(values) for name, values in space.pairs if name in space.given}
+            return _StoredSpace(given, None, texts, None)
+        return _StoredSpace(None, {name: list(each) for name, each in space.values.items()}, texts, space.global_batch)
+
+    def read(self) -> SearchSpace | KnobValues:
+        constraints = tuple(map(Constraint, self.constraints))
+        if self.grid is not None:
+            return SearchSpace(constraints=constraints, **self.grid)
+        given = self.knobs or {}
+        if unknown := given.keys() - TABLE.keys():
+            raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
+        values = {name: read_values(name, each, TABLE[name].domain) for name, each in given.items()}
+        return KnobValues(values, constraints, self.global_batch)
+
+
+_FIELDS = tuple(entry.name for entry in fields(StudyConfig))
+_STORED = stored_form(StudyConfig, space=_StoredSpace, objectives=str, tries=list[str | dict[str, Any]])
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search as a person, a program or a study states it: all that its answer depends on.
+
+    Attributes:
+        problem: the model on the cluster.
+        study: what is searched, for what, and how long.
+    """
+
+    problem: Problem
+    study: StudyConfig = StudyConfig()
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> SearchRequest:
+        """The request of values by the names of options, for example parsed arguments; other names are ignored.
+
+        Raises:
+            BadInput: values do not go together.
+        """
+        return SearchRequest(Problem.of(values), StudyConfig.of(values))
+
+    def to_json(self) -> str:
+        """The request as JSON, with files by their absolute paths, so that another process can open it."""
+        return to_json({"problem": self.problem.plain, "study": self.study.plain}).decode()
+
+    @staticmethod
+    def from_json(text: str) -> SearchRequest:
+        """Read what `to_json` wrote.
+
+        Raises:
+            BadInput: a field is missing or wrong.
+        """
+        stored = from_json(_StoredRequest, text, "the request of a search")
+        problem = Problem.read(stored.problem, "the problem of a search")
+        return SearchRequest(problem, StudyConfig.read(stored.study, "the study of a search"))
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRequest:
+    """A `SearchRequest` as JSON has it, whose parts are read by themselves."""
+
+    problem: dict[str, Any]
+    study: dict[str, Any]
