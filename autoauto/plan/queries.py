@@ -59,9 +59,9 @@ def k_best(table: CostTable, k: int) -> list[Plan]:
 def ranked(problem: CutProblem) -> Iterator[list[int]]:
     """The cuts of all plans, cheapest first.
 
-    The scheme of [lawler]. A box has a range for every cut (`CutProblem.cut_limits`) and consists of the plans with cuts
-    all lie in their ranges. Without its best plan it is divided into at most 2 (P - 1) smaller boxes, and none of them
-    holds a cheaper plan:
+    The scheme of [lawler]. A box has a range for every cut (`CutProblem.cut_limits`) and consists of the plans whose
+    cuts all lie in their ranges. Without its best plan it is divided into at most 2 (P - 1) smaller boxes, and none of
+    them holds a cheaper plan:
 
         box                 cut 1 in [1, 6], cut 2 in [4, 9], best plan (3, 7)
         smaller boxes       cut 1 in [1, 2]                  cut 1 in [4, 6]

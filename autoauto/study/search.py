@@ -230,7 +230,7 @@ class StudyStorage:
     def open(self, url: str, flow: Flow, task: SearchTask, method: Method) -> Study:
         """The study of a search, in the database at `url`."""
         fingerprint = {**self.about, **fingerprint_of(flow, task.space)}
-        name = self.name or default_study_name(flow, task.objectives, fingerprint, task.space, str(method), task.noise)
+        name = self.name or default_study_name(flow, task.objectives, fingerprint, task.space, method, task.noise)
         made = {"method": str(method), "noise": str(task.noise), "origin": str(flow.traits.origin)}
         said = {NOTES: json.dumps(flow.notes)} if flow.notes else {}
         if flow.shown_clock_hz is not None:
