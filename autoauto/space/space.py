@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import product
-from math import prod
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
-from autoauto.records.costs.options import PlainSession, Session
+from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain, HasKnobs, Knob
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision
-from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
-from autoauto.space.knobs import REPLICAS, Knobs
+from autoauto.space.grid import Grid
+from autoauto.space.knobs import Knobs
 from autoauto.space.modes import (
     MAX_VALUES,
     MODES,
-    Inference,
     Mode,
-    Phased,
-    Recompute,
     Strategy,
-    Training,
     mode_of,
 )
 from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, owners_of, session_of
-from autoauto.space.table import AXES, TABLE, numbers
+from autoauto.space.table import TABLE, numbers
 from autoauto.targets.host.runtimes.registry import computes_on_gpus
-from autoauto.targets.ipu.session import IpuSession
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
 
@@ -161,7 +154,7 @@ class SearchSpace:
         for name, values in self.pairs:
             if (not values and name != "memory_proportion") or len(set(values)) != len(values):
                 raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
-        if (n_configurations := self._n_combinations()) > MAX_CONFIGURATIONS:
+        if (n_configurations := self.grid.n_combinations) > MAX_CONFIGURATIONS:
             raise BadInput(
                 f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "
                 f"try fewer values of {max(axes, key=lambda name: len(self[name]))}"
@@ -179,7 +172,7 @@ class SearchSpace:
             raise BadInput("a search is for training or for inference, got both among its schedules")
         self._check_owners()
         for batch_size in (self["batch_size"][0], self["batch_size"][-1]) if self._global_batch is None else ():
-            list(self.grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
+            list(self.grid.configurations(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
         self._check_sessions()
         if not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
@@ -215,16 +208,6 @@ class SearchSpace:
                 f"--cores-per-device {_few(n_cores)} and --batch-size {_few(self['batch_size'])}; try others"
             )
 
-    def _n_combinations(self) -> int:
-        """How many configurations there are at most: of a global batch those with so many samples a step."""
-        parts = [self.axes(mode, session) for mode in self.modes for session in self.sessions]
-        n_cells = sum(prod(len(self[axis.name]) for axis in axes) for axes in parts)
-        steps, replicas, sizes = self["n_micro_batches"], self["replicas"], self["batch_size"]
-        if self._global_batch is None:
-            return int(n_cells * len(sizes))
-        n_whole = sum(self._global_batch == n * r * size for n in steps for r in replicas for size in sizes)
-        return int(n_cells // (len(steps) * len(replicas)) * n_whole)
-
     @property
     def _global_batch(self) -> int | None:
         """The samples of every step, where a constraint as of `of_global_batch` fixes them for pipelines alone."""
@@ -234,22 +217,24 @@ class SearchSpace:
         return next((int(match[1]) for match in matches if match), None)
 
     @property
+    def grid(self) -> Grid:
+        """The combinations of its values, whose constraints are not checked but that of a global batch."""
+        return Grid(dict(self.pairs), self._global_batch)
+
+    @property
     def training(self) -> bool:
         """Whether there is a backward pass."""
-        return self["schedule"] != (Order.INFERENCE,)
+        return self.grid.training
 
     @property
     def modes(self) -> tuple[type[Mode], ...]:
         """The classes of the modes, first pipelines."""
-        pipeline = Training if self.training else Inference
-        kinds: tuple[tuple[Strategy, type[Mode]], ...] = ((Strategy.PIPELINE, pipeline), (Strategy.PHASED, Phased))
-        return tuple(kind for strategy, kind in kinds if strategy in self["strategy"])
+        return self.grid.modes
 
     @property
     def sessions(self) -> tuple[type[Session], ...]:
         """The classes of the sessions, one for every runtime."""
-        alone = IpuSession if self["memory_proportion"] else PlainSession
-        return tuple(alone if name is None else RUNTIMES[name] for name in self["runtime"])
+        return self.grid.sessions
 
     @property
     def n_configurations(self) -> int:
@@ -264,93 +249,6 @@ class SearchSpace:
     def __contains__(self, knobs: Knobs) -> bool:
         return knobs.batch_size in _sizes_of(self).get(replace(knobs, batch_size=1), ())
 
-    def axes(self, mode: type[Mode], session: type[Session]) -> list[Knob]:
-        """The knobs in which cells of a mode and of a session differ, in the order of the grid."""
-        own = {*Knobs.knobs, *mode.knobs, *session.knobs} - ({REPLICAS} if mode is Phased else set())
-        return [knob for knob in AXES if knob in own]
-
-    def configuration(
-        self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
-    ) -> Knobs:
-        """The configuration of a cell, by its value on every axis, and a batch size."""
-        values = {TABLE[name].field: value for name, value in choice.items() if value is not None}
-        of_mode = {knob.field: values[knob.field] for knob in mode.knobs}
-        if mode is Phased:
-            of_mode["training"] = self.training
-        of_session = {knob.field: values[knob.field] for knob in session.knobs if knob.field in values}
-        return Knobs(
-            values["n_ipu"], batch_size, values.get("replicas", 1), mode(**of_mode), session(**of_session).normal
-        )
-
-    def grid(self, *batch_sizes: int) -> Iterator[Knobs]:
-        """The configuration of every cell at these batch sizes, first the pipelines.
-
-        Constraints are not checked, but that of a global batch.
-
-        Raises:
-            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them. Or
-                an order, a number of stages a device or a recomputation is part of none.
-        """
-        refused: dict[tuple[str, Any], tuple[type[Mode], type[Session], int, Mapping[str, Any]]] = {}
-        made: set[tuple[str, Any]] = set()
-        n_samples = self._global_batch
-        for mode in self.modes:
-            seen: set[Knobs] = set()
-            for (session, choice), batch_size in product(self._choices(mode), batch_sizes):
-                if n_samples and n_samples != choice["n_micro_batches"] * choice["replicas"] * batch_size:
-                    continue
-                named = {("strategy", mode), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
-                knobs = self._configuration_or_none(mode, session, batch_size, choice)
-                if knobs is None:
-                    refused.update(dict.fromkeys(named, (mode, session, batch_size, choice)))
-                elif knobs not in seen:
-                    seen.add(knobs)
-                    made |= named
-                    yield knobs
-        for pair, arguments in refused.items():
-            if pair not in made:
-                self.configuration(*arguments)
-
-    def _choices(self, mode: type[Mode]) -> list[tuple[type[Session], dict[str, Any]]]:
-        """The value on every axis of all cells, in the order of `AXES`, with the class of their session."""
-        rows = []
-        for number, session in enumerate(self.sessions):
-            names = [axis.name for axis in self.axes(mode, session)]
-            positions = [_POSITIONS.index(name) for name in names]
-            for picks in product(*(enumerate(self[name]) for name in names)):
-                key = [0] * len(_POSITIONS)
-                key[_RUNTIME] = number
-                for position, (index, _) in zip(positions, picks, strict=True):
-                    key[position] = index
-                choice = {name: value for name, (_, value) in zip(names, picks, strict=True)}
-                rows.append((key, session, choice))
-        rows.sort(key=itemgetter(0))
-        return [(session, choice) for _, session, choice in rows]
-
-    def _configuration_or_none(
-        self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
-    ) -> Knobs | None:
-        if self._is_mismatch(mode, choice):
-            return None
-        try:
-            return self.configuration(mode, session, batch_size, choice)
-        except BadInput:
-            if len(self["n_micro_batches"]) == 1:
-                raise
-            return None
-
-    def _is_mismatch(self, mode: type[Mode], choice: Mapping[str, Any]) -> bool:
-        """Whether values of several knobs do not go together, each of which may go together with others."""
-        if mode is Phased:
-            return choice.get("recompute") is Recompute.AUTO
-        if mode is not Training:
-            return False
-        spec, n_stages, n_ipu = spec_of(choice["schedule"]), choice["stages_per_device"], choice["n_ipu"]
-        fewest, most = spec.stages_per_device or (1, 1)
-        is_single = n_stages > 1 and n_ipu == 1
-        uneven = spec.in_groups and len(self["n_ipu"]) > 1 and any(n % n_ipu for n in self["n_micro_batches"])
-        return not fewest <= n_stages <= most or is_single or uneven
-
 
 @lru_cache(maxsize=4)
 def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
@@ -358,8 +256,9 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
     by_size = tuple(constraint for constraint in space.constraints if set(constraint.names) & _SIZES)
     by_cell = tuple(constraint for constraint in space.constraints if constraint not in by_size)
     if space._global_batch is not None:  # a number of micro-batches of so many replicas has one size
-        return tuple((knobs,) for knobs in space.grid(*space["batch_size"]) if _all_hold(space.constraints, knobs))
-    firsts = (knobs for knobs in space.grid(space["batch_size"][0]) if _all_hold(by_cell, knobs))
+        every = space.grid.configurations(*space["batch_size"])
+        return tuple((knobs,) for knobs in every if _all_hold(space.constraints, knobs))
+    firsts = (knobs for knobs in space.grid.configurations(space["batch_size"][0]) if _all_hold(by_cell, knobs))
     cells = (
         tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in sizes)))
         for first in firsts
@@ -397,14 +296,10 @@ def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
 
 _OF_NO_MODE = ("schedule", "steps")
 """The knobs of modes that a space may name without having the mode: the first chooses it, the second waits for it."""
-_MATCHED = ("schedule", "stages_per_device", "recompute")
-"""The knobs of which every value must be part of some configuration."""
 _GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")
 _SIZES = {"batch_size", "n_samples"}
 """The names in constraints whose values differ within a cell."""
 _KINDS: tuple[type[HasKnobs], ...] = (*MODES, *SESSION_CLASSES)
-_POSITIONS = [knob.name for knob in AXES]
-_RUNTIME = _POSITIONS.index("runtime")
 _CONSTRAINTS = Domain(
     str, "", "expressions", read=lambda given: given if isinstance(given, Constraint) else Constraint(given)
 )

@@ -69,9 +69,9 @@ def _draw(trial: Trial, space: SearchSpace) -> Knobs | None:
         return values[trial.suggest_int(name, 0, len(values) - 1)]
 
     mode, session = draw("strategy", space.modes), draw("runtime", space.sessions)
-    choice = {axis.name: draw(axis.name, space[axis.name]) for axis in space.axes(mode, session)}
+    choice = {axis.name: draw(axis.name, space[axis.name]) for axis in space.grid.axes(mode, session)}
     batch_size = draw("batch_size", space["batch_size"])
     try:
-        return space.configuration(mode, session, batch_size, choice)
+        return space.grid.configuration(mode, session, batch_size, choice)
     except BadInput:  # too few or too many micro-batches
         return None

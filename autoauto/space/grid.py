@@ -1,0 +1,160 @@
+"""The combinations of the values of knobs, `Grid`: those that can exist, in the order of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from operator import itemgetter
+from typing import Any
+
+from autoauto.records.costs.options import PlainSession, Session
+from autoauto.records.errors import BadInput
+from autoauto.records.knob import Knob
+from autoauto.records.schedule import Order
+from autoauto.schedule.orders.registry import spec_of
+from autoauto.space.knobs import REPLICAS, Knobs
+from autoauto.space.modes import Inference, Mode, Phased, Recompute, Strategy, Training
+from autoauto.space.sessions import RUNTIMES
+from autoauto.space.table import AXES, TABLE
+from autoauto.targets.ipu.session import IpuSession
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All combinations of values of knobs, every cell at any batch sizes.
+
+    Attributes:
+        values: of every knob, by its name.
+        n_samples: of every step of training by all replicas, where that is fixed (`of_global_batch`).
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    n_samples: int | None = None
+
+    def __getitem__(self, name: str) -> tuple[Any, ...]:
+        """The values of a knob."""
+        return self.values[name]
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward pass."""
+        return self["schedule"] != (Order.INFERENCE,)
+
+    @property
+    def modes(self) -> tuple[type[Mode], ...]:
+        """The classes of the modes, first pipelines."""
+        pipeline = Training if self.training else Inference
+        kinds: tuple[tuple[Strategy, type[Mode]], ...] = ((Strategy.PIPELINE, pipeline), (Strategy.PHASED, Phased))
+        return tuple(kind for strategy, kind in kinds if strategy in self["strategy"])
+
+    @property
+    def sessions(self) -> tuple[type[Session], ...]:
+        """The classes of the sessions, one for every runtime."""
+        alone = IpuSession if self["memory_proportion"] else PlainSession
+        return tuple(alone if name is None else RUNTIMES[name] for name in self["runtime"])
+
+    @property
+    def n_combinations(self) -> int:
+        """How many configurations there are at most: of a global batch those with so many samples a step."""
+        parts = [self.axes(mode, session) for mode in self.modes for session in self.sessions]
+        n_cells = sum(prod(len(self[axis.name]) for axis in axes) for axes in parts)
+        steps, replicas, sizes = self["n_micro_batches"], self["replicas"], self["batch_size"]
+        if self.n_samples is None:
+            return int(n_cells * len(sizes))
+        n_whole = sum(self.n_samples == n * r * size for n in steps for r in replicas for size in sizes)
+        return int(n_cells // (len(steps) * len(replicas)) * n_whole)
+
+    def axes(self, mode: type[Mode], session: type[Session]) -> list[Knob]:
+        """The knobs in which cells of a mode and of a session differ, in the order of the grid."""
+        own = {*Knobs.knobs, *mode.knobs, *session.knobs} - ({REPLICAS} if mode is Phased else set())
+        return [knob for knob in AXES if knob in own]
+
+    def configuration(
+        self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
+    ) -> Knobs:
+        """The configuration of a cell, by its value on every axis, and a batch size."""
+        values = {TABLE[name].field: value for name, value in choice.items() if value is not None}
+        of_mode = {knob.field: values[knob.field] for knob in mode.knobs}
+        if mode is Phased:
+            of_mode["training"] = self.training
+        of_session = {knob.field: values[knob.field] for knob in session.knobs if knob.field in values}
+        return Knobs(
+            values["n_ipu"], batch_size, values.get("replicas", 1), mode(**of_mode), session(**of_session).normal
+        )
+
+    def configurations(self, *batch_sizes: int) -> Iterator[Knobs]:
+        """The configuration of every cell at these batch sizes, first the pipelines.
+
+        Constraints are not checked, but that of a global batch.
+
+        Raises:
+            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them. Or
+                an order, a number of stages a device or a recomputation is part of none.
+        """
+        refused: dict[tuple[str, Any], tuple[type[Mode], type[Session], int, Mapping[str, Any]]] = {}
+        made: set[tuple[str, Any]] = set()
+        n_samples = self.n_samples
+        for mode in self.modes:
+            seen: set[Knobs] = set()
+            for (session, choice), batch_size in product(self._choices(mode), batch_sizes):
+                if n_samples and n_samples != choice["n_micro_batches"] * choice["replicas"] * batch_size:
+                    continue
+                named = {("strategy", mode), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
+                knobs = self._configuration_or_none(mode, session, batch_size, choice)
+                if knobs is None:
+                    refused.update(dict.fromkeys(named, (mode, session, batch_size, choice)))
+                elif knobs not in seen:
+                    seen.add(knobs)
+                    made |= named
+                    yield knobs
+        for pair, arguments in refused.items():
+            if pair not in made:
+                self.configuration(*arguments)
+
+    def _choices(self, mode: type[Mode]) -> list[tuple[type[Session], dict[str, Any]]]:
+        """The value on every axis of all cells, in the order of `AXES`, with the class of their session."""
+        rows = []
+        for number, session in enumerate(self.sessions):
+            names = [axis.name for axis in self.axes(mode, session)]
+            positions = [_POSITIONS.index(name) for name in names]
+            for picks in product(*(enumerate(self[name]) for name in names)):
+                key = [0] * len(_POSITIONS)
+                key[_RUNTIME] = number
+                for position, (index, _) in zip(positions, picks, strict=True):
+                    key[position] = index
+                choice = {name: value for name, (_, value) in zip(names, picks, strict=True)}
+                rows.append((key, session, choice))
+        rows.sort(key=itemgetter(0))
+        return [(session, choice) for _, session, choice in rows]
+
+    def _configuration_or_none(
+        self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
+    ) -> Knobs | None:
+        if self._is_mismatch(mode, choice):
+            return None
+        try:
+            return self.configuration(mode, session, batch_size, choice)
+        except BadInput:
+            if len(self["n_micro_batches"]) == 1:
+                raise
+            return None
+
+    def _is_mismatch(self, mode: type[Mode], choice: Mapping[str, Any]) -> bool:
+        """Whether values of several knobs do not go together, each of which may go together with others."""
+        if mode is Phased:
+            return choice.get("recompute") is Recompute.AUTO
+        if mode is not Training:
+            return False
+        spec, n_stages, n_ipu = spec_of(choice["schedule"]), choice["stages_per_device"], choice["n_ipu"]
+        fewest, most = spec.stages_per_device or (1, 1)
+        is_single = n_stages > 1 and n_ipu == 1
+        uneven = spec.in_groups and len(self["n_ipu"]) > 1 and any(n % n_ipu for n in self["n_micro_batches"])
+        return not fewest <= n_stages <= most or is_single or uneven
+
+
+_MATCHED = ("schedule", "stages_per_device", "recompute")
+"""The knobs of which every value must be part of some configuration."""
+_POSITIONS = [knob.name for knob in AXES]
+_RUNTIME = _POSITIONS.index("runtime")
