@@ -15,6 +15,7 @@ from onnx import ModelProto
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.imported import profiled_devices, profiled_model
+from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache, local_cache
@@ -149,25 +150,26 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     devices = _devices(cluster, entry, options).with_headroom(problem.headroom)
     _check_no_speeds(devices)
     precision = _precision(problem, entry, devices)
-    graph = _graph(problem, objects)
+    graph = _graph(problem, objects, entry)
     target = objects.target
     if entry is not None:
-        source = (
-            None if objects.model is not None else onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs)
-        )
-        target, devices = entry.open(Request(graph, source, devices, precision, options))
+        model = "" if objects.model is not None else problem.model or DEFAULT_MODEL
+        source = onnx_source(model, problem.model_inputs) if model and not entry.readers else None
+        target, devices = entry.open(Request(graph, source, devices, precision, options, model))
     assert target is not None
     return Flow(
-        graph=graph,
-        cluster=devices,
-        target=target,
-        precision=precision,
-        planning_proportion=problem.planning.planning_proportion,
-        period=period,
-        cache=_cache(storage),
-        estimator=_word("estimator", Estimator, problem.planning.estimator),
-        cut_at=_word("cut_at", CutAt, problem.planning.cut_at),
-        constraints=problem.constraints,
+        Setting(
+            graph=graph,
+            cluster=devices,
+            target=target,
+            precision=precision,
+            planning_proportion=problem.planning.planning_proportion,
+            period=period,
+            cache=_cache(storage),
+            estimator=_word("estimator", Estimator, problem.planning.estimator),
+            cut_at=_word("cut_at", CutAt, problem.planning.cut_at),
+            constraints=problem.constraints,
+        )
     )
 
 
@@ -187,15 +189,17 @@ def _open_profile(problem: Problem, profile: ProfileFiles) -> Flow:
     graph, target = profiled_model(profile, problem.model, precision, problem.model_inputs)
     planning = problem.planning
     return Flow(
-        graph=graph,
-        cluster=cluster.with_headroom(problem.headroom),
-        target=target.on_devices(cluster),
-        precision=precision,
-        planning_proportion=planning.planning_proportion,
-        period=None if planning.period is None else Period(planning.period),
-        estimator=Estimator.SUM,
-        cut_at=CutAt(planning.cut_at),
-        constraints=problem.constraints,
+        Setting(
+            graph=graph,
+            cluster=cluster.with_headroom(problem.headroom),
+            target=target.on_devices(cluster),
+            precision=precision,
+            planning_proportion=planning.planning_proportion,
+            period=None if planning.period is None else Period(planning.period),
+            estimator=Estimator.SUM,
+            cut_at=CutAt(planning.cut_at),
+            constraints=problem.constraints,
+        )
     )
 
 
@@ -232,12 +236,14 @@ def _precision(problem: Problem, entry: NamedTarget | None, devices: Cluster) ->
     return _word("precision", Precision, problem.precision or default, None if entry is None else entry.precisions)
 
 
-def _graph(problem: Problem, objects: Objects) -> LayerGraph:
+def _graph(problem: Problem, objects: Objects, entry: NamedTarget | None) -> LayerGraph:
     """The layers of the model.
 
     Raises:
         BadInput: it cannot be read, or something is said of the inputs of a graph.
     """
+    if entry is not None and entry.readers and objects.model is None:
+        return entry.readers.model(problem.model or DEFAULT_MODEL)
     if objects.model is None:
         return load_graph(problem.model or DEFAULT_MODEL, problem.model_inputs)
     if isinstance(objects.model, ModelProto):
@@ -304,6 +310,8 @@ def _devices(
         cluster = cluster_from_auto_pipeline(cluster)
     if not isinstance(cluster, str | Path | Cluster):
         raise BadInput(f"a cluster is a name, a file, an IPUClusterInfo or a Cluster, got {cluster!r:.60}")
+    if isinstance(cluster, str) and entry is not None and entry.readers:
+        cluster = entry.readers.cluster(cluster) or cluster
     devices = cluster if isinstance(cluster, Cluster) else read_cluster(cluster, TARGETS if entry else ())
     if entry is None:
         return devices

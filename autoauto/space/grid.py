@@ -15,8 +15,8 @@ from autoauto.records.knob import Knob
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.knobs import REPLICAS, Knobs
-from autoauto.space.modes import Inference, Mode, Phased, Recompute, Strategy, Training
-from autoauto.space.sessions import RUNTIMES
+from autoauto.space.modes import Generation, Inference, Mode, Phased, Recompute, Strategy, Training
+from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, owners_of
 from autoauto.space.table import AXES, TABLE
 from autoauto.targets.ipu.session import IpuSession
 
@@ -45,15 +45,23 @@ class Grid:
     @property
     def modes(self) -> tuple[type[Mode], ...]:
         """The classes of the modes, first pipelines."""
-        pipeline = Training if self.training else Inference
+        pipeline = Training if self.training else Generation if any(self["output_tokens"]) else Inference
         kinds: tuple[tuple[Strategy, type[Mode]], ...] = ((Strategy.PIPELINE, pipeline), (Strategy.PHASED, Phased))
         return tuple(kind for strategy, kind in kinds if strategy in self["strategy"])
 
     @property
     def sessions(self) -> tuple[type[Session], ...]:
         """The classes of the sessions, one for every runtime."""
-        alone = IpuSession if self["memory_proportion"] else PlainSession
-        return tuple(alone if name is None else RUNTIMES[name] for name in self["runtime"])
+        return tuple(self._alone if name is None else RUNTIMES[name] for name in self["runtime"])
+
+    @property
+    def _alone(self) -> type[Session]:
+        """The class of sessions without a runtime: the one of which a knob of its own says something."""
+        for kind in SESSION_CLASSES:
+            own = (knob for knob in kind.knobs if owners_of(knob.field) == [kind])
+            if kind.runtime is None and any(self[knob.name] not in ((), default_values(knob)) for knob in own):
+                return kind
+        return IpuSession if self["memory_proportion"] else PlainSession
 
     @property
     def n_combinations(self) -> int:
@@ -68,8 +76,8 @@ class Grid:
 
     def axes(self, mode: type[Mode], session: type[Session]) -> list[Knob]:
         """The knobs in which cells of a mode and of a session differ, in the order of the grid."""
-        own = {*Knobs.knobs, *mode.knobs, *session.knobs} - ({REPLICAS} if mode is Phased else set())
-        return [knob for knob in AXES if knob in own]
+        own = {knob.name for knob in (*Knobs.knobs, *mode.knobs, *session.knobs)}
+        return [knob for knob in AXES if knob.name in own - ({REPLICAS.name} if mode is Phased else set())]
 
     def configuration(
         self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
@@ -152,6 +160,11 @@ class Grid:
         is_single = n_stages > 1 and n_ipu == 1
         uneven = spec.in_groups and len(self["n_ipu"]) > 1 and any(n % n_ipu for n in self["n_micro_batches"])
         return not fewest <= n_stages <= most or is_single or uneven
+
+
+def default_values(knob: Knob) -> tuple[Any, ...]:
+    """The values of a knob that is not given."""
+    return knob.searched or (knob.absent,)
 
 
 _MATCHED = ("schedule", "stages_per_device", "recompute")

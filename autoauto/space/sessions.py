@@ -11,7 +11,7 @@ from autoauto.records.costs.options import PlainSession, Session
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain, Knob
 from autoauto.targets.ipu.session import MEMORY_PROPORTION, IpuSession
-from autoauto.targets.registry import session_classes
+from autoauto.targets.registry import TARGETS, session_classes
 
 SESSION_CLASSES: tuple[type[Session], ...] = session_classes()
 """Those of all targets, each with knobs of its own."""
@@ -90,7 +90,7 @@ def session_of(values: Mapping[str, Any]) -> Session:
     own = _names(kind)
     for name in _said(values):
         if name not in own:
-            owners = " or ".join(kind.runtime or "--target ipu" for kind in owners_of(name))
+            owners = " or ".join(kind.runtime or target_of(kind) for kind in owners_of(name))
             raise BadInput(f"{name} is for {owners}, got {kind.runtime or 'another target'}; leave it out")
     return kind(**{name: value for name, value in values.items() if name in own and value is not None})
 
@@ -104,6 +104,15 @@ def _said(values: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _names(kind: type[Session]) -> frozenset[str]:
     return frozenset(knob.field for knob in kind.knobs)
+
+
+def target_of(kind: type[Session]) -> str:
+    """The option of the target that has these sessions.
+
+    >>> target_of(IpuSession)
+    '--target ipu'
+    """
+    return next(f"--target {entry.name}" for entry in TARGETS.values() if kind in entry.sessions)
 
 
 def owners_of(name: str) -> list[type[Session]]:

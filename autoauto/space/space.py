@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
-from autoauto.records.knob import Domain, HasKnobs, Knob
+from autoauto.records.knob import Domain, HasKnobs
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
-from autoauto.space.grid import Grid
+from autoauto.space.grid import Grid, default_values
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import (
     MAX_VALUES,
     MODES,
+    Generation,
     Mode,
     Strategy,
     mode_of,
 )
-from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, owners_of, session_of
+from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, owners_of, session_of, target_of
 from autoauto.space.table import TABLE, numbers
 from autoauto.targets.host.runtimes.registry import computes_on_gpus
 
@@ -99,7 +100,7 @@ class SearchSpace:
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
         read = {name: read_values(name, each, TABLE[name].domain) for name, each in given.items()}
-        pairs = tuple((name, read.get(name, _default_values(knob))) for name, knob in TABLE.items())
+        pairs = tuple((name, read.get(name, default_values(knob))) for name, knob in TABLE.items())
         object.__setattr__(self, "pairs", pairs)
         object.__setattr__(self, "constraints", read_values("constraints", constraints, _CONSTRAINTS))
         object.__setattr__(self, "given", frozenset(given))
@@ -118,7 +119,7 @@ class SearchSpace:
         return dict(self.pairs)[name]
 
     def __repr__(self) -> str:
-        said = [f"{name}={values!r}" for name, values in self.pairs if values != _default_values(TABLE[name])]
+        said = [f"{name}={values!r}" for name, values in self.pairs if values != default_values(TABLE[name])]
         said += [f"constraints={self.constraints!r}"] if self.constraints else []
         return f"SearchSpace({', '.join(said)})"
 
@@ -135,11 +136,12 @@ class SearchSpace:
         """
         own = {knob.name for kind in sessions for knob in kind.knobs}
         own |= {"runtime"} if any(kind.runtime for kind in sessions) else set()
+        of_target = own | {knob.name for knob in Generation.knobs}
         said = [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
         if sessions and (foreign := [name for name in said if name not in own]):
             instead = "try --headroom" if foreign[0] == "memory_proportion" else "or try --target host"
             raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")
-        changes = {name: each for name, each in values.items() if name in own and name not in self.given}
+        changes = {name: each for name, each in values.items() if name in of_target and name not in self.given}
         if self["memory_proportion"] and "memory_proportion" not in (own if sessions else said):
             changes["memory_proportion"] = ()
         return self.with_values(**changes) if changes else self
@@ -188,8 +190,8 @@ class SearchSpace:
                 owners = owners_of(knob.field)
                 if not owners:
                     mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
-                names = " or ".join(kind.runtime or "" for kind in owners)
-                where = f"--runtime {names}" if names else "--target ipu"
+                names = " or ".join(filter(None, (kind.runtime for kind in owners)))
+                where = f"--runtime {names}" if names else " or ".join(map(target_of, owners))
                 got = ", ".join(str(each or "none") for each in self["runtime"])
                 raise BadInput(f"{knob.option} is for {where}, got {got}; leave it out, or try those")
 
@@ -279,11 +281,6 @@ def _sizes_of(space: SearchSpace) -> Mapping[Knobs, set[int]]:
 def _is_possible(kind: type[Session], precision: Precision | None) -> bool:
     """Whether a runtime computes in a format; in its own without one."""
     return session_of({"runtime": kind.runtime, "precision": precision}).is_possible
-
-
-def _default_values(knob: Knob) -> tuple[Any, ...]:
-    """The values of a knob that is not given."""
-    return knob.searched or (knob.absent,)
 
 
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:

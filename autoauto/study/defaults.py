@@ -41,9 +41,10 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
         values["batch_size"] = (1,)
     if "channels_last" not in given and not any(layer.op.startswith("Conv") for layer in flow.graph.layers):
         values["channels_last"] = (False,)  # it is the layout of convolutions
-    if traits.groups_cores and "cores_per_device" not in given:
-        n_cores = flow.cluster.machine_size
-        values["cores_per_device"] = (*(1 << i for i in range((n_cores - 1).bit_length())), n_cores)
+    group = traits.groups
+    if group and group not in values:
+        n_each = flow.cluster.machine_size
+        values[group] = (*(1 << i for i in range((n_each - 1).bit_length())), n_each)
     if global_batch is not None:
         counts, sizes = values.get("replicas", default_counts(n_devices)), values.get("batch_size", _BATCH_SIZES)
         steps, sizes, whole_step = of_global_batch(global_batch, counts, sizes)
@@ -52,7 +53,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
         values["constraints"] = (*values.get("constraints", ()), whole_step)
     orders, steps = values.get("schedule", (Order.INFERENCE,)), values.get("n_micro_batches", (1,))
     if "n_ipu" not in given:
-        n_others = min(values.get("replicas", (1,))) * min(values.get("cores_per_device", (1,)))
+        n_others = min(values.get("replicas", (1,))) * min(values.get(group, (1,)))
         values["n_ipu"] = tuple(
             n
             for n in default_counts(n_devices)
@@ -60,9 +61,9 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
             or (n * n_others <= n_devices and all(max(steps) >= min_micro_batches(order, n) for order in orders))
         )
     if "replicas" not in given:
-        n_each = min(values["n_ipu"]) * min(values.get("cores_per_device", (1,)))
+        n_each = min(values["n_ipu"]) * min(values.get(group, (1,)))
         values["replicas"] = tuple(n for n in default_counts(n_devices) if n == 1 or n * n_each <= n_devices)
-    counts = [values["n_ipu"], values["replicas"], values.get("cores_per_device", (1,))]
+    counts = [values["n_ipu"], values["replicas"], values.get(group, (1,))]
     if prod(map(min, counts)) <= n_devices < prod(map(max, counts)):  # as `on_cluster`, whose cells take time to make
         values["constraints"] = (*values.get("constraints", ()), Constraint(f"n_devices <= {n_devices}"))
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
@@ -102,7 +103,8 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
     space = flow.checked(space)
     n_devices = len(flow.cluster)
     bound = Constraint(f"n_devices <= {n_devices}")
-    most = max(space["n_ipu"]) * max(space["replicas"]) * max(space["cores_per_device"])
+    of_device = max(space[flow.traits.groups]) if flow.traits.groups else 1
+    most = max(space["n_ipu"]) * max(space["replicas"]) * of_device
     if most <= n_devices or bound in space.constraints:
         return space
     return space.with_values(constraints=(*space.constraints, bound))

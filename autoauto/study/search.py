@@ -232,9 +232,9 @@ class StudyStorage:
         fingerprint = {**self.about, **fingerprint_of(flow, task.space)}
         name = self.name or default_study_name(flow, task.objectives, fingerprint, task.space, method, task.noise)
         made = {"method": str(method), "noise": str(task.noise), "origin": str(flow.traits.origin)}
-        said = {NOTES: json.dumps(flow.notes)} if flow.notes else {}
-        if flow.shown_clock_hz is not None:
-            said[CLOCK] = str(flow.shown_clock_hz)
+        said = {NOTES: json.dumps(flow.setting.notes)} if flow.setting.notes else {}
+        if flow.setting.shown_clock_hz is not None:
+            said[CLOCK] = str(flow.setting.shown_clock_hz)
         if self.request is not None:
             said[REQUEST] = self.request.to_json()
         return open_study(url, name, task.objectives, fingerprint, {**made, **said, **provenance(), **self.notes})
@@ -260,11 +260,11 @@ def search_study(
         BadInput, KeyboardInterrupt, MeasurementsFailed: as `search_flow`.
     """
     checked_repeats(config.n_repeats)
-    space, objectives, forecasts = space_of(flow, config.space), config.objectives, flow.forecasts
+    space, objectives = space_of(flow, config.space), config.objectives
     extent = Extent.of(space, config.tries, config.time_budget_s)
     choice = chosen_method(flow, config, space, extent.first)
     estimate = predictor(
-        forecasts.forecast, objectives, forecasts.upper_bound, forecasts.is_bounded_by, forecasts.step_bounds
+        flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds
     )  # shared with the proposer, so that both see the same forecasts
     proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
     task = SearchTask(space, objectives, proposer, choice.noise, expected_score, extent.is_over)
@@ -276,7 +276,7 @@ def search_study(
             observers.on_space_change(changes)
         note_start(study)
         result = run_task(task, study, executor, observers)
-        asked = result.space, estimate, forecasts.forecast, result.trials, forecasts.upper_bound
+        asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
         on_turn = observers.verification_progress

@@ -86,8 +86,8 @@ def test_it_is_part_of_the_fingerprint_only_where_it_matters(flow: Flow, at_bloc
 
 
 def test_a_problem_that_says_so_is_opened_with_it() -> None:
-    assert open_problem(Problem("resnet50", planning=Planning(cut_at="blocks"))).cut_at is CutAt.BLOCKS
-    assert open_problem(Problem("resnet50")).cut_at is CutAt.LAYERS
+    assert open_problem(Problem("resnet50", planning=Planning(cut_at="blocks"))).setting.cut_at is CutAt.BLOCKS
+    assert open_problem(Problem("resnet50")).setting.cut_at is CutAt.LAYERS
 
 
 def test_a_model_without_blocks_is_refused(flow: Flow) -> None:

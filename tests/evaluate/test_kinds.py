@@ -13,7 +13,6 @@ import pytest
 
 from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.kinds import best_on_kinds
 from autoauto.evaluate.open import load_flow
 from autoauto.plan.pipeline import range_problem
 from autoauto.profile.cache import ProfileCache

@@ -29,7 +29,7 @@ def test_an_opened_flow_is_that_of_load_flow() -> None:
     problem = Problem("resnet50", cluster="bow-2000", planning=Planning(planning_proportion=0.9, period="duplex"))
     flow, loaded = open_problem(problem), load_flow("resnet50", "bow-2000", planning_proportion=0.9, period="duplex")
     assert flow.fingerprint() == loaded.fingerprint()
-    assert (flow.period, flow.target) == (Period.DUPLEX, loaded.target)
+    assert (flow.setting.period, flow.target) == (Period.DUPLEX, loaded.target)
 
 
 def test_the_default_cluster_is_that_of_the_target() -> None:
@@ -49,7 +49,7 @@ def test_the_same_flow_is_opened_from_json_in_another_folder(tmp_path: Path, mon
 def test_constraints_over_results_reach_the_flow_and_each_counts_once() -> None:
     texts = ("samples_per_s > 1", "latency_s <= 0.5", "n_ipu < 3")
     problem = Problem.of({"model": "resnet50", "constraints": texts, "max_latency_s": 0.5})
-    assert open_problem(problem).constraints == tuple(map(Constraint, texts[:2]))
+    assert open_problem(problem).setting.constraints == tuple(map(Constraint, texts[:2]))
 
 
 def test_headroom_is_left_free_on_every_device() -> None:

@@ -18,10 +18,12 @@ class Session(HasKnobs, ABC):
 
     Attributes:
         runtime: the name of what runs a model's file; None where a target has no runtimes.
+        group: a device of several devices of the cluster, in words.
     """
 
     __slots__ = ()
     runtime: ClassVar[str | None] = None
+    group: ClassVar[str] = "session of {} cores"
 
     @property
     def cores_per_device(self) -> int:

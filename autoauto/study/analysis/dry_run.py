@@ -39,7 +39,7 @@ def dry_run(
     expect: Callable[[Knobs], Trial],
     objectives: Objectives,
     choice: MethodChoice,
-    bounds: Forecasts | None = None,
+    bounds: Flow | None = None,
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
@@ -49,7 +49,7 @@ def dry_run(
         space, objectives: of the search.
         expect: the estimated trial of a configuration.
         choice: the method.
-        bounds: the forecasts of a flow, for their bounds; by default there are none.
+        bounds: the flow of the estimates, for its bounds; by default there are none.
     """
     estimates: dict[Knobs, Trial] = {}
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from autoauto.records.costs.options import Session
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 
@@ -23,11 +24,13 @@ class SimpleUse(NamedTuple):
 
     Attributes:
         n_ipu, replicas, cores_per_device: as in `Knobs`.
+        group: one device of several cores or GPUs, in words.
     """
 
     n_ipu: int
     replicas: int
     cores_per_device: int
+    group: str = Session.group
 
     @property
     def name(self) -> str:
@@ -40,7 +43,7 @@ class SimpleUse(NamedTuple):
             return f"one pipeline of {self.n_ipu}"
         if self.replicas > 1:
             return f"{self.replicas} replicas of one device"
-        return f"one session of {self.cores_per_device} cores" if self.cores_per_device > 1 else "one device"
+        return f"one {self.group.format(self.cores_per_device)}" if self.cores_per_device > 1 else "one device"
 
     def has(self, knobs: Knobs) -> bool:
         """Whether a configuration is one of them."""
@@ -49,13 +52,13 @@ class SimpleUse(NamedTuple):
 
 def use_of(knobs: Knobs) -> SimpleUse:
     """The length and the number of the pipelines of a configuration."""
-    return SimpleUse(knobs.n_ipu, knobs.replicas, knobs.session.cores_per_device)
+    return SimpleUse(knobs.n_ipu, knobs.replicas, knobs.session.cores_per_device, knobs.session.group)
 
 
 def simple_uses(space: SearchSpace) -> tuple[SimpleUse, ...]:
     """Those of a space: one device; and each alone, the most replicas, the longest pipeline and the most cores."""
     uses = {use_of(cell[0]) for cell in space.cells if not cell[0].is_phased}
-    single = SimpleUse(1, 1, 1)
+    single = SimpleUse(1, 1, 1, next(iter(uses)).group if uses else Session.group)
     most = (
         max((use for use in uses if use == single._replace(**{axis: getattr(use, axis)})), default=single)
         for axis in ("replicas", "n_ipu", "cores_per_device")

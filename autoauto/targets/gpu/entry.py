@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
+from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.gpu.session import GpuSession
-from autoauto.targets.target import NamedTarget, OptionValues, Request
+from autoauto.targets.target import NamedTarget, OptionValues, Readers, Request
 
 DEFAULT_CLUSTER = "h100_sxm-8"
 
@@ -30,6 +33,31 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     return given
 
 
+def _graph(model: str) -> LayerGraph:
+    """The layers of a decoder, by a folder with its config or a bundled name.
+
+    Raises:
+        UnreadableModel: there is none, or it is not modelled.
+    """
+    from autoauto.graph.huggingface import decoder_of, graph_of
+
+    return graph_of(decoder_of(model))
+
+
+def _cluster(name: str) -> Cluster | None:
+    """GPUs by system and number; None for a file.
+
+    Raises:
+        BadInput: it is neither.
+        MissingExtra: the package of measured times is not installed.
+    """
+    from autoauto.targets.gpu.systems import cluster_named
+    from autoauto.targets.gpu.tables import check_installed
+
+    check_installed()
+    return None if Path(name).suffix or Path(name).is_file() else cluster_named(name)
+
+
 def _open(request: Request) -> tuple[Target, Cluster]:
     """The measured times of what a decoder computes.
 
@@ -42,6 +70,8 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     from autoauto.targets.gpu.target import GpuTarget
 
     check_installed()
+    if not request.model:
+        raise BadInput("--target gpu serves a decoder, got a graph; give the folder of its config.json, or its name")
     names = dict.fromkeys(device.name for device in request.cluster.devices)
     target = GpuTarget(decoder_of(request.model), tuple(map(system_named, names)))
     return target, request.cluster
@@ -58,4 +88,5 @@ GPU = NamedTarget(
     open=_open,
     sessions=(GpuSession,),
     precisions=(Precision.BF16,),
+    readers=Readers(_graph, _cluster),
 )

@@ -109,6 +109,7 @@ class GpuSession(Session):
         max_batched_tokens: of a step.
     """
 
+    group: ClassVar[str] = "group of {} GPUs"
     knobs: ClassVar[tuple[Knob, ...]] = (ENGINE, TENSOR_PARALLEL, PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS)
     engine: EngineName = EngineName.VLLM
     tensor_parallel: int = 1

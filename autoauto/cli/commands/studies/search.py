@@ -239,7 +239,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
 
     space = space_of(flow, config.space)
     choice = chosen_method(flow, config, space, Extent.of(space, config.tries, None).first)
-    expected = dry_run(space, flow.expect, config.objectives, choice, flow.forecasts)
+    expected = dry_run(space, flow.expect, config.objectives, choice, flow)
     n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
     n_again = n_verification_measurements(flow, n_repeats)
     pace = known_pace(args.storage, flow.fingerprint())
