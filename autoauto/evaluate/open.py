@@ -17,9 +17,11 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.imported import profiled_devices, profiled_model
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
+from autoauto.graph.huggingface import decoder_of, graph_of
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.installation import DEFAULT_MODEL
@@ -150,12 +152,13 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     devices = _devices(cluster, entry, options).with_headroom(problem.headroom)
     _check_no_speeds(devices)
     precision = _precision(problem, entry, devices)
-    graph = _graph(problem, objects, entry)
+    decoder = _decoder(problem, objects) if entry is not None and entry.serves_decoders else None
+    graph = _graph(problem, objects) if decoder is None else graph_of(decoder)
     target = objects.target
     if entry is not None:
-        model = "" if objects.model is not None else problem.model or DEFAULT_MODEL
-        source = onnx_source(model, problem.model_inputs) if model and not entry.readers else None
-        target, devices = entry.open(Request(graph, source, devices, precision, options, model))
+        is_file = objects.model is None and decoder is None
+        source = onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs) if is_file else None
+        target, devices = entry.open(Request(graph, source, devices, precision, options, decoder))
     assert target is not None
     return Flow(
         Setting(
@@ -236,14 +239,26 @@ def _precision(problem: Problem, entry: NamedTarget | None, devices: Cluster) ->
     return _word("precision", Precision, problem.precision or default, None if entry is None else entry.precisions)
 
 
-def _graph(problem: Problem, objects: Objects, entry: NamedTarget | None) -> LayerGraph:
+def _decoder(problem: Problem, objects: Objects) -> Decoder:
+    """The decoder of a folder with its config, or of a name.
+
+    Raises:
+        BadInput: it cannot be read, or a graph or an ONNX model is given.
+    """
+    if objects.model is not None or problem.model is None or problem.model_inputs != AS_IN_FILE:
+        raise BadInput(
+            f"--target {problem.target} serves a decoder, whose inputs are words; give the folder of its config.json, "
+            "or its name on Hugging Face"
+        )
+    return decoder_of(problem.model)
+
+
+def _graph(problem: Problem, objects: Objects) -> LayerGraph:
     """The layers of the model.
 
     Raises:
         BadInput: it cannot be read, or something is said of the inputs of a graph.
     """
-    if entry is not None and entry.readers and objects.model is None:
-        return entry.readers.model(problem.model or DEFAULT_MODEL)
     if objects.model is None:
         return load_graph(problem.model or DEFAULT_MODEL, problem.model_inputs)
     if isinstance(objects.model, ModelProto):
@@ -310,8 +325,8 @@ def _devices(
         cluster = cluster_from_auto_pipeline(cluster)
     if not isinstance(cluster, str | Path | Cluster):
         raise BadInput(f"a cluster is a name, a file, an IPUClusterInfo or a Cluster, got {cluster!r:.60}")
-    if isinstance(cluster, str) and entry is not None and entry.readers:
-        cluster = entry.readers.cluster(cluster) or cluster
+    if isinstance(cluster, str) and entry is not None:
+        cluster = entry.cluster_named(cluster) or cluster
     devices = cluster if isinstance(cluster, Cluster) else read_cluster(cluster, TARGETS if entry else ())
     if entry is None:
         return devices

@@ -65,7 +65,7 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
 
 def _speed(trial: Trial, origin: str) -> str:
     """Measured throughput, and the estimated one where there is one."""
-    speed = f"**{trial.samples_per_s:,.1f} samples/s**, {origin}"
+    speed = f"**{trial.samples_per_s:,.1f} {trial.unit}**, {origin}"
     if not trial.estimated_samples_per_s:
         return speed
     error = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))

@@ -143,7 +143,7 @@ def broken_command(command: str, width: int) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
-_UNIT = re.compile(r"(\d) (%|[KMG]iB|B\b|ms|µs|samples/s)")
+_UNIT = re.compile(r"(\d) (%|[KMG]iB|B\b|ms|µs|(?:sample|token)s/s)")
 
 
 def tag(name: str, *content: str, **attributes: object) -> str:

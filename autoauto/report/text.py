@@ -122,7 +122,7 @@ def describe(done: int, total: int, samples_per_s: float | None, left_s: float |
     if left_s is not None:
         parts.append(f"{timedelta(seconds=round(left_s))} left")
     if samples_per_s is not None:
-        parts.append(f"best {samples_per_s:,.0f} samples/s")
+        parts.append(f"best {samples_per_s:,.0f} {unit}")
     if now:
         parts.append(now)
     return ", ".join(parts)

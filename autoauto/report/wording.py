@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from autoauto.records.interval import Interval
 from autoauto.records.plans.plan import Plan, Stage
@@ -116,12 +116,12 @@ def usage(knobs: Knobs) -> str:
         return "in phases" if knobs.n_ipu == 1 else "the same phases on each"
     devices = "1 device" if knobs.n_ipu == 1 else f"{knobs.n_ipu} devices"
     n_cores = knobs.session.cores_per_device
-    cores = f" of {n_cores} cores" if n_cores > 1 else ""
+    cores = f" of {knobs.session.group.partition(' of ')[2].format(n_cores)}" if n_cores > 1 else ""
     if knobs.replicas > 1:
         return f"{knobs.replicas} replicas of {devices}{cores}"
     if knobs.n_ipu > 1:
         return f"one pipeline of {devices}{cores}"
-    return f"one session{cores}" if cores else ""
+    return f"one {knobs.session.group.format(n_cores)}" if cores else ""
 
 
 def stage_devices(stage: Stage) -> str:
@@ -139,7 +139,7 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
     '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
     """
     knobs = trial.knobs
-    noun = "core" if knobs.session.cores_per_device > 1 else "device"
+    noun = knobs.session.group.rpartition(" ")[2].removesuffix("s") if knobs.session.cores_per_device > 1 else "device"
     parts = []
     if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
         parts.append(f"{trial.replica_samples_per_s:,.1f} a replica")
@@ -147,8 +147,18 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
         parts.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
     how = "; ".join(filter(None, [usage(knobs), ", ".join(parts)]))
     devices = f"{knobs.n_devices} {noun}{'s' if knobs.n_devices > 1 else ''}"
-    speed = f"{speed_text(Interval(trial.samples_per_s, error))} samples/s on {devices}{f' ({how})' if how else ''}"
+    speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit} on {devices}{f' ({how})' if how else ''}"
     return speed if origin is None else f"{speed}, {origin}"
+
+
+def unit_of(configurations: Iterable[Knobs]) -> str:
+    """The unit of their throughput: samples/s, or tokens/s where text is generated.
+
+    >>> unit_of([Knobs(2, 8)]), unit_of([])
+    ('samples/s', 'samples/s')
+    """
+    first = next(iter(configurations), None)
+    return "samples/s" if first is None else f"{first.mode.sample}s/s"
 
 
 def error_of(summary: StudySummary) -> float | None:

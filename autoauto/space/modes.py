@@ -171,10 +171,12 @@ class Mode(HasKnobs, ABC):
 
     Attributes:
         strategy: pipeline or phases.
+        sample: what throughput counts, in a word.
     """
 
     __slots__ = ()
     strategy: ClassVar[Strategy] = Strategy.PIPELINE
+    sample: ClassVar[str] = "sample"
 
     @property
     def training(self) -> bool:
@@ -345,12 +347,15 @@ class Phased(Mode):
 class Generation(Mode):
     """Text that a decoder generates by pipelines, each with as many micro-batches of sequences in flight as stages.
 
+    A step of a micro-batch gives a token of every sequence.
+
     Attributes:
         input_tokens: of a prompt.
         output_tokens: of an answer.
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (INPUT_TOKENS, OUTPUT_TOKENS)
+    sample: ClassVar[str] = "token"
     input_tokens: int = INPUT_TOKENS.default
     output_tokens: int = OUTPUT_TOKENS.default
 

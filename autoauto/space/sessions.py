@@ -73,7 +73,8 @@ def session_class(values: Mapping[str, Any]) -> type[Session]:
         return RUNTIMES[runtime]
     if not (said := _said(values)):
         return IpuSession if MEMORY_PROPORTION.name in values else PlainSession
-    able = (kind for kind in SESSION_CLASSES if said.keys() <= _names(kind) and kind(**said).is_possible)
+    runtimes_first = sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None)
+    able = (kind for kind in runtimes_first if said.keys() <= _names(kind) and kind(**said).is_possible)
     return next(able, PlainSession)
 
 

@@ -140,6 +140,11 @@ class Trial(Displayed):
         return self.values[0] if self.values else None
 
     @property
+    def unit(self) -> str:
+        """Of its throughput: samples/s, or tokens/s where text is generated."""
+        return f"{self.knobs.mode.sample}s/s"
+
+    @property
     def device_samples_per_s(self) -> float:
         """Measured throughput of one device of the cluster, if all do the same."""
         return self.samples_per_s / self.knobs.n_devices

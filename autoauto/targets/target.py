@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from autoauto.records.costs.decoder import Decoder
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
@@ -57,18 +58,6 @@ class TargetOption:
         return value in self.choices if self.choices else self.kind is not int or value >= 1  # type: ignore[operator]
 
 
-class Readers(NamedTuple):
-    """How a target reads what others would read as ONNX files and built-in clusters.
-
-    Attributes:
-        model: the layers of a model by its name or path.
-        cluster: the devices of a name; None where it is no name of theirs.
-    """
-
-    model: Callable[[str], LayerGraph]
-    cluster: Callable[[str], Cluster | None]
-
-
 class Request(NamedTuple):
     """What a named target is opened for.
 
@@ -78,7 +67,7 @@ class Request(NamedTuple):
         cluster: the target's devices, with the memory that plans may fill.
         precision: format of weights and activations.
         options: every option of the target.
-        model: the name or path of the model; empty where it was given without one.
+        decoder: the model, where it was read as one; else None.
     """
 
     graph: LayerGraph
@@ -86,7 +75,7 @@ class Request(NamedTuple):
     cluster: Cluster
     precision: Precision
     options: OptionValues
-    model: str = ""
+    decoder: Decoder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +95,8 @@ class NamedTarget:
         devices: the devices of a cluster that was named, checked against the options; of None the default ones.
         sessions: how it may compute, each with knobs of its own.
         precisions: the formats of weights and activations that it may be opened for.
-        readers: where its models and clusters are of another form than ONNX files and built-in names.
+        serves_decoders: whether its models are decoders, which are read from a `config.json`, and not ONNX files.
+        cluster_named: the devices of a name; None where it is none of its own. By default it has no names.
         open: the target, and the cluster as the options have it; refuses options that the model does not allow.
     """
 
@@ -120,7 +110,8 @@ class NamedTarget:
     open: Callable[[Request], tuple[Target, Cluster]]
     sessions: tuple[type[Session], ...] = ()
     precisions: tuple[Precision, ...] = (Precision.FP16, Precision.FP32, Precision.FP8)
-    readers: Readers | None = None
+    serves_decoders: bool = False
+    cluster_named: Callable[[str], Cluster | None] = lambda _: None
 
     def read_options(self, given: Mapping[str, object]) -> OptionValues:
         """The value of every option, by default its default.

@@ -50,7 +50,7 @@ def show_plan(
     from autoauto.report.tables.compare import run_table
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
-    from autoauto.report.wording import duration
+    from autoauto.report.wording import duration, unit_of
 
     show(*parts_tables(plan, flow.setting.names, origin, flow.setting.shown_clock_hz))
     if timeline is not None:
@@ -64,7 +64,7 @@ def show_plan(
         show(f"a micro-batch every {period_ms:,.3f} ms, after {latency_s:.4f} s, {origin}")
         if device_run.output_error is not None:
             show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
-    show(f"throughput: {samples_per_s:,.1f} samples/s, {origin}")
+    show(f"throughput: {samples_per_s:,.1f} {unit_of([knobs])}, {origin}")
     print_assumed(flow.setting.notes)
     return 0
 

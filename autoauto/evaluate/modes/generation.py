@@ -54,8 +54,8 @@ class TokenStages:
         return self._stages.timeline(knobs, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
-        """See `StagePlanning`; requests that are answered."""
-        return self.rates(knobs, plan).tokens_per_s / requests_of(knobs).output_tokens
+        """See `StagePlanning`; words of answers."""
+        return self.rates(knobs, plan).tokens_per_s
 
     def rates(self, knobs: Knobs, plan: Plan) -> TokenRates:
         """What all replicas give together; times are those of the slowest."""
@@ -123,13 +123,12 @@ class GenerationFlow:
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes)
         n_tokens = requests_of(knobs).output_tokens
-        requests_per_s = rates.tokens_per_s / n_tokens
         trial = measured_trial(
             knobs,
             plan,
             plan,
-            samples_per_s=requests_per_s,
-            estimated_samples_per_s=requests_per_s,
+            samples_per_s=rates.tokens_per_s,
+            estimated_samples_per_s=rates.tokens_per_s,
             latency_s=rates.ttft_s + (n_tokens - 1) * rates.tpot_s,
             device_bytes=device_bytes,
             origin=origin,

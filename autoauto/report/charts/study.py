@@ -19,7 +19,7 @@ from autoauto.records.target import Origin
 from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timeline_chart
 from autoauto.report.style import difference_percent, format_value
-from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, varying_knobs
+from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, varying_knobs, unit_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objective, objective_tuple
@@ -114,15 +114,19 @@ def heat_map_chart(summary: StudySummary) -> Chart:
     height = len(grid.rows) * max(44.0, min(76.0, _MAP_HEIGHT / len(grid.rows)))
     panel = Panel("", category_axis("memory proportion", columns), rows, tuple(series), width, height)
     text = (
-        f"Best samples/s of every combination of knobs over all batch sizes, {origin_of(summary)}; the framed one wins."
+        f"Best {_unit(summary)} of every combination of knobs over all batch sizes, {origin_of(summary)}; the framed one wins."
     )
     return Chart("heat-map", "Best throughput", text, (panel,))
+
+
+def _unit(summary: StudySummary) -> str:
+    return unit_of(trial.knobs for trial in summary.trials)
 
 
 def _cell(trial: Trial, corner: tuple[int, int], opacity: float) -> Mark:
     (x, y), knobs, speed = corner, trial.knobs, trial.samples_per_s
     where = f"n_ipu {knobs.n_ipu}, memory proportion {value_of(knobs, 'memory_proportion')}"
-    hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {speed:,.1f} samples/s"
+    hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {speed:,.1f} {trial.unit}"
     shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
     return Mark(x, y, hover, f"{shown}\nbatch {knobs.batch_size}", x + 1, opacity)
 
@@ -147,7 +151,7 @@ def latency_chart(summary: StudySummary) -> Chart | None:
     bounds_per_s, bounds_s = _bounds(summary, "samples_per_s", largest_per_s), _bounds(summary, "latency_s", longest_s)
     unit_s, unit = time_unit(longest_s)
     origin = origin_of(summary)
-    across = Axis(f"samples/s, {origin}", 0.0, _MARGIN * max([largest_per_s, *bounds_per_s]))
+    across = Axis(f"{_unit(summary)}, {origin}", 0.0, _MARGIN * max([largest_per_s, *bounds_per_s]))
     up = Axis(f"latency ({unit}), {origin}", 0.0, _MARGIN * max([longest_s, *bounds_s]) / unit_s)
     lines = [
         *(_limit(Mark(bound, up.low), Mark(bound, up.high)) for bound in bounds_per_s),
@@ -198,7 +202,7 @@ def _dots(running: Sequence[Trial], unit_s: float) -> Iterator[Series]:
 
 def _latency_mark(trial: Trial, unit_s: float) -> Mark:
     knobs, latency = trial.knobs, format_value("latency_s", trial.latency_s)
-    hover = f"trial {trial.number}: batch {knobs.batch_size}, {trial.samples_per_s:,.1f} samples/s, {latency}"
+    hover = f"trial {trial.number}: batch {knobs.batch_size}, {trial.samples_per_s:,.1f} {trial.unit}, {latency}"
     return Mark(trial.samples_per_s, trial.latency_s / unit_s, hover)
 
 
@@ -243,7 +247,7 @@ def parity_chart(summary: StudySummary) -> Chart:
         Series("equal", "diagonal", Shape.LINE, (Mark(low, low), Mark(high, high))),
         *dots,
     )
-    across, up = (Axis(f"{name} (samples/s)", low, high) for name in (Origin.ESTIMATED, origin))
+    across, up = (Axis(f"{name} ({_unit(summary)})", low, high) for name in (Origin.ESTIMATED, origin))
     text = f"{parity_summary(trials)}. The shaded area is 5 % to either side."
     return Chart("parity", f"Estimated against {origin}", text, (Panel("", across, up, series, _WIDTH, _HEIGHT),))
 
@@ -256,7 +260,7 @@ def _range(speeds: Sequence[float]) -> tuple[float, float]:
 
 
 def _dot(trial: Trial, origin: Origin) -> Mark:
-    speeds = f"estimated {trial.estimated_samples_per_s:,.1f}, {origin} {trial.samples_per_s:,.1f} samples/s"
+    speeds = f"estimated {trial.estimated_samples_per_s:,.1f}, {origin} {trial.samples_per_s:,.1f} {trial.unit}"
     return Mark(trial.estimated_samples_per_s, trial.samples_per_s, f"trial {trial.number}: {speeds}")
 
 
@@ -294,7 +298,7 @@ def _estimates(summary: StudySummary) -> dict[int, tuple[Mark, ...]]:
     for each in summary.alternatives:
         if each.samples_per_s and each.knobs not in tried and not each.at_most:
             knobs = each.knobs
-            hover = f"{each.name}: batch {knobs.batch_size}, {each.samples_per_s:,.1f} samples/s, {Origin.ESTIMATED}"
+            hover = f"{each.name}: batch {knobs.batch_size}, {each.samples_per_s:,.1f} {_unit(summary)}, {Origin.ESTIMATED}"
             mark = Mark(knobs.batch_size, each.samples_per_s, hover)
             marks[knobs.n_ipu] = (*marks.get(knobs.n_ipu, ()), mark)
     return marks
@@ -322,7 +326,7 @@ def _axes(summary: StudySummary) -> tuple[Axis, Axis]:
     margin = max(0.08 * (max(speeds) - min(speeds)), 0.02 * max(speeds)) or 1.0  # what is nearly equal looks so
     largest = max([trial.knobs.batch_size for trial in summary.trials] + [int(mark.x) for mark in estimates])
     across = Axis("batch size", 0.0, max(largest * 1.03, 5.0))
-    return across, Axis(f"samples/s, {origin_of(summary)}", max(0.0, min(speeds) - margin), max(speeds) + margin)
+    return across, Axis(f"{_unit(summary)}, {origin_of(summary)}", max(0.0, min(speeds) - margin), max(speeds) + margin)
 
 
 def _ring(summary: StudySummary, n_ipu: int) -> list[Series]:
@@ -337,7 +341,7 @@ def _mark(trial: Trial) -> Mark:
     if not trial.fits:
         return Mark(size, None, f"trial {trial.number}: batch {size} does not fit")
     speed = trial.samples_per_s
-    return Mark(size, speed, f"trial {trial.number}: batch {size}, {speed:,.1f} samples/s")
+    return Mark(size, speed, f"trial {trial.number}: batch {size}, {speed:,.1f} {trial.unit}")
 
 
 def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int = N_BARS) -> list[Chart]:

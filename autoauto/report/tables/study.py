@@ -21,6 +21,7 @@ from autoauto.report.wording import (
     origin_of,
     shown_knobs,
     speed_text,
+    unit_of,
 )
 from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import Comparison, StudySummary
@@ -38,7 +39,8 @@ def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
         comparisons: with the winner; those with other configurations are left out.
         origin: of throughputs that are not estimated.
     """
-    columns = (Column(""), Column("samples/s", "samples_per_s"), Column(""), Column("winner", "gain_percent"))
+    unit = unit_of(comparison.knobs for comparison in comparisons if comparison.knobs)
+    columns = (Column(""), Column(unit, "samples_per_s"), Column(""), Column("winner", "gain_percent"))
     rows = tuple(_use(comparison, origin) for comparison in comparisons if comparison.is_simple_use)
     caption = "winner: how much faster it is; by its own estimate where the other is estimated"
     return Table("What simpler uses of the cluster give", columns, rows, caption)
@@ -64,7 +66,7 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
         counts = sorted({len(row.scores) for row in verification.repeated})
         turns = f"means of {' or '.join(map(str, counts))} turns and their 95 % confidence intervals"
         caption = f"{turns}, {origin_of(summary)}"
-    columns = (Column(""), Column("samples/s", "samples_per_s"), Column("winner", "gain_percent"), Column(""))
+    columns = (Column(""), Column(trial.unit, "samples_per_s"), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"
     return Table(title, columns, (winner, *(_comparison(each, trial.knobs) for each in comparisons)), caption)
 
@@ -98,7 +100,7 @@ def cells_table(summary: StudySummary) -> Table:
         Column(origin_of(summary), "n_measured"),
         Column("largest\nbatch", "batch_size"),
         Column("best\nbatch", "batch_size"),
-        Column("best\nsamples/s", "samples_per_s"),
+        Column(f"best\n{unit_of(cell.knobs for cell in summary.cells)}", "samples_per_s"),
         Column("difference", "difference_percent"),
         Column("why"),
     )
@@ -144,7 +146,7 @@ def reasons_table(summary: StudySummary) -> Table:
     columns = (
         Column("combination"),
         Column("largest\nbatch", "batch_size"),
-        Column("best\nsamples/s", "samples_per_s"),
+        Column(f"best\n{unit_of(cell.knobs for cell in summary.cells)}", "samples_per_s"),
         Column("difference", "difference_percent"),
         Column("why"),
     )
@@ -168,7 +170,7 @@ def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
         Column("why it does not fit"),
     )
     rows = tuple(_ranked(trial, knobs) for trial in ordered[:n_rows])
-    return Table("Trials, throughputs in samples/s", columns, rows, caption)
+    return Table(f"Trials, throughputs in {unit_of(trial.knobs for trial in ordered)}", columns, rows, caption)
 
 
 def _ranked(trial: Trial, knobs: list[str]) -> tuple[Value, ...]:

@@ -13,7 +13,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import duration, head, knob_value, label, stage_devices
+from autoauto.report.wording import duration, head, knob_value, label, stage_devices, unit_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
@@ -50,14 +50,14 @@ def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> l
     rows.append(("partition", " ".join(map(str, plan.partition)), ""))
     if isinstance(plan, Plan) and any(stage.n_replicas > 1 for stage in plan.stages):
         rows.append(("devices of stages", ", ".join(map(stage_devices, plan.stages)), ""))
-    rows.append(("throughput", f"{trial.samples_per_s:,.1f} samples/s", origin))
+    rows.append(("throughput", f"{trial.samples_per_s:,.1f} {trial.unit}", origin))
     if trial.estimated_samples_per_s:
         difference = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
-        rows.append(("", f"{trial.estimated_samples_per_s:,.1f} samples/s", f"{Origin.ESTIMATED}, {difference}"))
+        rows.append(("", f"{trial.estimated_samples_per_s:,.1f} {trial.unit}", f"{Origin.ESTIMATED}, {difference}"))
     if trial.device_samples_per_s < trial.samples_per_s:
-        rows.append(("a device", f"{trial.device_samples_per_s:,.1f} samples/s", origin))
+        rows.append(("a device", f"{trial.device_samples_per_s:,.1f} {trial.unit}", origin))
     if trial.device_samples_per_s < trial.replica_samples_per_s < trial.samples_per_s:
-        rows.append(("a replica", f"{trial.replica_samples_per_s:,.1f} samples/s", origin))
+        rows.append(("a replica", f"{trial.replica_samples_per_s:,.1f} {trial.unit}", origin))
     if origin is Origin.MEASURED:
         rows.append(("period", f"{1e3 * knobs.n_samples / trial.samples_per_s:,.3f} ms", origin))
     else:
@@ -95,7 +95,7 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
         *ranks,
         Column("trial", "number"),
         *_knob_columns(names, others),
-        Column("samples/s", "samples_per_s"),
+        Column(unit_of(trial.knobs for trial in trials), "samples_per_s"),
         Column("latency", "latency_s"),
         Column("state"),
     )
@@ -198,7 +198,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
     columns = (
         Column("trial", "number"),
         *_knob_columns(names, others),
-        Column("samples/s", "samples_per_s"),
+        Column(unit_of(trial.knobs for trial in front), "samples_per_s"),
         Column("latency", "latency_s"),
         *(Column(each.unit.replace(" / ", "\n/ "), "cycles") for _, each in further),
     )
@@ -227,7 +227,7 @@ def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
         *(Column(head(name), name) for name in names),
         Column("other knobs"),
         Column("best\nbatch", "batch_size"),
-        Column("samples/s", "samples_per_s"),
+        Column(unit_of(each.cell.knobs for each in cells), "samples_per_s"),
         Column("tries", "n_tries"),
     )
     rows: Iterator[tuple[Value, ...]] = (

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.gpu.session import GpuSession
-from autoauto.targets.target import NamedTarget, OptionValues, Readers, Request
+from autoauto.targets.target import NamedTarget, OptionValues, Request
 
 DEFAULT_CLUSTER = "h100_sxm-8"
 
@@ -33,17 +32,6 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     return given
 
 
-def _graph(model: str) -> LayerGraph:
-    """The layers of a decoder, by a folder with its config or a bundled name.
-
-    Raises:
-        UnreadableModel: there is none, or it is not modelled.
-    """
-    from autoauto.graph.huggingface import decoder_of, graph_of
-
-    return graph_of(decoder_of(model))
-
-
 def _cluster(name: str) -> Cluster | None:
     """GPUs by system and number; None for a file.
 
@@ -59,21 +47,15 @@ def _cluster(name: str) -> Cluster | None:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """The measured times of what a decoder computes.
-
-    Raises:
-        BadInput: the model is no decoder.
-    """
-    from autoauto.graph.huggingface import decoder_of
+    """The measured times of what a decoder computes."""
     from autoauto.targets.gpu.systems import system_named
     from autoauto.targets.gpu.tables import check_installed
     from autoauto.targets.gpu.target import GpuTarget
 
     check_installed()
-    if not request.model:
-        raise BadInput("--target gpu serves a decoder, got a graph; give the folder of its config.json, or its name")
+    assert request.decoder is not None
     names = dict.fromkeys(device.name for device in request.cluster.devices)
-    target = GpuTarget(decoder_of(request.model), tuple(map(system_named, names)))
+    target = GpuTarget(request.decoder, tuple(map(system_named, names)))
     return target, request.cluster
 
 
@@ -88,5 +70,6 @@ GPU = NamedTarget(
     open=_open,
     sessions=(GpuSession,),
     precisions=(Precision.BF16,),
-    readers=Readers(_graph, _cluster),
+    serves_decoders=True,
+    cluster_named=_cluster,
 )
