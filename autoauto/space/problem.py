@@ -184,7 +184,7 @@ class Problem:
         """The problem with other paths of its files: of a model, cluster or inputs that are there, and of a profile."""
 
         def changed(given: object) -> Any:
-            return change(Path(str(given))) if given is not None and Path(str(given)).is_file() else given
+            return change(Path(str(given))) if given is not None and _is_there(Path(str(given))) else given
 
         options = {name: changed(given) if name == "inputs" else given for name, given in self.options.items()}
         profile = None if self.profile is None else self.profile.with_paths(change)
@@ -206,6 +206,11 @@ class Problem:
             BadInput: a field is missing or wrong; the message begins with `where`.
         """
         return from_plain(Problem, plain, where, form=_STORED)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is such a file, or a folder of a model as Hugging Face writes it."""
+    return path.is_file() or (path / "config.json").is_file()
 
 
 def constraints_of(values: Mapping[str, Any]) -> tuple[Constraint, ...]:
