@@ -204,7 +204,7 @@ def _facts(summary: StudySummary, winner: Trial) -> str:
     origin, verification = origin_of(summary), summary.verification
     rows = [(name or "estimate", value, note) for name, value, note in best_facts(winner, origin, shown_clock(summary))]
     if verification is not None and verification.n_turns > 1 and verification.winner.speed is not None:
-        mean = f"{speed_text(verification.winner.speed)} {trial.unit}"
+        mean = f"{speed_text(verification.winner.speed)} {winner.unit}"
         rows.append((f"mean of {verification.n_turns}", mean, f"95 % confidence, {origin}"))
     n_measured = sum(trial.was_measured for trial in summary.trials)
     rows.append(("tried", counted(len(summary.trials), "configuration"), f"{n_measured:,} of them {origin}"))

@@ -114,15 +114,15 @@ def describe(done: int, total: int, samples_per_s: float | None, left_s: float |
     """The state of a search in few words: with its bar they fit a line of 60 columns.
 
     >>> describe(3, 9, 13827.6, 12.2)
-    '3/9, 0:00:12 left, best 13,828 samples/s'
+    '3/9, 0:00:12 left, best 13,828/s'
     >>> describe(1, 9, 31.4, None, "openvino bf16 at batch 8")
-    '1/9, best 31 samples/s, openvino bf16 at batch 8'
+    '1/9, best 31/s, openvino bf16 at batch 8'
     """
     parts = [f"{done:,}/{total:,}"]
     if left_s is not None:
         parts.append(f"{timedelta(seconds=round(left_s))} left")
     if samples_per_s is not None:
-        parts.append(f"best {samples_per_s:,.0f} {unit}")
+        parts.append(f"best {samples_per_s:,.0f}/s")
     if now:
         parts.append(now)
     return ", ".join(parts)

@@ -74,7 +74,11 @@ def verify_winner(
         Turns(rows, n_repeats, n_candidates, flow.traits.noise, known),
         objective,
         make_executor(),
-        lambda: None if flow.setting.begins_whole else _answer_of_auto_pipeline(flow, space, objective, best),
+        lambda: (
+            None
+            if flow.setting.begins_whole or flow.traits.generates
+            else _answer_of_auto_pipeline(flow, space, objective, best)
+        ),
         progress,
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None

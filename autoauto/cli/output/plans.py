@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.output.generation import describe_generation, generation_line
 from autoauto.cli.output.lines import print_assumed, print_json, warn
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.layers import LayerRange
@@ -43,8 +44,12 @@ def show_plan(
         samples_per_s = flow.samples_per_s(knobs, plan, None if timeline is None else timeline.makespan_cycles)
     else:
         samples_per_s = flow.measured_samples_per_s(knobs, device_run)
+    generated = flow.expect(knobs) if flow.traits.generates else None
+    if generated is not None:
+        origin = flow.traits.origin
     if args.json:
         record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin}
+        record |= {} if generated is None else describe_generation(generated, plan)
         print_json(record | ({} if device_run is None else _describe_run(device_run)))
         return 0
     from autoauto.report.tables.compare import run_table
@@ -65,6 +70,8 @@ def show_plan(
         if device_run.output_error is not None:
             show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
     show(f"throughput: {samples_per_s:,.1f} {unit_of([knobs])}, {origin}")
+    if generated is not None:
+        show(generation_line(generated))
     print_assumed(flow.setting.notes)
     return 0
 

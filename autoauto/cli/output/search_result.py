@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.output.generation import describe_generation
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
@@ -160,6 +161,7 @@ def describe_best(best: Trial) -> dict[str, Any]:
         "values": best.values,
         "trial": best.number,
         **describe_plan(best.plan),
+        **(describe_generation(best, best.plan) if isinstance(best.plan, Plan) else {}),
     }
 
 

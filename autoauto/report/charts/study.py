@@ -19,7 +19,7 @@ from autoauto.records.target import Origin
 from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timeline_chart
 from autoauto.report.style import difference_percent, format_value
-from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, varying_knobs, unit_of
+from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, unit_of, varying_knobs
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.objectives import Objective, objective_tuple
@@ -113,9 +113,7 @@ def heat_map_chart(summary: StudySummary) -> Chart:
     width = max(_WIDTH, 40 + 7 * max(map(len, grid.rows)) + _MIN_COLUMN_WIDTH * len(columns))
     height = len(grid.rows) * max(44.0, min(76.0, _MAP_HEIGHT / len(grid.rows)))
     panel = Panel("", category_axis("memory proportion", columns), rows, tuple(series), width, height)
-    text = (
-        f"Best {_unit(summary)} of every combination of knobs over all batch sizes, {origin_of(summary)}; the framed one wins."
-    )
+    text = f"Best {_unit(summary)} of every combination of knobs over all batch sizes, {origin_of(summary)}; the framed one wins."
     return Chart("heat-map", "Best throughput", text, (panel,))
 
 
@@ -298,7 +296,9 @@ def _estimates(summary: StudySummary) -> dict[int, tuple[Mark, ...]]:
     for each in summary.alternatives:
         if each.samples_per_s and each.knobs not in tried and not each.at_most:
             knobs = each.knobs
-            hover = f"{each.name}: batch {knobs.batch_size}, {each.samples_per_s:,.1f} {_unit(summary)}, {Origin.ESTIMATED}"
+            hover = (
+                f"{each.name}: batch {knobs.batch_size}, {each.samples_per_s:,.1f} {_unit(summary)}, {Origin.ESTIMATED}"
+            )
             mark = Mark(knobs.batch_size, each.samples_per_s, hover)
             marks[knobs.n_ipu] = (*marks.get(knobs.n_ipu, ()), mark)
     return marks

@@ -1,0 +1,41 @@
+"""What commands print of a configuration that generates text: `describe_generation`, `generation_line`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autoauto.records.units import GIB
+from autoauto.space.modes import Generation
+from autoauto.space.trial import Trial
+
+if TYPE_CHECKING:
+    from autoauto.records.plans.plan import Plan
+
+RESERVE = "reserve"
+"""What an engine leaves free beside its KV cache: counted against the limit, and held by nothing."""
+
+
+def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
+    """What it gives, and the bytes of the fullest GPU of every stage, as plain values; nothing in other modes."""
+    if not isinstance(trial.knobs.mode, Generation) or trial.tokens_per_s is None:
+        return {}
+    return {
+        "tokens_per_s": trial.tokens_per_s,
+        "tokens_per_s_per_device": trial.tokens_per_s / trial.knobs.n_devices,
+        "requests_per_s": trial.tokens_per_s / trial.knobs.mode.output_tokens,
+        "tpot_s": trial.tpot_s,
+        "ttft_s": trial.ttft_s,
+        "request_latency_s": trial.latency_s,
+        "kv_cache_bytes": trial.kv_cache_bytes,
+        "memory_bytes": [stage.total_bytes - stage.memory_bytes.get(RESERVE, 0) for stage in plan.stages],
+    }
+
+
+def generation_line(trial: Trial) -> str:
+    """Latencies and memory in a line; empty in other modes."""
+    if trial.ttft_s is None or trial.tpot_s is None or trial.kv_cache_bytes is None:
+        return ""
+    return (
+        f"first token after {trial.ttft_s:.3g} s (TTFT), then one every {1e3 * trial.tpot_s:.3g} ms (TPOT), a request "
+        f"in {trial.latency_s:.3g} s; KV cache of {trial.kv_cache_bytes / GIB:.1f} GiB on the fullest GPU"
+    )
