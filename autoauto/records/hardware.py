@@ -11,7 +11,7 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.units import MAX_EXACT, Amount
 
 MAX_DEVICES = 65_536
@@ -194,6 +194,19 @@ def _line(kinds: Sequence[DeviceKind]) -> _Line:
     }
 
 
+def _joined(group: Sequence[Device]) -> Device:
+    """Devices as one, with the memory of all."""
+    return replace(
+        group[0],
+        memory_bytes=sum(device.memory_bytes for device in group),
+        tile_memory_bytes=sum(device.tile_memory_bytes for device in group),
+    )
+
+
+def _grouped(kind: DeviceKind, n_each: int) -> DeviceKind:
+    return replace(kind, device=_joined((kind.device,) * n_each), n_devices=kind.n_devices // n_each)
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Devices in pipeline order, or of several kinds in any order; the host is at both ends.
@@ -293,13 +306,20 @@ class Cluster:
     def grouped(self, n_each: int) -> Cluster:
         """Devices that are `n_each` neighbours of a machine each, with the memory of all; what is left over is unused.
 
+        Of several kinds they are of one kind each.
+
         Raises:
-            BadInput: the devices are of several kinds, so none has like neighbours.
+            Infeasible: no kind has so many.
         """
         if n_each == 1:
             return self
         if self.kinds:
-            raise BadInput(f"devices of several kinds are not joined, got {n_each} of {self.name} a device; try 1")
+            kinds = tuple(_grouped(kind, n_each) for kind in self.kinds)
+            if not any(kind.n_devices for kind in kinds):
+                raise Infeasible(
+                    f"a device of {n_each} must be of one kind, {self.name} has fewer of each; try fewer", 0
+                )
+            return replace(self, kinds=kinds, **_line(kinds))
         size = self.machine_size
         machines = (range(first, min(first + size, len(self))) for first in range(0, len(self), size))
         firsts = [first for machine in machines for first in machine[::n_each] if first + n_each - 1 in machine]
@@ -307,14 +327,7 @@ class Cluster:
         groups = [self.devices[first : first + n_each] for first in firsts]
         return replace(
             self,
-            devices=tuple(
-                replace(
-                    group[0],
-                    memory_bytes=sum(device.memory_bytes for device in group),
-                    tile_memory_bytes=sum(device.tile_memory_bytes for device in group),
-                )
-                for group in groups
-            ),
+            devices=tuple(map(_joined, groups)),
             receive_links=tuple(self.receive_links[first] for first in firsts),
             send_links=(*(self.send_links[first - 1] for first in firsts[1:]), self.send_links[-1]),
             machine=self.machine and replace(self.machine, n_devices=max(1, self.machine.n_devices // n_each)),

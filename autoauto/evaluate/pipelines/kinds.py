@@ -106,7 +106,7 @@ def best_on_kinds(
     """
     if knobs.training:
         setting.check_one_kind("training")
-    kinds, reference_hz = setting.cluster.kinds, setting.cluster.clock_hz
+    kinds, reference_hz = setting.devices(knobs).kinds, setting.cluster.clock_hz
     present = [trio for trio in zip(kinds, costs, n_devices, strict=True) if trio[2]]
     tables = [_anywhere(alone, kind, reference_hz, knobs, progress) for kind, alone, _ in present]
     bounded = _cheapest(tables, [n for *_, n in present], knobs.n_ipu)

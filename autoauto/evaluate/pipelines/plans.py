@@ -82,7 +82,7 @@ class Plans:
             Infeasible: no plan respects the limits.
         """
         if devices is None:
-            devices = tuple(kind.n_devices for kind in self.costs.setting.cluster.kinds) or 0
+            devices = tuple(kind.n_devices for kind in self.costs.setting.devices(knobs).kinds) or 0
         same = self.costs.with_equal_costs(_of_one_pipeline(knobs), progress)
         corrections = tuple(kind.correction(knobs, progress) for kind in self.kinds)
         by_devices = self._pipelines.of(same, dict)
@@ -209,7 +209,7 @@ class Plans:
         setting = self.costs.setting
         setting.check_devices(knobs)
         attempts = (
-            across_kinds(setting.cluster, knobs, plan_on, only_equal=setting.traits.runs_plans)
+            across_kinds(setting.devices(knobs), knobs, plan_on, only_equal=setting.traits.runs_plans)
             if setting.cluster.kinds
             else (
                 partial(self._in_line, knobs, starts, plan_on)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Period
+from autoauto.records.hardware import Cluster, DeviceKind, Link, Period
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.gpu.session import GpuSession
@@ -33,7 +33,7 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _cluster(name: str) -> Cluster | None:
-    """GPUs by system and number; None for a file.
+    """GPUs by system and number, or of several kinds as in "h100_sxm-8+l40s-8"; None for a file.
 
     Raises:
         BadInput: it is neither.
@@ -43,7 +43,22 @@ def _cluster(name: str) -> Cluster | None:
     from autoauto.targets.gpu.tables import check_installed
 
     check_installed()
-    return None if Path(name).suffix or Path(name).is_file() else cluster_named(name)
+    if Path(name).suffix or Path(name).is_file():
+        return None
+    parts = [cluster_named(part) for part in name.split("+")]
+    if len(parts) == 1:
+        return parts[0]
+    kinds = [DeviceKind(part.devices[0], len(part), _outside(part), part.receive_links[0]) for part in parts]
+    if len({kind.device.name for kind in kinds}) < len(kinds):
+        raise BadInput(f"each kind of GPUs stands once in a cluster, got {name}; add up the numbers of one kind")
+    return Cluster.of_kinds(name, GPU.name, kinds)
+
+
+def _outside(cluster: Cluster) -> Link:
+    """How a GPU sends to one of another kind, which is in another node."""
+    from autoauto.targets.gpu.systems import system_named
+
+    return system_named(cluster.devices[0].name).link(same_node=False)
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
