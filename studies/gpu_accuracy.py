@@ -48,9 +48,9 @@ DENSE = ("Llama-3.1", "Qwen3-32B")
 def main() -> None:
     """Print forecasts, or errors."""
     arguments = _arguments()
-    rows = [row for row in _read(arguments.rows) if arguments.half in ("all", _half(row))]
-    measured = () if arguments.measured is None else _read(arguments.measured)
-    calibration = fit([ratio for row in measured for ratio in _ratios(row)])
+    rows = [row for row in read_rows(arguments.rows) if arguments.half in ("all", half(row))]
+    measured = () if arguments.measured is None else read_rows(arguments.measured)
+    calibration = fit([ratio for row in measured for ratio in ratios_of(row)])
     answers = [_answer(row, calibration) for row in rows]
     if arguments.json:
         print(json.dumps(answers, indent=1))
@@ -67,12 +67,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _read(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def _half(row: Row) -> str:
+def half(row: Row) -> str:
     return "odd" if zlib.crc32(row["id"].encode()) % 2 else "even"
 
 
@@ -82,12 +82,12 @@ def _answer(row: Row, calibration: Calibration) -> dict[str, object]:
         tpot_s, ttft_s, tokens_per_s = _forecast(row)
     except (AutoautoError, ValueError) as error:
         return {"id": row["id"], "reason": str(error)}
-    step, first = calibration.tpot(_group(row)).factor, calibration.ttft(_group(row)).factor
+    step, first = calibration.tpot(group_of(row)).factor, calibration.ttft(group_of(row)).factor
     return {"id": row["id"], "tpot_s": tpot_s * step, "ttft_s": ttft_s * first, "tokens_per_s": tokens_per_s / step}
 
 
 def _forecast(row: Row) -> tuple[float, float, float]:
-    rates = closed_loop(_replicas(row), int(float(row["batch_size"])))
+    rates = closed_loop(replicas_of(row), int(float(row["batch_size"])))
     return rates.tpot_s.item(), rates.ttft_s.item(), rates.tokens_per_s.item()
 
 
@@ -96,7 +96,7 @@ def _decoder(name: str) -> Decoder:
     return decoder_of(_BASE.get(name, name))
 
 
-def _replicas(row: Row) -> Replicas:
+def replicas_of(row: Row) -> Replicas:
     """The configuration of a row.
 
     Raises:
@@ -136,18 +136,18 @@ def _weights(row: Row) -> WeightFormat:
     return _WEIGHTS[row["gemm_quant_mode"]]
 
 
-def _group(row: Row) -> Group:
+def group_of(row: Row) -> Group:
     return Group(row["model_path"], row["backend"], row["system"], row["gemm_quant_mode"])
 
 
-def _ratios(row: Row) -> Iterator[Ratio]:
+def ratios_of(row: Row) -> Iterator[Ratio]:
     """How far a measured row is from its forecast; nothing where there is none."""
     try:
         tpot_s, ttft_s, _ = _forecast(row)
     except (AutoautoError, ValueError):
         return
     measured = float(row["silicon_tpot_ms"]) / 1e3, float(row["silicon_ttft_ms"]) / 1e3
-    yield Ratio(_group(row), measured[0] / tpot_s, measured[1] / ttft_s)
+    yield Ratio(group_of(row), measured[0] / tpot_s, measured[1] / ttft_s)
 
 
 def _report(rows: Sequence[Row], answers: Sequence[Mapping[str, object]]) -> None:
@@ -159,7 +159,7 @@ def _report(rows: Sequence[Row], answers: Sequence[Mapping[str, object]]) -> Non
         else:
             tpot = float(str(answer["tpot_s"])) * 1e3 / float(row["silicon_tpot_ms"]) - 1
             ttft = float(str(answer["ttft_s"])) * 1e3 / float(row["silicon_ttft_ms"]) - 1
-            errors[_group(row)].append((tpot, ttft))
+            errors[group_of(row)].append((tpot, ttft))
     for group, pairs in sorted(errors.items()):
         print(f"{' '.join(group):60} {_line(pairs)}")
     every = [pair for pairs in errors.values() for pair in pairs]

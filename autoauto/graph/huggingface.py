@@ -257,8 +257,11 @@ def notes_of(decoder: Decoder) -> tuple[str, ...]:
     return tuple(notes)
 
 
-_N_MATRICES = 4
-"""Weights of a block: of attention, of the feed-forward layer, its norms, and the router of experts."""
+def _block_weights(decoder: Decoder) -> dict[str, int]:
+    """The elements of the weights of one block: of attention, feed-forward layer, norms, and the router of experts."""
+    router = {} if decoder.experts is None else {"router": decoder.hidden_size * decoder.experts.n_experts}
+    attention, feed_forward = decoder.attention_weights(1), decoder.feed_forward_weights(1)
+    return {"attention": attention, "feed_forward": feed_forward, "norms": 2 * decoder.hidden_size, **router}
 
 
 def _tensors(decoder: Decoder) -> tuple[Tensor, ...]:
@@ -269,11 +272,9 @@ def _tensors(decoder: Decoder) -> tuple[Tensor, ...]:
     activations.append(Tensor("logits", (1, decoder.n_words), 0, "float", last, last + 1))
     table_use = last if decoder.is_tied else 0
     weights = [_weight("embed_tokens", decoder.table_weights, table_use)]
-    n_router = 0 if decoder.experts is None else decoder.hidden_size * decoder.experts.n_experts
+    of_block = _block_weights(decoder)
     for i in range(decoder.n_layers):
-        sizes = (decoder.attention_weights(1), decoder.feed_forward_weights(1), 2 * hidden, n_router)
-        names = ("attention", "feed_forward", "norms", "router")
-        weights += [_weight(f"layers.{i}.{name}", n, i + 1) for name, n in zip(names, sizes, strict=True)]
+        weights += [_weight(f"layers.{i}.{name}", n, i + 1) for name, n in of_block.items()]
     weights.append(_weight("norm", hidden, last - 1))
     head = [] if decoder.is_tied else [_weight("lm_head", decoder.table_weights, last)]
     return (*activations, *weights, *head)
@@ -286,17 +287,17 @@ def _weight(name: str, n_elements: int, last_use: int) -> Tensor:
 def _layers(decoder: Decoder) -> tuple[Layer, ...]:
     last = decoder.n_layers + 2
     first_weight = last + 2  # behind tokens, the hidden vectors, and logits
-    norm = first_weight + 1 + _N_MATRICES * decoder.n_layers
+    n_of_block = len(_block_weights(decoder))
+    norm = first_weight + 1 + n_of_block * decoder.n_layers
     table = "embed_tokens" if decoder.is_tied else None
-    has_router = decoder.experts is not None
 
     def layer(index: int, name: str, op: str, weights: tuple[int, ...], tied: str | None = None) -> Layer:
         output = index + 1  # the tensor of layer i stands behind the tokens and those of the layers before it
         return Layer(name, op, (), (index,), (output,), weights, (index, *weights), f"{op} {decoder.hidden_size}", tied)
 
     def block(i: int) -> Layer:
-        first = first_weight + 1 + _N_MATRICES * i
-        weights = tuple(range(first, first + _N_MATRICES - (not has_router)))
+        first = first_weight + 1 + n_of_block * i
+        weights = tuple(range(first, first + n_of_block))
         return layer(i + 1, f"model.layers.{i}", BLOCK, weights)
 
     return (

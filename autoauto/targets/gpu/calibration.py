@@ -1,7 +1,7 @@
 """Factors of measured rows over forecasts, one a (model, engine, system, format), shrunk where rows are few: `fit`.
 
 A group's logarithms of measured / forecast scatter by `SCATTER` around a mean, and the means of groups by `SPREAD` around
-0. Of n rows with mean m, the mean of the group is then most likely m * n / (n + SCATTER^2 / SPREAD^2) [normal-normal].
+0. Of n rows with mean m, the mean of the group is then most likely m * n / (n + SCATTER^2 / SPREAD^2), where both are normal.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Prior(NamedTuple):
     spread: float
 
 
-TPOT_PRIOR = Prior(0.08, 0.10)
-TTFT_PRIOR = Prior(0.35, 0.40)
-"""Medians over the groups of the even half of the measured rows, by `studies/gpu_accuracy.py --half even`."""
+TPOT_PRIOR = Prior(0.10, 0.48)
+TTFT_PRIOR = Prior(0.38, 0.37)
+"""Of the even half of the measured rows, by `studies/gpu_fit.py`: the median over groups of the deviation
+in a group, and the deviation of the groups' medians."""
 
 
 class Group(NamedTuple):

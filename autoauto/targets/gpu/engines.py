@@ -3,8 +3,8 @@
     vllm, trtllm    a prompt is computed in steps that decode other sequences too   ▒▓░░░░▒▓░░
     sglang          prompts first: all sequences wait for them, then decode         ▓▓▓░░░░░░░
 
-Facts of engines are of their sources [vllm] [sglang] [tensorrt-llm], memory figures of [aiconfigurator]. Costs of the
-processor are fitted: see `HOST_COSTS`.
+Uneven stages are given by [vllm-pp] [sglang-pp] [tensorrt-llm-pp]; how steps are made, and figures of memory, are those of
+[aiconfigurator]. All stages of a replica have groups of one size. Costs of the processor are fitted: see `HOST_COSTS`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class HostCosts(NamedTuple):
 
 
 HOST_COSTS: Mapping[str, HostCosts] = {
-    "vllm": HostCosts(0.3e-3, 34e-6, 0.05, 0.14),
-    "sglang": HostCosts(0.4e-3, 24e-6, 0.26, 0.8),
-    "trtllm": HostCosts(0.0, 10e-6, 0.1, 0.16),
+    "vllm": HostCosts(0.31e-3, 34e-6, 0.05, 0.14),
+    "sglang": HostCosts(0.44e-3, 24e-6, 0.26, 0.79),
+    "trtllm": HostCosts(0.06e-3, 10e-6, 0.10, 0.16),
 }
-"""Fitted by `studies/gpu_accuracy.py` on the even half of the measured rows [aiconfigurator, silicon_sample.csv]."""
+"""Fitted by `studies/gpu_fit.py` on the even half of the measured rows [aiconfigurator, silicon_sample.csv]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def engine_named(name: str) -> Engine:
 def memory_share(engine: Engine, memory_bytes: int, tensor_parallel: int, n_stages: int) -> float:
     """The share of a GPU's memory for weights, activations and KV cache; SGLang derives its own from the GPU.
 
-    SGLang leaves room for graphs and prompts by the size of the GPU [sglang, server_args.py].
+    SGLang leaves room for graphs and prompts by the size of the GPU [aiconfigurator].
 
     >>> round(memory_share(SGLANG, 80 * GIB, 1, 1), 3), memory_share(VLLM, 80 * GIB, 1, 1)
     (0.836, 0.92)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.costs.decoder import Decoder
+from autoauto.records.errors import Unsupported
 from autoauto.targets.gpu.costs import LayerCosts, layer_costs
 from autoauto.targets.gpu.engines import Engine, engine_named
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
@@ -145,13 +146,11 @@ def max_sequences(replicas: Replicas, costs: LayerCosts) -> int:
 def closed_loop(replicas: Replicas, n_clients: int) -> Rates:
     """What replicas of one micro-batch a stage give clients that wait for an answer before they ask again.
 
-    The engine answers as many at a time as its KV cache holds; the others wait [little].
+    The engine answers as many at a time as its KV cache holds; the others wait.
 
     Raises:
         Unsupported: not one sequence fits, or as `forecast`.
     """
-    from autoauto.records.errors import Unsupported
-
     n_stages = len(replicas.sizes)
     asked = max(1, n_clients // (n_stages * replicas.n_replicas))
     held = max_sequences(replicas, replicas.costs(asked))

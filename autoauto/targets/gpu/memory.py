@@ -16,8 +16,6 @@ from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving
 
 BF16_BYTES = 2
-_SCALE_BLOCK, _SCALE_BYTES = 128, 4
-"""Tokens are sent to experts with a scale of so many bytes for so many elements."""
 
 
 class MemoryRule(NamedTuple):
@@ -73,9 +71,6 @@ def activation_bytes(decoder: Decoder, serving: Serving, engine: Engine, n_token
     """What a step of so many tokens holds on a GPU."""
     factor = engine.activation_factor(serving.tensor_parallel) * (1 if decoder.experts is None else 2)
     held = BF16_BYTES * n_tokens * decoder.attention_size * factor
-    if decoder.experts is not None:
-        n_sent = decoder.experts.n_experts * decoder.experts.n_chosen / serving.expert_parallel
-        held += n_tokens * decoder.hidden_size * n_sent / _SCALE_BLOCK * _SCALE_BYTES
     return max(held, engine.min_activation_bytes) * (1 + engine.activation_overhead)
 
 

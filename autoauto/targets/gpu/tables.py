@@ -44,7 +44,7 @@ _EXPERTS = {WeightFormat.FP8: "fp8"}
 """The names of formats of experts, where they differ."""
 PRODUCT_FACTORS = {("trtllm", WeightFormat.NVFP4): 0.7}
 """By what times of products of blocks are multiplied, by engine and format: their rows seem to hold a kernel that rounds
-activations, which the engine joins to the one before. Fitted by `studies/gpu_accuracy.py` on 38 rows of the even half."""
+activations, which the engine joins to the one before. Fitted by `studies/gpu_fit.py` on 38 rows of the even half."""
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",), "attention"
 _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"

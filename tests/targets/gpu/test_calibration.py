@@ -1,0 +1,54 @@
+"""Factors of measured rows: shrunk where rows are few, robust against a failed one, with intervals that hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoauto.targets.gpu.calibration import Group, Prior, Ratio, factor_of, fit
+
+PRIOR = Prior(0.1, 0.2)
+GROUP = Group("model", "vllm", "h100_sxm", "fp8")
+
+
+def test_nothing_measured_changes_nothing_and_says_how_uncertain_it_is() -> None:
+    factor = fit([]).tpot(GROUP)
+    assert (factor.factor, factor.n_rows) == (1.0, 0)
+    assert factor.low < 1 < factor.high
+
+
+def test_more_rows_move_the_factor_further_and_narrow_its_interval() -> None:
+    few, many = factor_of([1.5] * 2, PRIOR), factor_of([1.5] * 50, PRIOR)
+    assert 1 < few.factor < many.factor < 1.5
+    assert many.high / many.low < few.high / few.low
+    assert many.high / many.low > np.exp(2 * 1.9 * PRIOR.scatter)
+
+
+def test_one_failed_measurement_does_not_move_it() -> None:
+    assert factor_of([1.1, 1.1, 40.0], PRIOR).factor == factor_of([1.1, 1.1, 1.1], PRIOR).factor
+
+
+def test_groups_have_factors_of_their_own() -> None:
+    other = GROUP._replace(engine="trtllm")
+    calibration = fit([Ratio(GROUP, 1.2, 2.0), Ratio(other, 0.8, 0.5)])
+    assert calibration.tpot(GROUP).factor > 1 > calibration.tpot(other).factor
+    assert calibration.ttft(GROUP).factor > 1 > calibration.ttft(other).factor
+    assert calibration.tpot(GROUP._replace(system="l40s")).factor == 1.0
+
+
+def test_rows_of_the_prior_lie_in_the_interval_19_times_of_20() -> None:
+    random = np.random.default_rng(0)
+    n_inside, n_groups = 0, 2000
+    for _ in range(n_groups):
+        logs = random.normal(random.normal(0, PRIOR.spread), PRIOR.scatter, 2)
+        factor = factor_of([float(np.exp(logs[0]))], PRIOR)
+        n_inside += factor.low <= np.exp(logs[1]) <= factor.high
+    assert n_inside / n_groups == pytest.approx(0.95, abs=0.02)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=20))
+def test_a_factor_lies_between_1_and_the_median_of_its_rows(ratios: list[float]) -> None:
+    factor, middle = factor_of(ratios, PRIOR).factor, float(np.exp(np.median(np.log(ratios))))
+    assert min(1.0, middle) - 1e-9 <= factor <= max(1.0, middle) + 1e-9

@@ -1,0 +1,155 @@
+"""Measured tables: costs of layers grow as they must, and what the tables lack is refused in a line."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat
+from autoauto.records.errors import MissingExtra, Unsupported
+from autoauto.targets.gpu import tables
+from autoauto.targets.gpu.costs import LayerCosts, layer_costs
+from autoauto.targets.gpu.engines import Engine, engine_named
+from autoauto.targets.gpu.forecast import Replicas, closed_loop, forecast, max_sequences
+from autoauto.targets.gpu.steps import Workload
+from autoauto.targets.gpu.systems import system_named
+from autoauto.targets.gpu.tables import Serving, check_installed, config_of, open_tables
+
+QWEN_8B = Decoder("Qwen3-8B", "Qwen3ForCausalLM", 4096, 36, 32, 8, 128, 12288, 151936, is_tied=False)
+REQUESTS = Workload(1024, 256)
+BATCHES = np.array([1, 8, 64, 256])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def package() -> None:
+    pytest.importorskip("aiconfigurator_core", reason="it has the measured times")
+
+
+def costs_of(serving: Serving, decoder: Decoder = QWEN_8B, requests: Workload = REQUESTS) -> LayerCosts:
+    engine: Engine = engine_named(serving.engine)
+    return layer_costs(decoder, serving, system_named(serving.system), engine, requests, BATCHES, 8192)
+
+
+def replicas(*sizes: int, serving: Serving = Serving("h100_sxm", "vllm")) -> Replicas:
+    return Replicas(QWEN_8B, serving, REQUESTS, sizes)
+
+
+def test_there_is_a_row_a_layer_and_a_column_a_batch_size() -> None:
+    costs = costs_of(Serving("h100_sxm", "vllm"))
+    assert costs.decode_s.shape == costs.prompt_s.shape == (39, 4)
+    assert costs.weight_bytes.shape == costs.kv_bytes.shape == (39,)
+    assert (costs.decode_s[1:37] == costs.decode_s[1]).all()
+    assert (np.diff(costs.decode_s.sum(axis=0)) > 0).all()
+    assert costs.decode_s[-1].min() > costs.decode_s[1].min() / 2, "a head of 151,936 words costs as much as a block"
+    assert costs.kv_bytes[0] == costs.kv_bytes[-1] == 0
+    assert costs.weight_bytes.sum() == pytest.approx(2 * 8.19e9, rel=0.01)
+    assert sum(costs.sources.values()) == pytest.approx(1.0)
+    assert costs.sources["silicon"] > 0.5
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_a_longer_prompt_and_a_longer_answer_cost_more(engine: str) -> None:
+    serving = Serving("h100_sxm", engine)
+    short, long = costs_of(serving), costs_of(serving, requests=Workload(4096, 256))
+    assert (long.prompt_s[1] > 3 * short.prompt_s[1]).all()
+    assert (long.decode_s[1] > short.decode_s[1]).all()
+
+
+def test_larger_groups_are_faster_and_hold_less() -> None:
+    alone, of_four = costs_of(Serving("h100_sxm", "vllm")), costs_of(Serving("h100_sxm", "vllm", 4))
+    assert (of_four.decode_s[1] < alone.decode_s[1]).all()
+    assert of_four.kv_bytes[1] == alone.kv_bytes[1] / 4
+    assert of_four.weight_bytes.sum() == pytest.approx(alone.weight_bytes.sum() / 4, rel=0.01)
+
+
+def test_prompts_in_parts_cost_more_than_whole() -> None:
+    """A part of 512 tokens reads all weights again, as the step would that decodes few sequences."""
+    engine, system = engine_named("sglang"), system_named("h100_sxm")
+    whole, parts = (
+        layer_costs(QWEN_8B, Serving("h100_sxm", "sglang"), system, engine, Workload(4096, 256), BATCHES[:1], n)
+        for n in (8192, 512)
+    )
+    assert (parts.prompt_s[1] > whole.prompt_s[1]).all()
+
+
+def test_experts_are_modelled_split_and_whole() -> None:
+    mixture = Decoder(
+        "Qwen3-30B-A3B", "Qwen3MoeForCausalLM", 2048, 48, 32, 4, 128, 6144, 151936, False, experts=Experts(128, 8, 768)
+    )
+    split, whole = (costs_of(Serving("h100_sxm", "vllm", 4, n), mixture) for n in (1, 4))
+    assert (split.decode_s[1] != whole.decode_s[1]).any()
+    assert split.weight_bytes.tolist() == whole.weight_bytes.tolist()
+
+
+@pytest.mark.parametrize(
+    ("serving", "problem"),
+    [
+        (Serving("h100_sxm", "vllm", 3), "tensor_parallel must divide the 32 heads of Qwen3-8B, got 3"),
+        (Serving("h100_sxm", "vllm", 2, 2), "expert_parallel is for mixtures of experts, Qwen3-8B is dense"),
+        (Serving("h100_sxm", "trtllm", 2, weights=WeightFormat.NVFP4), "h100_sxm must have times of Qwen3-8B by trtllm"),
+    ],
+)
+def test_what_cannot_be_split_or_has_no_times_is_refused_in_a_line(serving: Serving, problem: str) -> None:
+    with pytest.raises(Unsupported) as refusal:
+        costs_of(serving)
+    assert problem in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("version", ["0.10.3", "0.13.0", "1.0"])
+def test_another_version_is_refused_with_those_that_are_read(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(tables, "version", lambda _: version)
+    with pytest.raises(MissingExtra, match=rf"needs aiconfigurator-core>=0\.11,<0\.13, got {version}; try: "):
+        check_installed()
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(tables, "version", missing)
+    with pytest.raises(MissingExtra, match="the target gpu needs the extra gpu; try: "):
+        check_installed()
+
+
+def test_one_table_is_opened_once() -> None:
+    serving = Serving("h100_sxm", "vllm")
+    assert open_tables(QWEN_8B, serving) is open_tables(QWEN_8B, serving)
+    assert config_of(QWEN_8B)["architectures"] == ["Qwen3ForCausalLM"], "its queries are normalised"
+
+
+def test_uneven_stages_count_embedding_and_head() -> None:
+    """Half of the blocks each leaves the head to the second stage: a block more on the first is faster."""
+    serving = Serving("h100_sxm", "trtllm")
+    even = forecast(replicas(19, 20, serving=serving), 64).rates
+    uneven = forecast(replicas(20, 19, serving=serving), 64).rates
+    assert uneven.period_s < even.period_s
+
+
+def test_every_stage_holds_its_blocks_and_the_cache_of_all_sequences_in_flight() -> None:
+    whole, (first, last) = forecast(replicas(39), 16).held[0], forecast(replicas(19, 20), 16).held
+    assert first.weight_bytes + last.weight_bytes == pytest.approx(whole.weight_bytes)
+    assert first.kv_bytes + last.kv_bytes == pytest.approx(2 * whole.kv_bytes), "twice as many are in flight"
+    assert first.total_bytes == first.weight_bytes + first.kv_bytes + first.fixed_bytes
+
+
+def test_the_largest_batch_fits_and_one_more_does_not() -> None:
+    pipeline = replicas(19, 20)
+    most = max_sequences(pipeline, pipeline.costs(1))
+    assert forecast(pipeline, most).excess_bytes <= 0 < forecast(pipeline, most + 1).excess_bytes
+
+
+def test_clients_beyond_the_cache_wait_and_get_no_more() -> None:
+    alone = replicas(39)
+    most = max_sequences(alone, alone.costs(1))
+    full, over = closed_loop(alone, most), closed_loop(alone, 2 * most)
+    assert over.tokens_per_s == pytest.approx(full.tokens_per_s)
+    assert over.ttft_s > full.ttft_s + 200 * full.tpot_s
+
+
+def test_a_model_that_does_not_fit_at_all_is_refused() -> None:
+    large = Decoder("llama", "LlamaForCausalLM", 8192, 80, 64, 8, 128, 28672, 128256, is_tied=False)
+    with pytest.raises(Unsupported, match="one sequence must fit beside the weights of llama, none does"):
+        closed_loop(Replicas(large, Serving("h100_sxm", "vllm"), REQUESTS, (83,)), 1)
