@@ -13,7 +13,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median, pstdev, stdev
+from statistics import median, stdev
 from typing import NamedTuple
 
 import numpy as np
@@ -72,8 +72,10 @@ def main() -> None:
         first_s, together = first_words([each for each in of_engine if each.n_answered == each.n_clients])
         print(f"{engine}: step {step_s:.1e} sequence {sequence_s:.1e} first word {first_s:.2f} together {together:.2f}")
     for name, logs in scatters(even).items():
-        in_groups = median(stdev(each) for each in logs)
-        print(f"{name}: scatter {in_groups:.2f} spread {pstdev([median(each) for each in logs]):.2f}")
+        scatter, middles = median(stdev(each) for each in logs), [median(each) for each in logs]
+        near = 1.4826 * median(abs(middle) for middle in middles)  # the standard deviation of a normal distribution
+        far = max(map(abs, middles))
+        print(f"{name}: scatter {scatter:.2f} near {near:.2f} farthest {far:.2f}")
 
 
 def samples_of(row: gpu_accuracy.Row) -> Iterator[Sample]:

@@ -1,7 +1,11 @@
 """Factors of measured rows over forecasts, one a (model, engine, system, format), shrunk where rows are few: `fit`.
 
-A group's logarithms of measured / forecast scatter by `SCATTER` around a mean, and the means of groups by `SPREAD` around
-0. Of n rows with mean m, the mean of the group is then most likely m * n / (n + SCATTER^2 / SPREAD^2), where both are normal.
+Logarithms of measured / forecast scatter around the mean of their group, and the means of most groups lie close to 0; a
+few lie far from it, where what was measured is another thing than what is forecast. So the mean of a group comes from a
+normal distribution that is narrow, or with a small probability from one that is wide:
+
+    few rows near 1         the narrow one is likelier          the factor is pulled to 1
+    few rows far from 1     only the wide one explains them     the factor is that of the rows
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import NamedTuple
 
 QUANTILE = 1.96
 """Of the normal distribution: 95 % lie within."""
+_CERTAIN = 1e12
 
 
 class Prior(NamedTuple):
@@ -22,17 +27,33 @@ class Prior(NamedTuple):
 
     Attributes:
         scatter: of rows around the mean of their group.
-        spread: of the means of groups.
+        near: of the means of most groups around 0.
+        far: of the means of the others.
+        p_far: the probability that a group is one of the others.
     """
 
     scatter: float
-    spread: float
+    near: float
+    far: float
+    p_far: float = 0.15
 
 
-TPOT_PRIOR = Prior(0.10, 0.48)
-TTFT_PRIOR = Prior(0.38, 0.37)
-"""Of the even half of the measured rows, by `studies/gpu_fit.py`: the median over groups of the deviation
-in a group, and the deviation of the groups' medians."""
+TPOT_PRIOR = Prior(0.10, 0.09, 0.9)
+TTFT_PRIOR = Prior(0.38, 0.36, 1.0)
+"""Of the even half of the measured rows, by `studies/gpu_fit.py`: the median over groups of the deviation in a group, and
+the deviation of the groups' medians, by their median; that of the far ones is of the three groups it names."""
+
+
+class _Mean(NamedTuple):
+    """What is known of the logarithm of a factor.
+
+    Attributes:
+        centre: most likely.
+        variance: of the truth around it.
+    """
+
+    centre: float
+    variance: float
 
 
 class Group(NamedTuple):
@@ -114,12 +135,33 @@ def fit(ratios: Iterable[Ratio]) -> Calibration:
 def factor_of(ratios: Sequence[float], prior: Prior) -> Factor:
     """The factor of one group; its centre is the median, so that one failed measurement does not move it.
 
-    >>> few = factor_of([1.2], Prior(0.1, 0.1))
-    >>> round(few.factor, 3), few.low < few.factor < few.high, factor_of([], Prior(0.1, 0.1)).factor
-    (1.095, True, 1.0)
+    >>> prior = Prior(0.1, 0.1, 1.0)
+    >>> [round(factor_of(ratios, prior).factor, 2) for ratios in ([], [1.1], [1.1] * 9, [3.0])]
+    [1.0, 1.05, 1.09, 2.97]
     """
     n_rows = len(ratios)
-    weight = n_rows / (n_rows + (prior.scatter / prior.spread) ** 2)
-    centre = weight * median(map(log, ratios)) if ratios else 0.0
-    half = QUANTILE * sqrt(prior.scatter**2 + (1 - weight) * prior.spread**2)
+    measured = median(map(log, ratios)) if ratios else 0.0
+    near, far = (_shrunk(measured, n_rows, prior.scatter, spread) for spread in (prior.near, prior.far))
+    p_far = _probability_far(measured, n_rows, prior)
+    centre = (1 - p_far) * near.centre + p_far * far.centre
+    between = (1 - p_far) * p_far * (near.centre - far.centre) ** 2
+    variance = (1 - p_far) * near.variance + p_far * far.variance + between
+    half = QUANTILE * sqrt(prior.scatter**2 + variance)
     return Factor(exp(centre), exp(centre - half), exp(centre + half), n_rows)
+
+
+def _shrunk(measured: float, n_rows: int, scatter: float, spread: float) -> _Mean:
+    """The mean of a group of so many rows around `measured`, where such means spread around 0; all are normal."""
+    weight = n_rows / (n_rows + (scatter / spread) ** 2)
+    return _Mean(weight * measured, (1 - weight) * spread**2)
+
+
+def _probability_far(measured: float, n_rows: int, prior: Prior) -> float:
+    """How likely a group is one of those far from 1, given its rows."""
+    if not n_rows:
+        return prior.p_far
+    near, far = (
+        prior.scatter**2 / n_rows + spread**2 for spread in (prior.near, prior.far)
+    )  # variances of what is measured
+    odds = prior.p_far / (1 - prior.p_far) * sqrt(near / far) * exp(measured**2 / 2 * (1 / near - 1 / far))
+    return odds / (1 + odds) if odds < _CERTAIN else 1.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autoauto.targets.gpu.calibration import Group, Prior, Ratio, factor_of, fit
 
-PRIOR = Prior(0.1, 0.2)
+PRIOR = Prior(0.1, 0.2, 1.0, 0.1)
 GROUP = Group("model", "vllm", "h100_sxm", "fp8")
 
 
@@ -38,13 +38,20 @@ def test_groups_have_factors_of_their_own() -> None:
     assert calibration.tpot(GROUP._replace(system="l40s")).factor == 1.0
 
 
+def test_a_group_far_from_1_is_taken_as_measured_and_one_near_1_is_pulled_to_it() -> None:
+    near, far = factor_of([1.15], PRIOR), factor_of([3.0], PRIOR)
+    assert 0.5 < np.log(near.factor) / np.log(1.15) < 0.9
+    assert np.log(far.factor) / np.log(3.0) > 0.97
+
+
 def test_rows_of_the_prior_lie_in_the_interval_19_times_of_20() -> None:
     random = np.random.default_rng(0)
-    n_inside, n_groups = 0, 2000
+    n_inside, n_groups = 0, 4000
     for _ in range(n_groups):
-        logs = random.normal(random.normal(0, PRIOR.spread), PRIOR.scatter, 2)
-        factor = factor_of([float(np.exp(logs[0]))], PRIOR)
-        n_inside += factor.low <= np.exp(logs[1]) <= factor.high
+        spread = PRIOR.far if random.random() < PRIOR.p_far else PRIOR.near
+        logs = random.normal(random.normal(0, spread), PRIOR.scatter, 4)
+        factor = factor_of([float(np.exp(x)) for x in logs[:3]], PRIOR)
+        n_inside += factor.low <= np.exp(logs[3]) <= factor.high
     assert n_inside / n_groups == pytest.approx(0.95, abs=0.02)
 
 
