@@ -3,8 +3,8 @@
     python studies/gpu_accuracy.py --rows FILE.csv [--measured FILE.csv] --json
 
 Rows have the columns of `systems/silicon_sample.csv` of aiconfigurator-core [aiconfigurator]. With `--json` the program
-prints one object a row, `{"id", "tpot_s", "ttft_s", "tokens_per_s"}`, or `{"id", "reason"}` where the tables do not have
-it. Without, it prints the errors by group of the rows' own measurements. `--half even|odd` takes the rows of which
+prints one object a row, `{"id", "tpot_s", "ttft_s", "tokens_per_s"}`, or `{"id", "reason"}` where the tables do not
+have it. Without, it prints the errors by group of the rows' own measurements. `--half even|odd` takes the rows of which
 `zlib.crc32(id)` is even or odd: constants were fitted on the even half alone.
 """
 
@@ -24,7 +24,7 @@ from autoauto.graph.huggingface import decoder_of
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import AutoautoError, Unsupported
 from autoauto.targets.gpu.calibration import Calibration, Group, Ratio, fit
-from autoauto.targets.gpu.forecast import Replicas, closed_loop
+from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop
 from autoauto.targets.gpu.steps import workload
 from autoauto.targets.gpu.tables import Serving
 
@@ -68,11 +68,13 @@ def _arguments() -> argparse.Namespace:
 
 
 def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, by column."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def half(row: Row) -> str:
+    """Whether constants may be fitted on a row, "even", or it examines them, "odd"."""
     return "odd" if zlib.crc32(row["id"].encode()) % 2 else "even"
 
 
@@ -96,7 +98,7 @@ def _decoder(name: str) -> Decoder:
     return decoder_of(_BASE.get(name, name))
 
 
-def replicas_of(row: Row) -> Replicas:
+def replicas_of(row: Row) -> ServingReplicas:
     """The configuration of a row.
 
     Raises:
@@ -117,7 +119,7 @@ def replicas_of(row: Row) -> Replicas:
         kv_cache=WeightFormat.FP8 if _weights(row) in _FP8_CACHES else WeightFormat.BF16,
     )
     requests = workload(int(row["isl"]), int(row["osl"]))
-    return Replicas(decoder, serving, requests, _sizes(decoder.n_layers + 3, n_stages))
+    return ServingReplicas(decoder, serving, requests, _sizes(decoder.n_layers + 3, n_stages))
 
 
 def _sizes(n_layers: int, n_stages: int) -> tuple[int, ...]:
@@ -137,6 +139,7 @@ def _weights(row: Row) -> WeightFormat:
 
 
 def group_of(row: Row) -> Group:
+    """What shares a factor."""
     return Group(row["model_path"], row["backend"], row["system"], row["gemm_quant_mode"])
 
 

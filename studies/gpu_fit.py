@@ -2,8 +2,8 @@
 
     python studies/gpu_fit.py --rows FILE.csv
 
-Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; only those of which `zlib.crc32(id)` is even, dense
-and in one pool, are read: the other half examines the result. Prints what `HOST_COSTS` of
+Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; only those of which `zlib.crc32(id)` is even,
+dense and in one pool, are read: the other half examines the result. Prints what `HOST_COSTS` of
 `autoauto/targets/gpu/engines.py` and the priors of `autoauto/targets/gpu/calibration.py` hold.
 """
 
@@ -66,8 +66,9 @@ def main() -> None:
     rows = gpu_accuracy.read_rows(parser.parse_args().rows)
     even = [row for row in rows if gpu_accuracy.half(row) == "even"]
     samples = [sample for row in even for sample in samples_of(row)]
-    for engine in ENGINES:
-        of_engine = [each for each in samples if each.group.engine == engine and each.group not in UNEXPLAINED]
+    explained = [sample for sample in samples if sample.group not in UNEXPLAINED]
+    for engine in sorted({sample.group.engine for sample in explained}):
+        of_engine = [sample for sample in explained if sample.group.engine == engine]
         step_s, sequence_s = host_costs(of_engine)
         first_s, together = first_words([each for each in of_engine if each.n_answered == each.n_clients])
         print(f"{engine}: step {step_s:.1e} sequence {sequence_s:.1e} first word {first_s:.2f} together {together:.2f}")

@@ -145,9 +145,9 @@ def test_tied_embeddings_are_one_tensor_of_two_tied_layers(tmp_path: Path) -> No
 
 
 def test_models_that_differ_have_other_contents(tmp_path: Path) -> None:
-    one = graph_of(decoder_of(written(tmp_path)))
+    first = graph_of(decoder_of(written(tmp_path)))
     other = graph_of(decoder_of(written(tmp_path, num_key_value_heads=4)))
-    assert one.content != other.content
+    assert first.content != other.content
 
 
 def test_bundled_models_are_read_by_name() -> None:

@@ -1,4 +1,7 @@
-"""A decoder-only language model as its `config.json` describes it: `Decoder`, `Experts`, `Checkpoint`, `WeightFormat`."""
+"""A decoder-only language model as its `config.json` describes it: `Decoder`.
+
+Its parts: `Experts`, `Checkpoint` and the formats of weights, `WeightFormat`.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,9 @@ class Checkpoint(NamedTuple):
     kv_cache: WeightFormat = WeightFormat.BF16
 
 
+IN_BF16 = Checkpoint()
+
+
 class Experts(NamedTuple):
     """The feed-forward layers of a mixture of experts.
 
@@ -89,7 +95,7 @@ class Decoder:
     intermediate_size: int
     n_words: int
     is_tied: bool
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: Checkpoint = IN_BF16
     experts: Experts | None = None
 
     @property

@@ -40,8 +40,8 @@ class Prior(NamedTuple):
 
 TPOT_PRIOR = Prior(0.10, 0.09, 0.9)
 TTFT_PRIOR = Prior(0.38, 0.36, 1.0)
-"""Of the even half of the measured rows, by `studies/gpu_fit.py`: the median over groups of the deviation in a group, and
-the deviation of the groups' medians, by their median; that of the far ones is of the three groups it names."""
+"""Of the even half of the measured rows, by `studies/gpu_fit.py`: the deviation in a group, by its median, and the
+deviation of the groups' medians; far groups lie as far as those that the program names."""
 
 
 class _Mean(NamedTuple):

@@ -12,9 +12,9 @@ import numpy as np
 
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.units import FloatArray, IntArray
-from autoauto.targets.gpu.engines import Engine
+from autoauto.targets.gpu.engines import ServingEngine
 from autoauto.targets.gpu.memory import BF16_BYTES, block_kv_bytes, block_weight_bytes, table_bytes
-from autoauto.targets.gpu.steps import StageTimes, Workload, summed
+from autoauto.targets.gpu.steps import StageSteps, Workload, summed
 from autoauto.targets.gpu.systems import CLOCK_HZ, GpuSystem, check_group
 from autoauto.targets.gpu.tables import KernelTables, Serving, Times, open_tables
 
@@ -38,18 +38,18 @@ class LayerCosts(NamedTuple):
     send_s: FloatArray
     sources: Mapping[str, float]
 
-    def stages(self, sizes: tuple[int, ...]) -> StageTimes:
+    def stages(self, sizes: tuple[int, ...]) -> StageSteps:
         """The times of stages of so many layers each."""
         send = np.tile(self.send_s, (len(sizes), 1))
         send[-1] = 0.0
-        return StageTimes(summed(self.decode_s, sizes), summed(self.prompt_s, sizes), send)
+        return StageSteps(summed(self.decode_s, sizes), summed(self.prompt_s, sizes), send)
 
 
 def layer_costs(
     decoder: Decoder,
     serving: Serving,
     system: GpuSystem,
-    engine: Engine,
+    engine: ServingEngine,
     requests: Workload,
     n_sequences: IntArray,
     n_max_batched_tokens: int,
@@ -76,7 +76,9 @@ def layer_costs(
     )
 
 
-def _prompt(tables: KernelTables, engine: Engine, requests: Workload, b: IntArray, n_max_batched_tokens: int) -> Times:
+def _prompt(
+    tables: KernelTables, engine: ServingEngine, requests: Workload, b: IntArray, n_max_batched_tokens: int
+) -> Times:
     """What one prompt adds to the steps that compute it.
 
     An engine that mixes adds the tokens of a prompt, or of a part of it, to those of b sequences, whose weights are

@@ -1,10 +1,10 @@
-"""What serving engines do each in its own way: `Engine`, and those that are known, `ENGINES`.
+"""What serving engines do each in its own way: `ServingEngine`, and those that are known, `ENGINES`.
 
     vllm, trtllm    a prompt is computed in steps that decode other sequences too   ▒▓░░░░▒▓░░
     sglang          prompts first: all sequences wait for them, then decode         ▓▓▓░░░░░░░
 
-Uneven stages are given by [vllm-pp] [sglang-pp] [tensorrt-llm-pp]; how steps are made, and figures of memory, are those of
-[aiconfigurator]. All stages of a replica have groups of one size. Costs of the processor are fitted: see `HOST_COSTS`.
+Uneven stages are given by [vllm-pp] [sglang-pp] [tensorrt-llm-pp]; how steps are made, and figures of memory, are those
+of [aiconfigurator]. All stages of a replica have groups of one size. Costs of the processor are fitted, `HOST_COSTS`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HOST_COSTS: Mapping[str, HostCosts] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ServingEngine:
     """A serving engine.
 
     Attributes:
@@ -78,7 +78,7 @@ class Engine:
         return self.activation_factors[max(n for n in self.activation_factors if n <= tensor_parallel)]
 
 
-VLLM = Engine(
+VLLM = ServingEngine(
     name="vllm",
     mixes=True,
     memory_share=0.92,
@@ -92,7 +92,7 @@ VLLM = Engine(
     partition_option="VLLM_PP_LAYER_PARTITION",
     host=HOST_COSTS["vllm"],
 )
-SGLANG = Engine(
+SGLANG = ServingEngine(
     name="sglang",
     mixes=False,
     memory_share=0.88,
@@ -106,7 +106,7 @@ SGLANG = Engine(
     partition_option="SGLANG_PP_LAYER_PARTITION",
     host=HOST_COSTS["sglang"],
 )
-TENSORRT_LLM = Engine(
+TENSORRT_LLM = ServingEngine(
     name="trtllm",
     mixes=True,
     memory_share=0.9,
@@ -120,10 +120,10 @@ TENSORRT_LLM = Engine(
     partition_option="pp_partition",
     host=HOST_COSTS["trtllm"],
 )
-ENGINES: Mapping[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, TENSORRT_LLM)}
+ENGINES: Mapping[str, ServingEngine] = {engine.name: engine for engine in (VLLM, SGLANG, TENSORRT_LLM)}
 
 
-def engine_named(name: str) -> Engine:
+def engine_named(name: str) -> ServingEngine:
     """An engine by its name.
 
     Raises:
@@ -136,7 +136,7 @@ def engine_named(name: str) -> Engine:
     return ENGINES[name]
 
 
-def memory_share(engine: Engine, memory_bytes: int, tensor_parallel: int, n_stages: int) -> float:
+def memory_share(engine: ServingEngine, memory_bytes: int, tensor_parallel: int, n_stages: int) -> float:
     """The share of a GPU's memory for weights, activations and KV cache; SGLang derives its own from the GPU.
 
     SGLang leaves room for graphs and prompts by the size of the GPU [aiconfigurator].

@@ -11,7 +11,7 @@ import numpy as np
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import Unsupported
 from autoauto.targets.gpu.costs import LayerCosts, layer_costs
-from autoauto.targets.gpu.engines import Engine, engine_named
+from autoauto.targets.gpu.engines import ServingEngine, engine_named
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.steps import Rates, Workload, rates_of, summed
 from autoauto.targets.gpu.systems import system_named
@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
+class ServingReplicas:
     """Like pipelines of groups of GPUs.
 
     Attributes:
@@ -60,7 +60,7 @@ class Replicas:
     n_max_batched_tokens: int = 8192
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> ServingEngine:
         """The serving engine."""
         return engine_named(self.serving.engine)
 
@@ -85,7 +85,7 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class GenerationForecast:
     """What a configuration gives.
 
     Attributes:
@@ -104,7 +104,7 @@ class Forecast:
         return max(held.excess_bytes for held in self.held)
 
 
-def forecast(replicas: Replicas, n_sequences: int) -> Forecast:
+def forecast(replicas: ServingReplicas, n_sequences: int) -> GenerationForecast:
     """What replicas give with b = `n_sequences` in every micro-batch, and as many micro-batches as stages.
 
     Raises:
@@ -120,10 +120,10 @@ def forecast(replicas: Replicas, n_sequences: int) -> Forecast:
         replicas.n_max_batched_tokens,
         replicas.n_replicas,
     )
-    return Forecast(rates, held_by(replicas, costs, n_sequences), costs.sources)
+    return GenerationForecast(rates, held_by(replicas, costs, n_sequences), costs.sources)
 
 
-def held_by(replicas: Replicas, costs: LayerCosts, n_sequences: int) -> tuple[Held, ...]:
+def held_by(replicas: ServingReplicas, costs: LayerCosts, n_sequences: int) -> tuple[Held, ...]:
     """The bytes of every stage with all sequences in flight."""
     rule, sizes = replicas.rule, replicas.sizes
     n_cached = n_sequences * len(sizes) * replicas.requests.max_length
@@ -134,7 +134,7 @@ def held_by(replicas: Replicas, costs: LayerCosts, n_sequences: int) -> tuple[He
     )
 
 
-def max_sequences(replicas: Replicas, costs: LayerCosts) -> int:
+def max_sequences(replicas: ServingReplicas, costs: LayerCosts) -> int:
     """The most sequences of a micro-batch whose KV cache fits every stage; 0 where weights do not."""
     rule, sizes = replicas.rule, replicas.sizes
     weights, of_token = summed(costs.weight_bytes, sizes).tolist(), summed(costs.kv_bytes, sizes).tolist()
@@ -143,7 +143,7 @@ def max_sequences(replicas: Replicas, costs: LayerCosts) -> int:
     return int(min(fitting, default=0))
 
 
-def closed_loop(replicas: Replicas, n_clients: int) -> Rates:
+def closed_loop(replicas: ServingReplicas, n_clients: int) -> Rates:
     """What replicas of one micro-batch a stage give clients that wait for an answer before they ask again.
 
     The engine answers as many at a time as its KV cache holds; the others wait.

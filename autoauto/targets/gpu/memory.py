@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autoauto.records.costs.decoder import Decoder
-from autoauto.targets.gpu.engines import Engine, memory_share
+from autoauto.targets.gpu.engines import ServingEngine, memory_share
 from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving
 
@@ -50,7 +50,12 @@ class MemoryRule(NamedTuple):
 
 
 def memory_rule(
-    decoder: Decoder, serving: Serving, system: GpuSystem, engine: Engine, n_stages: int, n_max_batched_tokens: int
+    decoder: Decoder,
+    serving: Serving,
+    system: GpuSystem,
+    engine: ServingEngine,
+    n_stages: int,
+    n_max_batched_tokens: int,
 ) -> MemoryRule:
     """The rule of every GPU of a replica."""
     n_gpus, memory = serving.tensor_parallel, float(system.memory_bytes)
@@ -67,7 +72,7 @@ def memory_rule(
     return of_all._replace(limit_bytes=min(memory, of_all.limit_bytes + of_all.fixed_bytes))
 
 
-def activation_bytes(decoder: Decoder, serving: Serving, engine: Engine, n_tokens: int) -> float:
+def activation_bytes(decoder: Decoder, serving: Serving, engine: ServingEngine, n_tokens: int) -> float:
     """What a step of so many tokens holds on a GPU."""
     factor = engine.activation_factor(serving.tensor_parallel) * (1 if decoder.experts is None else 2)
     held = BF16_BYTES * n_tokens * decoder.attention_size * factor

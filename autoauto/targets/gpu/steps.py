@@ -22,7 +22,7 @@ import numpy as np
 
 from autoauto.records.errors import BadInput
 from autoauto.records.units import FloatArray
-from autoauto.targets.gpu.engines import Engine
+from autoauto.targets.gpu.engines import ServingEngine
 
 
 class Workload(NamedTuple):
@@ -58,7 +58,7 @@ def workload(input_tokens: int, output_tokens: int) -> Workload:
     return Workload(input_tokens, output_tokens)
 
 
-class StageTimes(NamedTuple):
+class StageSteps(NamedTuple):
     """Seconds of every stage of a replica, shape (stages, batch sizes).
 
     Attributes:
@@ -91,10 +91,10 @@ class Rates(NamedTuple):
 
 
 def rates_of(
-    stages: StageTimes,
+    stages: StageSteps,
     n_sequences: FloatArray,
     requests: Workload,
-    engine: Engine,
+    engine: ServingEngine,
     n_max_batched_tokens: int,
     n_replicas: int = 1,
 ) -> Rates:
@@ -113,7 +113,7 @@ def rates_of(
     )
 
 
-def cycle_s(stages: StageTimes, n_prompts: FloatArray, n_sequences: FloatArray, engine: Engine) -> FloatArray:
+def cycle_s(stages: StageSteps, n_prompts: FloatArray, n_sequences: FloatArray, engine: ServingEngine) -> FloatArray:
     """From one step of a micro-batch to its next, with so many prompts a step in the mean.
 
     The processor prepares a micro-batch while others compute; alone in flight, it waits for the processor.
@@ -122,15 +122,15 @@ def cycle_s(stages: StageTimes, n_prompts: FloatArray, n_sequences: FloatArray, 
     host = engine.host.step_s + n_sequences * engine.host.sequence_s
     n_stages = len(mean_steps)
     slowest = np.maximum(mean_steps.max(axis=0), host if n_stages > 1 else 0.0)
-    return np.maximum(n_stages * slowest, mean_steps.sum(axis=0) + host)
+    return np.asarray(np.maximum(n_stages * slowest, mean_steps.sum(axis=0) + host), dtype=np.float64)
 
 
 def _words_s(
-    stages: StageTimes,
+    stages: StageSteps,
     n_prompts: FloatArray,
     n_sequences: FloatArray,
     requests: Workload,
-    engine: Engine,
+    engine: ServingEngine,
     n_max_batched_tokens: int,
 ) -> tuple[FloatArray, FloatArray]:
     """Between two words of a sequence, and what a request waits where prompts are more than steps can hold.
@@ -147,13 +147,14 @@ def _words_s(
 
 
 def first_word_s(
-    stages: StageTimes, n_sequences: FloatArray, requests: Workload, engine: Engine, n_max_batched_tokens: int
+    stages: StageSteps, n_sequences: FloatArray, requests: Workload, engine: ServingEngine, n_max_batched_tokens: int
 ) -> FloatArray:
     """From a request to its first word: its prompt through all stages, behind those that arrive with it."""
     n_steps = -(-requests.input_tokens // n_max_batched_tokens)
     own = (n_steps * stages.decode_s * engine.mixes + stages.prompt_s + stages.send_s).sum(axis=0)
     n_before = engine.host.together * (len(stages.decode_s) * n_sequences - 1) / 2
-    return engine.host.first_word_s + own + n_before * stages.prompt_s.max(axis=0)
+    before = n_before * stages.prompt_s.max(axis=0)
+    return np.asarray(engine.host.first_word_s + own + before, dtype=np.float64)
 
 
 def summed(costs: FloatArray, sizes: Sequence[int]) -> FloatArray:
@@ -162,6 +163,7 @@ def summed(costs: FloatArray, sizes: Sequence[int]) -> FloatArray:
     >>> summed(np.array([1.0, 2.0, 4.0]), (2, 1)).tolist()
     [3.0, 4.0]
     """
-    assert sum(sizes) == len(costs) and min(sizes) > 0
+    assert sum(sizes) == len(costs)
+    assert min(sizes) > 0
     starts = np.cumsum((0, *sizes[:-1]))
     return np.asarray(np.add.reduceat(costs, starts, axis=0), dtype=np.float64)

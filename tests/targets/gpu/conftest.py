@@ -6,7 +6,7 @@ import pytest
 
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.units import GIB
-from autoauto.targets.gpu.engines import Engine, HostCosts
+from autoauto.targets.gpu.engines import HostCosts, ServingEngine
 from autoauto.targets.gpu.systems import GpuSystem
 
 NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
@@ -24,6 +24,6 @@ def system() -> GpuSystem:
     return GpuSystem("hand", 10 * GIB, 4, 1e9, 1e8, 1e7, 1e-5, ((1, 0), (2, 100), (4, 200)), GIB, ("vllm", "trtllm"))
 
 
-def engine_by_hand(*, mixes: bool = True, host: HostCosts = NO_HOST) -> Engine:
+def engine_by_hand(*, mixes: bool = True, host: HostCosts = NO_HOST) -> ServingEngine:
     """An engine that takes 90 % of the memory of a GPU for all."""
-    return Engine("vllm", mixes, 0.9, False, True, 1000, {1: 10.0, 2: 5.0}, 0, 0.0, 0.0, "", host)
+    return ServingEngine("vllm", mixes, 0.9, False, True, 1000, {1: 10.0, 2: 5.0}, 0, 0.0, 0.0, "", host)

@@ -16,7 +16,7 @@ from tests.targets.gpu.conftest import engine_by_hand
 
 
 @pytest.mark.parametrize(("n_gpus", "kv_heads"), [(1, 2), (2, 1), (4, 1), (8, 1)])
-def test_every_gpu_holds_one_head_of_keys_and_values_at_the_least(small: Decoder, n_gpus: int, kv_heads: int) -> None:
+def test_every_gpu_holds_one_head_of_keys_and_values_or_more(small: Decoder, n_gpus: int, kv_heads: int) -> None:
     assert block_kv_bytes(small, Serving("hand", "vllm", n_gpus)) == 2 * kv_heads * 8 * 2
     assert block_kv_bytes(small, Serving("hand", "vllm", n_gpus, kv_cache=WeightFormat.FP8)) == 2 * kv_heads * 8
 

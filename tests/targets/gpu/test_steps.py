@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
 from autoauto.targets.gpu.engines import HostCosts
-from autoauto.targets.gpu.steps import Rates, StageTimes, Workload, rates_of, summed, workload
+from autoauto.targets.gpu.steps import Rates, StageSteps, Workload, rates_of, summed, workload
 from tests.targets.gpu.conftest import NO_HOST, engine_by_hand
 
 BUDGET = 10_000
@@ -20,25 +20,25 @@ def rates(
     decode: Row, prompt: Row, b: float, requests: Workload, host: HostCosts = NO_HOST, mixes: bool = True
 ) -> Rates:
     """Of stages of one batch size without transfers."""
-    stages = StageTimes(*(np.array(row)[:, None] for row in (decode, prompt, [0.0] * len(decode))))
+    stages = StageSteps(*(np.array(row)[:, None] for row in (decode, prompt, [0.0] * len(decode))))
     return rates_of(stages, np.array([b]), requests, engine_by_hand(mixes=mixes, host=host), BUDGET)
 
 
 def test_one_stage_takes_a_decode_step_and_its_share_of_prompts() -> None:
     """Of 10 sequences with answers of 20 words, one starts every second step: 4 ms, and 6 ms more every second."""
-    found = rates([0.004], [0.006], 10, Workload(100, 20))
-    assert found.tpot_s == pytest.approx(0.007)
-    assert found.tokens_per_s == pytest.approx(10 / 0.007)
-    assert found.requests_per_s == pytest.approx(10 / 0.007 / 20)
-    assert found.ttft_s == pytest.approx(0.004 + 0.006)
+    result = rates([0.004], [0.006], 10, Workload(100, 20))
+    assert result.tpot_s == pytest.approx(0.007)
+    assert result.tokens_per_s == pytest.approx(10 / 0.007)
+    assert result.requests_per_s == pytest.approx(10 / 0.007 / 20)
+    assert result.ttft_s == pytest.approx(0.004 + 0.006)
 
 
 def test_the_slowest_stage_is_the_period_and_a_word_takes_all_of_them() -> None:
     """Stages of 2, 3 and 1 ms: every 3 ms a micro-batch ends, and its next word ends three periods later."""
-    found = rates([0.002, 0.003, 0.001], [0.0, 0.0, 0.0], 8, Workload(10, 1000))
-    assert found.period_s == pytest.approx(0.003)
-    assert found.tpot_s == pytest.approx(0.009)
-    assert found.tokens_per_s == pytest.approx(8 / 0.003)
+    result = rates([0.002, 0.003, 0.001], [0.0, 0.0, 0.0], 8, Workload(10, 1000))
+    assert result.period_s == pytest.approx(0.003)
+    assert result.tpot_s == pytest.approx(0.009)
+    assert result.tokens_per_s == pytest.approx(8 / 0.003)
 
 
 def test_the_processor_delays_one_micro_batch_but_works_beside_several() -> None:
@@ -66,26 +66,24 @@ def test_steps_full_of_prompts_leave_requests_waiting() -> None:
 
 def test_prompts_of_clients_that_come_together_wait_for_each_other() -> None:
     host = HostCosts(0.0, 0.0, 0.5, 0.25)
-    found = rates([0.004], [0.006], 9, Workload(100, 20), host)
-    assert found.ttft_s == pytest.approx(0.5 + 0.004 + 0.006 + 0.25 * (9 - 1) / 2 * 0.006)
+    result = rates([0.004], [0.006], 9, Workload(100, 20), host)
+    assert result.ttft_s == pytest.approx(0.5 + 0.004 + 0.006 + 0.25 * (9 - 1) / 2 * 0.006)
 
 
 def test_replicas_multiply_the_throughput_and_nothing_else() -> None:
-    stages = StageTimes(*(np.array([[x], [x]]) for x in (0.003, 0.002, 0.001)))
-    one, three = (
-        rates_of(stages, np.array([5.0]), Workload(10, 10), engine_by_hand(), BUDGET, n) for n in (1, 3)
-    )
-    assert three.tokens_per_s == pytest.approx(3 * one.tokens_per_s)
-    assert (three.tpot_s, three.ttft_s, three.period_s) == (one.tpot_s, one.ttft_s, one.period_s)
+    stages = StageSteps(*(np.array([[x], [x]]) for x in (0.003, 0.002, 0.001)))
+    single, three = (rates_of(stages, np.array([5.0]), Workload(10, 10), engine_by_hand(), BUDGET, n) for n in (1, 3))
+    assert three.tokens_per_s == pytest.approx(3 * single.tokens_per_s)
+    assert (three.tpot_s, three.ttft_s, three.period_s) == (single.tpot_s, single.ttft_s, single.period_s)
 
 
 def test_batch_sizes_are_answered_together_as_one_by_one() -> None:
     b = np.array([1.0, 7.0, 30.0])
     decode, prompt = np.array([0.001, 0.002, 0.004]), np.array([0.01, 0.009, 0.008])
-    stages = StageTimes(np.stack([decode, decode / 2]), np.stack([prompt, prompt]), np.zeros((2, 3)))
+    stages = StageSteps(np.stack([decode, decode / 2]), np.stack([prompt, prompt]), np.zeros((2, 3)))
     together = rates_of(stages, b, Workload(50, 40), engine_by_hand(), BUDGET)
     alone = [rates([d, d / 2], [p, p], n, Workload(50, 40)) for d, p, n in zip(decode, prompt, b, strict=True)]
-    assert together.tpot_s.tolist() == pytest.approx([one.tpot_s.item() for one in alone])
+    assert together.tpot_s.tolist() == pytest.approx([each.tpot_s.item() for each in alone])
 
 
 def simulated_tpot(decode_s: float, prompt_s: float, b: int, n_words: int) -> float:
@@ -109,8 +107,8 @@ def simulated_tpot(decode_s: float, prompt_s: float, b: int, n_words: int) -> fl
 
 @pytest.mark.parametrize(("b", "n_words"), [(4, 16), (10, 20), (12, 12)])
 def test_a_simulation_of_mixed_steps_has_the_same_time_between_words(b: int, n_words: int) -> None:
-    found = rates([0.004], [0.006], b, Workload(100, n_words)).tpot_s.item()
-    assert simulated_tpot(0.004, 0.006, b, n_words) == pytest.approx(found, rel=0.1)
+    result = rates([0.004], [0.006], b, Workload(100, n_words)).tpot_s.item()
+    assert simulated_tpot(0.004, 0.006, b, n_words) == pytest.approx(result, rel=0.1)
 
 
 seconds = st.floats(1e-4, 1.0)
@@ -121,10 +119,10 @@ def test_words_come_no_faster_than_stages_and_the_law_of_little_holds(
     stages: list[tuple[float, float]], b: int, n_words: int
 ) -> None:
     decode, prompt = map(list, zip(*stages, strict=True))
-    found = rates(decode, prompt, b, Workload(10, n_words))
-    assert found.period_s.item() >= max(decode)
-    assert found.tpot_s.item() <= len(stages) * found.period_s.item() * (1 + 1e-9)
-    in_flight = found.tokens_per_s.item() * found.period_s.item()
+    result = rates(decode, prompt, b, Workload(10, n_words))
+    assert result.period_s.item() >= max(decode)
+    assert result.tpot_s.item() <= len(stages) * result.period_s.item() * (1 + 1e-9)
+    in_flight = result.tokens_per_s.item() * result.period_s.item()
     assert in_flight == pytest.approx(b)
 
 

@@ -51,8 +51,9 @@ def test_an_unknown_engine_is_refused_with_the_closest() -> None:
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(systems, "gpu_tables_dir", lambda: None)
+    system_named.cache_clear()
     with pytest.raises(MissingExtra, match="the target gpu needs the extra gpu; try: "):
-        cluster_named("h100_sxm-8")
+        cluster_named("l40s-8")
 
 
 @pytest.mark.parametrize("name", ["h100_sxm", "h100_sxm-0", "-8", "h100_sxm-100000", "H100-8"])

@@ -11,14 +11,15 @@ from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import LayerCosts, layer_costs
-from autoauto.targets.gpu.engines import Engine, engine_named
-from autoauto.targets.gpu.forecast import Replicas, closed_loop, forecast, max_sequences
+from autoauto.targets.gpu.engines import ServingEngine, engine_named
+from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop, forecast, max_sequences
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving, check_installed, config_of, open_tables
 
 QWEN_8B = Decoder("Qwen3-8B", "Qwen3ForCausalLM", 4096, 36, 32, 8, 128, 12288, 151936, is_tied=False)
 REQUESTS = Workload(1024, 256)
+H100 = Serving("h100_sxm", "vllm")
 BATCHES = np.array([1, 8, 64, 256])
 
 
@@ -28,12 +29,12 @@ def package() -> None:
 
 
 def costs_of(serving: Serving, decoder: Decoder = QWEN_8B, requests: Workload = REQUESTS) -> LayerCosts:
-    engine: Engine = engine_named(serving.engine)
+    engine: ServingEngine = engine_named(serving.engine)
     return layer_costs(decoder, serving, system_named(serving.system), engine, requests, BATCHES, 8192)
 
 
-def replicas(*sizes: int, serving: Serving = Serving("h100_sxm", "vllm")) -> Replicas:
-    return Replicas(QWEN_8B, serving, REQUESTS, sizes)
+def replicas(*sizes: int, serving: Serving = H100) -> ServingReplicas:
+    return ServingReplicas(QWEN_8B, serving, REQUESTS, sizes)
 
 
 def test_there_is_a_row_a_layer_and_a_column_a_batch_size() -> None:
@@ -88,7 +89,10 @@ def test_experts_are_modelled_split_and_whole() -> None:
     [
         (Serving("h100_sxm", "vllm", 3), "tensor_parallel must divide the 32 heads of Qwen3-8B, got 3"),
         (Serving("h100_sxm", "vllm", 2, 2), "expert_parallel is for mixtures of experts, Qwen3-8B is dense"),
-        (Serving("h100_sxm", "trtllm", 2, weights=WeightFormat.NVFP4), "h100_sxm must have times of Qwen3-8B by trtllm"),
+        (
+            Serving("h100_sxm", "trtllm", 2, weights=WeightFormat.NVFP4),
+            "h100_sxm must have times of Qwen3-8B by trtllm",
+        ),
     ],
 )
 def test_what_cannot_be_split_or_has_no_times_is_refused_in_a_line(serving: Serving, problem: str) -> None:
@@ -152,4 +156,4 @@ def test_clients_beyond_the_cache_wait_and_get_no_more() -> None:
 def test_a_model_that_does_not_fit_at_all_is_refused() -> None:
     large = Decoder("llama", "LlamaForCausalLM", 8192, 80, 64, 8, 128, 28672, 128256, is_tied=False)
     with pytest.raises(Unsupported, match="one sequence must fit beside the weights of llama, none does"):
-        closed_loop(Replicas(large, Serving("h100_sxm", "vllm"), REQUESTS, (83,)), 1)
+        closed_loop(ServingReplicas(large, Serving("h100_sxm", "vllm"), REQUESTS, (83,)), 1)
