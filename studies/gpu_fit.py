@@ -86,7 +86,7 @@ def samples_of(row: gpu_accuracy.Row) -> Iterator[Sample]:
     try:
         replicas, n_clients = gpu_accuracy.replicas_of(row), int(float(row["batch_size"]))
         n_answered = max(1, min(n_clients, max_sequences(replicas, replicas.costs(n_clients))))
-        stages = replicas.costs(n_answered).stages(replicas.sizes)
+        costs = replicas.costs(n_answered)
     except AutoautoError:
         return
     yield Sample(
@@ -94,8 +94,8 @@ def samples_of(row: gpu_accuracy.Row) -> Iterator[Sample]:
         n_clients=n_clients,
         n_answered=n_answered,
         n_words=replicas.requests.output_tokens,
-        decode_s=stages.decode_s.sum().item(),
-        prompt_s=stages.prompt_s.sum().item(),
+        decode_s=costs.decode_s.sum().item(),
+        prompt_s=costs.prompt_s.sum().item(),
         tpot_s=float(row["silicon_tpot_ms"]) / 1e3,
         ttft_s=float(row["silicon_ttft_ms"]) / 1e3,
     )

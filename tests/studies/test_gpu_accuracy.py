@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autoauto.targets.gpu.calibration import Group
 from studies import gpu_accuracy, gpu_fit
 
 COLUMNS = (
@@ -78,7 +79,7 @@ def test_errors_are_printed_by_group(forecasts: Callable[..., str]) -> None:
 
 
 def test_the_fit_finds_costs_that_were_put_in() -> None:
-    group = gpu_accuracy.Group("model", "vllm", "h100_sxm", "")
+    group = Group("model", "vllm", "h100_sxm", "")
     kernels = [(b, 0.005 + 1e-5 * b, 0.02) for b in (4, 16, 64, 128)]
     samples = [
         gpu_fit.Sample(group, b, b, 100, d, p, d + b / 100 * p + 0.002 + 3e-5 * b, 0.05 + d + p + 0.1 * (b - 1) / 2 * p)

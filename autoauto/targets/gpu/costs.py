@@ -5,12 +5,13 @@ embedding ── block 0 ── ... ── block n-1 ── norm ── head    
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.records.costs.decoder import Decoder
+from autoauto.records.hardware import Link
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.engines import ServingEngine
 from autoauto.targets.gpu.memory import BF16_BYTES, block_kv_bytes, block_weight_bytes, table_bytes
@@ -27,7 +28,8 @@ class LayerCosts(NamedTuple):
         prompt_s: that one prompt adds to the steps that compute it, of the same shape.
         weight_bytes: shape (layers,). Embedding and head of one matrix are two: the last stage has a copy.
         kv_bytes: of one token of one sequence, shape (layers,).
-        send_s: from one stage to the next, of b hidden vectors and the share of a prompt, shape (batch sizes,).
+        send_bytes: from every GPU of a stage to the next, of b hidden vectors and their share of prompts, shape
+            (batch sizes,).
         sources: what the times rest on, as shares; see `KernelTables.sources`.
     """
 
@@ -35,13 +37,14 @@ class LayerCosts(NamedTuple):
     prompt_s: FloatArray
     weight_bytes: FloatArray
     kv_bytes: FloatArray
-    send_s: FloatArray
+    send_bytes: FloatArray
     sources: Mapping[str, float]
 
-    def stages(self, sizes: tuple[int, ...]) -> StageSteps:
-        """The times of stages of so many layers each."""
-        send = np.tile(self.send_s, (len(sizes), 1))
-        send[-1] = 0.0
+    def stages(self, sizes: Sequence[int], links: Sequence[Link] = ()) -> StageSteps:
+        """The times of stages of so many layers each, with a link behind every stage but the last."""
+        assert len(links) == len(sizes) - 1
+        sent = [link.idle_cycles / CLOCK_HZ + self.send_bytes / link.bytes_per_s for link in links]
+        send = np.array([*sent, np.zeros_like(self.send_bytes)], dtype=np.float64)
         return StageSteps(summed(self.decode_s, sizes), summed(self.prompt_s, sizes), send)
 
 
@@ -71,7 +74,7 @@ def layer_costs(
         prompt_s=_rows(decoder, prompt),
         weight_bytes=_weights(decoder, serving),
         kv_bytes=_column(decoder, 0.0, block_kv_bytes(decoder, serving), 0.0),
-        send_s=_send_s(decoder, system, requests, b),
+        send_bytes=_send_bytes(decoder, requests, b),
         sources=tables.sources,
     )
 
@@ -123,9 +126,7 @@ def _weights(decoder: Decoder, serving: Serving) -> FloatArray:
     return _column(decoder, table, block_weight_bytes(decoder, serving), table)
 
 
-def _send_s(decoder: Decoder, system: GpuSystem, requests: Workload, b: IntArray) -> FloatArray:
-    """Hidden vectors of b sequences, and of the prompts that a step has in the mean, between GPUs of one node."""
+def _send_bytes(decoder: Decoder, requests: Workload, b: IntArray) -> FloatArray:
+    """Hidden vectors of b sequences, and of the prompts that a step has in the mean."""
     n_tokens = b * (1 + requests.input_tokens / requests.output_tokens)
-    link = system.link()
-    n_bytes = n_tokens * decoder.hidden_size * BF16_BYTES
-    return np.asarray(link.idle_cycles / CLOCK_HZ + n_bytes / link.bytes_per_s, dtype=np.float64)
+    return np.asarray(n_tokens * decoder.hidden_size * BF16_BYTES, dtype=np.float64)

@@ -112,8 +112,9 @@ def forecast(replicas: ServingReplicas, n_sequences: int) -> GenerationForecast:
         Unsupported: the group cannot split the model, does not fit a node, or there are no times.
     """
     costs, engine = replicas.costs(n_sequences), replicas.engine
+    links = system_named(replicas.serving.system).links_between(len(replicas.sizes), replicas.serving.tensor_parallel)
     rates = rates_of(
-        costs.stages(replicas.sizes),
+        costs.stages(replicas.sizes, links),
         np.array([n_sequences], dtype=np.float64),
         replicas.requests,
         engine,

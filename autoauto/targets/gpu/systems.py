@@ -64,6 +64,11 @@ class GpuSystem:
         rate = self.intra_node_bytes_per_s if same_node else self.inter_node_bytes_per_s
         return Link(rate, round(self.latency_s * CLOCK_HZ))
 
+    def links_between(self, n_stages: int, tensor_parallel: int) -> tuple[Link, ...]:
+        """Between stages of groups that stand in a line, those of a node first; a group lies inside a node."""
+        n_groups = self.n_gpus_per_node // tensor_parallel
+        return tuple(self.link(same_node=bool(after % n_groups)) for after in range(1, n_stages))
+
     @property
     def device(self) -> Device:
         """One GPU."""

@@ -27,6 +27,13 @@ def test_groups_lie_inside_nodes(system: GpuSystem, n_gpus: int, each: int, n_gr
     assert groups.devices[0].memory_bytes == each * system.memory_bytes
 
 
+def test_stages_of_another_node_are_behind_its_link(system: GpuSystem) -> None:
+    """Two groups of 2 a node: the second link of three leaves it."""
+    assert [link.bytes_per_s for link in system.links_between(4, 2)] == [1e9, 1e8, 1e9]
+    assert [link.bytes_per_s for link in system.links_between(3, 4)] == [1e8, 1e8]
+    assert system.links_between(1, 2) == ()
+
+
 def test_the_workspace_of_a_group_is_that_of_the_next_larger_known_size(system: GpuSystem) -> None:
     assert [system.nccl_bytes_of(n) for n in (1, 2, 3, 4)] == [0, 100, 200, 200]
 

@@ -9,6 +9,7 @@ import pytest
 
 from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported
+from autoauto.records.hardware import Link
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import LayerCosts, layer_costs
 from autoauto.targets.gpu.engines import ServingEngine, engine_named
@@ -130,6 +131,17 @@ def test_uneven_stages_count_embedding_and_head() -> None:
     even = forecast(replicas(19, 20, serving=serving), 64).rates
     uneven = forecast(replicas(20, 19, serving=serving), 64).rates
     assert uneven.period_s < even.period_s
+
+
+def test_a_slower_link_between_stages_slows_every_word() -> None:
+    serving = Serving("h100_sxm", "trtllm")
+    costs, sizes = costs_of(serving), (4, 5, 5, 5, 5, 5, 5, 5)
+    fast, slow = (Link(rate, 10_000) for rate in (450e9, 1e9))
+    steps = [costs.stages(sizes, [link] * 7) for link in (fast, slow)]
+    assert (steps[0].send_s[:-1] < steps[1].send_s[:-1]).all()
+    assert (steps[1].send_s[-1] == 0).all()
+    # 8 sequences with prompts of 4 tokens a word send 8 * 5 vectors of 4,096 elements of 2 bytes
+    assert steps[1].send_s[0, 1] == pytest.approx(1e-5 + 8 * 5 * 4096 * 2 / 1e9)
 
 
 def test_every_stage_holds_its_blocks_and_the_cache_of_all_sequences_in_flight() -> None:
