@@ -30,7 +30,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.units import IntArray
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Generation
-from autoauto.targets.gpu.costs import LayerCosts
+from autoauto.targets.gpu.costs import DecoderCosts
 from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import CLOCK_HZ
@@ -52,7 +52,7 @@ class TokenRow(NamedTuple):
         column: of this size.
     """
 
-    costs: LayerCosts
+    costs: DecoderCosts
     column: int
 
 
@@ -62,7 +62,7 @@ class TokenCosts:
     def __init__(self, setting: Setting) -> None:
         assert isinstance(setting.target, GpuTarget)
         self.setting, self.target = setting, setting.target
-        self._costs: Memo[tuple[str, GpuSession, Workload, int], LayerCosts] = Memo(256)
+        self._costs: Memo[tuple[str, GpuSession, Workload, int], DecoderCosts] = Memo(256)
 
     def row(self, device: Device, knobs: Knobs) -> TokenRow:
         """The costs of all layers on a GPU of a kind.
@@ -73,7 +73,7 @@ class TokenCosts:
         session, requests = session_of(knobs), requests_of(knobs)
         part, column = divmod(knobs.batch_size - 1, _SIZES)
 
-        def made() -> LayerCosts:
+        def made() -> DecoderCosts:
             sizes: IntArray = np.arange(part * _SIZES + 1, (part + 1) * _SIZES + 1)
             return self.target.layer_costs(system_of(device), session, requests, sizes)
 

@@ -24,7 +24,7 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import TokenRates, Trial, apply_constraints, measured_trial, unfit_trial
-from autoauto.targets.gpu.steps import Rates, StageTimes, rates_of
+from autoauto.targets.gpu.steps import Rates, StageSteps, rates_of
 from autoauto.targets.gpu.systems import CLOCK_HZ
 
 
@@ -75,7 +75,7 @@ class TokenStages:
         n_sequences = np.array([knobs.batch_size], dtype=np.float64)
         return rates_of(self._times(knobs, plan), n_sequences, requests, engine, session.max_batched_tokens)
 
-    def _times(self, knobs: Knobs, plan: Plan) -> StageTimes:
+    def _times(self, knobs: Knobs, plan: Plan) -> StageSteps:
         """The times of the stages of a plan, each on a GPU of its kind."""
         kinds: dict[str, Device] = {device.name: device for device in self.costs.setting.cluster.devices}
         default = self.costs.setting.cluster.devices[0]
@@ -85,7 +85,7 @@ class TokenStages:
             decode.append(costs.decode_s[slice(*stage.layers), column].sum())
             prompt.append(costs.prompt_s[slice(*stage.layers), column].sum())
         send = [stage.send_cycles / CLOCK_HZ for stage in plan.stages]
-        return StageTimes(*(np.array(column, dtype=np.float64)[:, None] for column in (decode, prompt, send)))
+        return StageSteps(*(np.array(column, dtype=np.float64)[:, None] for column in (decode, prompt, send)))
 
 
 class GenerationFlow:

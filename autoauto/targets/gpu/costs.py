@@ -20,7 +20,7 @@ from autoauto.targets.gpu.systems import CLOCK_HZ, GpuSystem, check_group
 from autoauto.targets.gpu.tables import KernelTables, Serving, Times, open_tables
 
 
-class LayerCosts(NamedTuple):
+class DecoderCosts(NamedTuple):
     """Costs of the layers of a decoder on one GPU of a group.
 
     Attributes:
@@ -56,7 +56,7 @@ def layer_costs(
     requests: Workload,
     n_sequences: IntArray,
     n_max_batched_tokens: int,
-) -> LayerCosts:
+) -> DecoderCosts:
     """The costs of every layer at every batch size b of `n_sequences`.
 
     Raises:
@@ -69,7 +69,7 @@ def layer_costs(
     attention = tables.decode_attention(b, requests.mean_length)
     decode = tables.decode_tokens(b)
     prompt = _prompt(tables, engine, requests, b, n_max_batched_tokens)
-    return LayerCosts(
+    return DecoderCosts(
         decode_s=_rows(decoder, decode._replace(block=decode.block + attention)),
         prompt_s=_rows(decoder, prompt),
         weight_bytes=_weights(decoder, serving),

@@ -10,7 +10,7 @@ import numpy as np
 
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import Unsupported
-from autoauto.targets.gpu.costs import LayerCosts, layer_costs
+from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.engines import ServingEngine, engine_named
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.steps import Rates, Workload, rates_of, summed
@@ -69,7 +69,7 @@ class ServingReplicas:
         """Of all replicas."""
         return self.n_replicas * len(self.sizes) * self.serving.tensor_parallel
 
-    def costs(self, n_sequences: int) -> LayerCosts:
+    def costs(self, n_sequences: int) -> DecoderCosts:
         """Of every layer at a batch size; raises as `layer_costs`."""
         system, batch = system_named(self.serving.system), np.array([n_sequences])
         return layer_costs(
@@ -124,7 +124,7 @@ def forecast(replicas: ServingReplicas, n_sequences: int) -> GenerationForecast:
     return GenerationForecast(rates, held_by(replicas, costs, n_sequences), costs.sources)
 
 
-def held_by(replicas: ServingReplicas, costs: LayerCosts, n_sequences: int) -> tuple[Held, ...]:
+def held_by(replicas: ServingReplicas, costs: DecoderCosts, n_sequences: int) -> tuple[Held, ...]:
     """The bytes of every stage with all sequences in flight."""
     rule, sizes = replicas.rule, replicas.sizes
     n_cached = n_sequences * len(sizes) * replicas.requests.max_length
@@ -135,7 +135,7 @@ def held_by(replicas: ServingReplicas, costs: LayerCosts, n_sequences: int) -> t
     )
 
 
-def max_sequences(replicas: ServingReplicas, costs: LayerCosts) -> int:
+def max_sequences(replicas: ServingReplicas, costs: DecoderCosts) -> int:
     """The most sequences of a micro-batch whose KV cache fits every stage; 0 where weights do not."""
     rule, sizes = replicas.rule, replicas.sizes
     weights, of_token = summed(costs.weight_bytes, sizes).tolist(), summed(costs.kv_bytes, sizes).tolist()

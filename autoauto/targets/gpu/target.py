@@ -13,8 +13,8 @@ from autoauto.records.hardware import Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
-from autoauto.targets.gpu.costs import LayerCosts, layer_costs
-from autoauto.targets.gpu.engines import Engine, engine_named
+from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
+from autoauto.targets.gpu.engines import ServingEngine, engine_named
 from autoauto.targets.gpu.memory import BF16_BYTES, MemoryRule, memory_rule
 from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.steps import Workload
@@ -98,7 +98,7 @@ class GpuTarget:
 
     def layer_costs(
         self, system: GpuSystem, session: GpuSession, requests: Workload, n_sequences: IntArray
-    ) -> LayerCosts:
+    ) -> DecoderCosts:
         """See `costs.layer_costs`."""
         engine, serving = engine_named(session.engine), self.serving(system, session)
         n_tokens = session.max_batched_tokens
@@ -114,7 +114,7 @@ class GpuTarget:
         n_tokens = n_sequences * (1 + requests.input_tokens / requests.output_tokens)
         return round(n_tokens * self.decoder.hidden_size * BF16_BYTES)
 
-    def engine(self, session: GpuSession) -> Engine:
+    def engine(self, session: GpuSession) -> ServingEngine:
         """The engine of a session."""
         return engine_named(session.engine)
 

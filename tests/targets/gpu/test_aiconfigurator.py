@@ -19,7 +19,7 @@ import pytest
 
 from autoauto.graph.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat
-from autoauto.targets.gpu.costs import LayerCosts, layer_costs
+from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.engines import engine_named
 from autoauto.targets.gpu.forecast import ServingReplicas, held_by
 from autoauto.targets.gpu.steps import Rates, Workload, rates_of
@@ -60,7 +60,7 @@ def configurations() -> Iterator[tuple[Model, int, int]]:
     return ((model, n_gpus, b) for model in MODELS for n_gpus in (1, 2, 4) for b in (8, 64))
 
 
-def ours(model: Model, n_gpus: int, b: int) -> tuple[Rates, ServingReplicas, LayerCosts]:
+def ours(model: Model, n_gpus: int, b: int) -> tuple[Rates, ServingReplicas, DecoderCosts]:
     """The steps of an engine that mixes prompts with decoding, without the processor."""
     decoder = decoder_of(model.name)
     serving = Serving(model.system, model.engine, n_gpus, weights=model.weights)
