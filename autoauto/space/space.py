@@ -136,7 +136,7 @@ class SearchSpace:
         """
         own = {knob.name for kind in sessions for knob in kind.knobs}
         own |= {"runtime"} if any(kind.runtime for kind in sessions) else set()
-        of_target = own | {knob.name for knob in Generation.knobs}
+        of_target = own if self.training else own | {knob.name for knob in Generation.knobs}
         said = [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
         if sessions and (foreign := [name for name in said if name not in own]):
             instead = "try --headroom" if foreign[0] == "memory_proportion" else "or try --target host"

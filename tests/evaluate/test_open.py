@@ -110,7 +110,7 @@ def test_a_target_of_ones_own_measures(chain: Callable[..., LayerGraph]) -> None
 @pytest.mark.parametrize(
     ("cluster", "target", "problem"),
     [
-        ("bow-2000", "gpu", "a target is ipu, host or an object that compiles layers, got 'gpu'"),
+        ("bow-2000", "tpu", "a target is ipu, gpu, host or an object that compiles layers, got 'tpu'"),
         ("bow-2000", "host", "for --target host, bow-2000 is for 'ipu'"),
         (None, Clock(), "a target of your own needs a cluster"),
         ("no-such", "ipu", "no-such"),

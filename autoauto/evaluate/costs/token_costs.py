@@ -38,7 +38,7 @@ from autoauto.targets.gpu.target import GpuTarget, system_of
 
 WEIGHTS, KV_CACHE, RESERVE, RUNTIME = "weights", "KV cache", "reserve", "activations and workspace"
 """Categories of memory. The reserve is what an engine leaves free beside the KV cache."""
-_SIZES = 256
+_SIZES = 64
 """Batch sizes whose costs are made at once."""
 _FREE = Link(1e18, 0)
 """Where a stage receives: the stage before it has waited for the transfer already."""
@@ -62,7 +62,8 @@ class TokenCosts:
     def __init__(self, setting: Setting) -> None:
         assert isinstance(setting.target, GpuTarget)
         self.setting, self.target = setting, setting.target
-        self._costs: Memo[tuple[str, GpuSession, Workload, int], DecoderCosts] = Memo(256)
+        self._names, self._kinds = setting.names, tuple(layer.kind for layer in setting.graph.layers)
+        self._costs: Memo[tuple[str, GpuSession, Workload, int], DecoderCosts] = Memo(1024)
 
     def row(self, device: Device, knobs: Knobs) -> TokenRow:
         """The costs of all layers on a GPU of a kind.
@@ -85,8 +86,7 @@ class TokenCosts:
         A step has the decode steps of all its sequences, and the prompts that they have in the mean.
         """
         device = cluster.devices[0]
-        session, requests = session_of(knobs), requests_of(knobs)
-        system = system_of(device)
+        session, system = session_of(knobs), system_of(device)
         rule = self.target.memory_rule(system, session, knobs.n_ipu)
         share = device.memory_bytes / session.tensor_parallel / system.memory_bytes  # what headroom leaves
         limit = replace(device, memory_bytes=int(rule.limit_bytes * share))
@@ -102,33 +102,30 @@ class TokenCosts:
         requests, graph = requests_of(knobs), self.setting.graph
         costs, column = self.row(device, knobs)
         n_prompts = knobs.batch_size / requests.output_tokens
-        step_ns = (costs.decode_s[:, column] + n_prompts * costs.prompt_s[:, column]) * CLOCK_HZ
-        kv_bytes = costs.kv_bytes * (knobs.batch_size * knobs.n_ipu * requests.max_length)
-        sent = self.target.sent_bytes(knobs.batch_size, requests)
-        last = len(graph) - 1
-        layers = tuple(
-            LayerProfile(
-                round(ns),
+        n_tokens = knobs.batch_size * knobs.n_ipu * requests.max_length
+        sent, last = self.target.sent_bytes(knobs.batch_size, requests), len(graph) - 1
+
+        def layer(index: int) -> LayerProfile:
+            n_weight, n_kv = round(costs.weight_bytes[index]), costs.kv_bytes[index] * n_tokens
+            cache = {KV_CACHE: round(n_kv), RESERVE: round(reserve * n_kv)} if n_kv else {}
+            tied = graph.layers[index].tied
+            return LayerProfile(
+                round((costs.decode_s[index, column] + n_prompts * costs.prompt_s[index, column]) * CLOCK_HZ),
                 0,
-                {f"{WEIGHTS}_{layer.tied}": round(n_weight)} if layer.tied else {},
-                {}
-                if layer.tied
-                else {WEIGHTS: round(n_weight)}
-                | ({KV_CACHE: round(n_kv), RESERVE: round(reserve * n_kv)} if n_kv else {}),
+                {f"{WEIGHTS}_{tied}": n_weight} if tied else {},
+                cache if tied else {WEIGHTS: n_weight, **cache},
                 fixed_bytes,
                 carried_bytes=0,
                 input_bytes=sent if index else 0,
                 output_bytes=0 if index == last else sent,
                 activation_bytes=0,
             )
-            for index, (layer, ns, n_weight, n_kv) in enumerate(
-                zip(graph.layers, step_ns.tolist(), costs.weight_bytes.tolist(), kv_bytes.tolist(), strict=True)
-            )
-        )
-        kinds = tuple(layer.kind for layer in graph.layers)
-        options = self.setting.options(knobs)
+
+        block = layer(1)  # all blocks are alike
+        layers = (layer(0), *(block for _ in range(1, last - 1)), layer(last - 1), layer(last))
         untied = (None,) * len(layers)  # the last stage has a copy of a tied embedding
-        return ModelProfile(graph.name, self.target.version, options, self.setting.names, kinds, untied, layers)
+        options = self.setting.options(knobs)
+        return ModelProfile(graph.name, self.target.version, options, self._names, self._kinds, untied, layers)
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
         """See `Costs`; sums of measured times are not corrected."""

@@ -3,7 +3,8 @@
 Throughput over batch size, `batches_chart`, has a panel per n_ipu with a line per cell; `parity_chart` shows estimated
 against measured throughput.
 
-The best throughput of every n_ipu and memory proportion: `heat_map` as a grid, `heat_map_chart` as a chart.
+The best throughput of every n_ipu and memory proportion, on GPUs of every n_ipu and group: `heat_map` as a grid,
+`heat_map_chart` as a chart.
 
 Latency against throughput, `latency_chart`: a dot per configuration that runs, a line per bound of a constraint.
 """
@@ -38,7 +39,7 @@ class HeatMap(NamedTuple):
 
     Attributes:
         rows: values of n_ipu, each with the other knobs that distinguish rows.
-        columns: memory proportions.
+        columns: memory proportions, or sizes of groups of GPUs (`_across`).
         best: the best configuration of a row and a column; None where no tried configuration fits.
         notes: what is known where none does: an estimate, which batch size does not fit, or that none fits.
     """
@@ -51,7 +52,7 @@ class HeatMap(NamedTuple):
 
 def heat_map(summary: StudySummary) -> HeatMap:
     """The best of every row and column; values of schedule and the like have rows of their own up to `N_ROWS` rows."""
-    names = [name for name in varying_knobs(summary) if name not in ("n_ipu", "memory_proportion")]
+    names = [name for name in varying_knobs(summary) if name not in ("n_ipu", _across(summary))]
     grid = _grid(summary, names)
     return grid if len(grid.rows) <= N_ROWS else _grid(summary, [])
 
@@ -60,7 +61,7 @@ def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
     cells = sorted(summary.cells, key=lambda cell: cell.knobs.n_ipu)
     best: dict[tuple[str, float], Trial | None] = {}
     for cell in cells:
-        key = (_row_name(cell.knobs, names), value_of(cell.knobs, "memory_proportion"))
+        key = (_row_name(cell.knobs, names), value_of(cell.knobs, _across(summary)))
         best[key] = _better(summary, best.get(key), cell)
     notes = {key: _note(summary, names, key) for key, trial in best.items() if trial is None}
     return HeatMap(tuple(dict.fromkeys(row for row, _ in best)), tuple(sorted({p for _, p in best})), best, notes)
@@ -70,7 +71,7 @@ def _note(summary: StudySummary, names: list[str], key: tuple[str, float]) -> st
     """What is known of a row and a column of which no tried configuration fits."""
 
     def is_here(knobs: Knobs) -> bool:
-        return (_row_name(knobs, names), value_of(knobs, "memory_proportion")) == key
+        return (_row_name(knobs, names), value_of(knobs, _across(summary))) == key
 
     estimates = [each for each in summary.alternatives if each.samples_per_s and is_here(each.knobs)]
     if estimates:
@@ -104,7 +105,7 @@ def heat_map_chart(summary: StudySummary) -> Chart:
             if trial is None:
                 empty.append(Mark(x, y, "", grid.notes.get((row, column), "not tried"), x + 1))
             else:
-                full.append(_cell(trial, (x, y), _opacity(summary.worth(trial), worths)))
+                full.append(_cell(trial, _across(summary), (x, y), _opacity(summary.worth(trial), worths)))
                 if trial.number == winner:
                     frames.append(Mark(x, y, full[-1].hover, "", x + 1))
     series = [Series("", "heat", Shape.CELL, tuple(full)), Series("", "empty", Shape.CELL, tuple(empty))]
@@ -112,8 +113,9 @@ def heat_map_chart(summary: StudySummary) -> Chart:
     rows, columns = category_axis("n_ipu", grid.rows), tuple(map(str, grid.columns))
     width = max(_WIDTH, 40 + 7 * max(map(len, grid.rows)) + _MIN_COLUMN_WIDTH * len(columns))
     height = len(grid.rows) * max(44.0, min(76.0, _MAP_HEIGHT / len(grid.rows)))
-    panel = Panel("", category_axis("memory proportion", columns), rows, tuple(series), width, height)
-    text = f"Best {_unit(summary)} of every combination of knobs over all batch sizes, {origin_of(summary)}; the framed one wins."
+    panel = Panel("", category_axis(_across(summary).replace("_", " "), columns), rows, tuple(series), width, height)
+    best = f"Best {_unit(summary)} of every combination of knobs over all batch sizes"
+    text = f"{best}, {origin_of(summary)}; the framed one wins."
     return Chart("heat-map", "Best throughput", text, (panel,))
 
 
@@ -121,9 +123,15 @@ def _unit(summary: StudySummary) -> str:
     return unit_of(trial.knobs for trial in summary.trials)
 
 
-def _cell(trial: Trial, corner: tuple[int, int], opacity: float) -> Mark:
+def _across(summary: StudySummary) -> str:
+    """The knob of the columns: what targets of a kind vary most."""
+    of_gpus = (cell.knobs.values for cell in summary.cells)
+    return "tensor_parallel" if any("tensor_parallel" in values for values in of_gpus) else "memory_proportion"
+
+
+def _cell(trial: Trial, across: str, corner: tuple[int, int], opacity: float) -> Mark:
     (x, y), knobs, speed = corner, trial.knobs, trial.samples_per_s
-    where = f"n_ipu {knobs.n_ipu}, memory proportion {value_of(knobs, 'memory_proportion')}"
+    where = f"n_ipu {knobs.n_ipu}, {across.replace('_', ' ')} {value_of(knobs, across)}"
     hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {speed:,.1f} {trial.unit}"
     shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
     return Mark(x, y, hover, f"{shown}\nbatch {knobs.batch_size}", x + 1, opacity)

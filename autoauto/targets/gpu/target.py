@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 
 from autoauto.records.costs.decoder import Decoder
@@ -42,7 +43,7 @@ class GpuTarget:
     @property
     def version(self) -> str:
         """See `Target`."""
-        return f"gpu 1 aiconfigurator-core {version('aiconfigurator-core')}"
+        return _version()
 
     @property
     def traits(self) -> TargetTraits:
@@ -117,6 +118,11 @@ class GpuTarget:
     def engine(self, session: GpuSession) -> ServingEngine:
         """The engine of a session."""
         return engine_named(session.engine)
+
+
+@cache
+def _version() -> str:
+    return f"gpu 1 aiconfigurator-core {version('aiconfigurator-core')}"
 
 
 def system_of(device: Device) -> GpuSystem:

@@ -1,0 +1,171 @@
+"""Text that decoders generate on groups of GPUs: plans against all cuts, memory by hand, and what is refused."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.open import load_flow
+from autoauto.graph.huggingface import decoder_of
+from autoauto.records.errors import BadInput
+from autoauto.records.plans.plan import Plan
+from autoauto.records.target import Origin
+from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status
+from autoauto.study.defaults import default_space
+from tests.decoders import decoder_folder
+
+pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+REQUESTS = {"input_tokens": 512, "output_tokens": 128}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return decoder_folder(tmp_path_factory.mktemp("models") / "small")
+
+
+@pytest.fixture(scope="module")
+def flow(model: Path) -> Flow:
+    return load_flow(model, "h100_sxm-4", "gpu")
+
+
+def serving(n_ipu: int, batch_size: int, replicas: int = 1, tensor_parallel: int = 1, **values: object) -> Knobs:
+    chosen: dict[str, Any] = {"engine": "vllm", "tensor_parallel": tensor_parallel, **REQUESTS, **values}
+    return Knobs(n_ipu, batch_size, replicas, **chosen)
+
+
+def partitions(n_blocks: int, n_stages: int) -> list[tuple[int, ...]]:
+    """All cuts between blocks; the embedding is with the first, norm and head are with the last."""
+    return [(0, *(cut + 1 for cut in cuts), n_blocks + 3) for cuts in combinations(range(1, n_blocks), n_stages - 1)]
+
+
+@pytest.mark.parametrize("n_stages", [2, 3, 4])
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_no_cuts_give_more_than_the_plan(flow: Flow, n_stages: int, batch_size: int) -> None:
+    knobs = serving(n_stages, batch_size)
+    best = flow.predict(knobs)
+    rates = {p: flow.samples_per_s(knobs, flow.plans.cut_at(knobs, p)) for p in partitions(6, n_stages)}
+    assert flow.samples_per_s(knobs, best) == pytest.approx(max(rates.values()), rel=1e-6)
+    assert best.partition in rates
+
+
+def test_the_stage_with_the_head_has_fewer_blocks(flow: Flow) -> None:
+    first, last = flow.predict(serving(2, 64)).stages
+    assert len(range(*first.layers)) - 1 > len(range(*last.layers)) - 2
+
+
+def test_a_pipeline_of_one_has_no_cut_and_replicas_add_up(flow: Flow) -> None:
+    single, four = flow.forecast(serving(1, 32)), flow.forecast(serving(1, 32, replicas=4))
+    assert isinstance(single.estimate, Plan)
+    assert single.estimate.partition == (0, 9)
+    assert four.tokens_per_s == pytest.approx(4 * (single.tokens_per_s or 0))
+    assert (four.tpot_s, four.ttft_s) == (single.tpot_s, single.ttft_s)
+    assert single.samples_per_s == single.tokens_per_s
+    assert single.latency_s == pytest.approx((single.ttft_s or 0) + 127 * (single.tpot_s or 0))
+
+
+def test_memory_is_weights_and_keys_and_values_of_all_micro_batches_in_flight(flow: Flow, model: Path) -> None:
+    decoder, knobs = decoder_of(model), serving(2, 16)
+    first, last = flow.predict(knobs).stages
+    n_first, n_last = len(range(*first.layers)) - 1, len(range(*last.layers)) - 2
+    cache = 2 * 8 * 64 * 2 * (512 + 128) * 16 * 2  # keys and values of 8 heads in bf16, of two micro-batches
+    assert (first.memory_bytes["KV cache"], last.memory_bytes["KV cache"]) == (n_first * cache, n_last * cache)
+    block = 2 * (decoder.attention_weights(1) + decoder.feed_forward_weights(1)) + 2 * 2 * 2048
+    table = 2 * 128256 * 2048
+    assert first.memory_bytes["weights"] == n_first * block + table
+    assert last.memory_bytes["weights"] == n_last * block + table
+
+
+def test_one_stage_holds_a_tied_table_once_and_two_stages_hold_it_each(flow: Flow, tmp_path: Path) -> None:
+    tied = load_flow(decoder_folder(tmp_path / "tied", tie_word_embeddings=True), "h100_sxm-4", "gpu")
+    table = 2 * 128256 * 2048
+    for n_ipu, n_saved in ((1, 1), (2, 0)):
+        knobs = serving(n_ipu, 8)
+        held, untied = (sum(s.memory_bytes["weights"] for s in each.predict(knobs).stages) for each in (tied, flow))
+        assert untied - held == n_saved * table
+
+
+def test_a_cache_that_does_not_fit_is_a_trial_with_its_missing_bytes(flow: Flow) -> None:
+    trial = flow.evaluate(serving(1, 16384))
+    assert trial.status is Status.INFEASIBLE
+    assert trial.excess_bytes > 0
+    assert flow.evaluate(serving(1, 64)).origin is Origin.MODELLED
+
+
+def test_more_gpus_a_group_hold_larger_batches(flow: Flow) -> None:
+    def largest(tensor_parallel: int) -> int:
+        sizes = (512 * i for i in range(1, 100))
+        return max(b for b in sizes if flow.forecast(serving(1, b, tensor_parallel=tensor_parallel)).runs)
+
+    assert largest(4) > largest(2) > largest(1)
+
+
+def test_what_a_group_cannot_do_is_a_trial_that_says_so(flow: Flow) -> None:
+    trial = flow.forecast(serving(1, 8, tensor_parallel=3))
+    assert trial.status is Status.UNSUPPORTED
+    assert "must divide the 32 heads" in trial.reason
+
+
+def test_a_bound_on_the_time_of_a_token_is_a_constraint(flow: Flow) -> None:
+    free = flow.forecast(serving(2, 64))
+    assert free.tpot_s is not None
+    bound = Constraint(f"tpot_s <= {free.tpot_s / 2}")
+    trial = flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
+    assert trial.status is Status.CONSTRAINED
+    assert trial.violation == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["tpot_s", "ttft_s", "tokens_per_s", "kv_cache_bytes", "request_latency_s"])
+def test_bounds_on_text_are_refused_where_none_is_generated(name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} is of text that is generated, got .*; try --target gpu$"):
+        load_flow("resnet50", constraints=(Constraint(f"{name} <= 1"),))
+
+
+def test_a_pipeline_of_unlike_gpus_is_no_slower_than_its_best_part(model: Path) -> None:
+    """Two H100 and two L40S: of both kinds together never less than of one alone."""
+    mixed = load_flow(model, "h100_sxm-2+l40s-2", "gpu")
+    alone = load_flow(model, "h100_sxm-2", "gpu")
+    assert mixed.cluster.kinds
+    four, two = mixed.forecast(serving(4, 32)), alone.forecast(serving(2, 32))
+    assert isinstance(four.estimate, Plan)
+    assert sorted(stage.device_kind for stage in four.estimate.stages) == ["h100_sxm"] * 2 + ["l40s"] * 2
+    parts = [mixed.forecast(serving(2, 32)), mixed.forecast(serving(1, 32, replicas=2))]
+    assert max(each.samples_per_s for each in parts) >= two.samples_per_s
+
+
+def test_groups_of_unlike_gpus_are_of_one_kind_each(model: Path) -> None:
+    mixed = load_flow(model, "h100_sxm-3+l40s-2", "gpu")
+    plan = mixed.predict(serving(2, 8, tensor_parallel=2))
+    assert sorted(stage.device_kind for stage in plan.stages) == ["h100_sxm", "l40s"]
+    assert not mixed.forecast(serving(1, 8, tensor_parallel=4)).runs
+
+
+def test_the_default_space_uses_groups_of_gpus_and_no_knobs_of_other_targets(flow: Flow) -> None:
+    space = default_space(flow)
+    assert space["tensor_parallel"] == (1, 2, 4, 8)
+    assert {knobs.n_devices for cell in space.cells for knobs in cell} == {1, 2, 4}
+    assert {type(knobs.mode).__name__ for cell in space.cells for knobs in cell} == {"Generation"}
+    assert space["memory_proportion"] == ()
+
+
+def test_knobs_of_other_targets_and_modes_are_refused(flow: Flow) -> None:
+    for values, message in (
+        ({"streams": (2,), "runtime": ("openvino",)}, "--target gpu has no --runtime"),
+        ({"memory_proportion": (0.6,)}, "--target gpu has no --memory-proportion"),
+        ({"schedule": ("gpipe",)}, "the gpu target runs inference, got --mode training"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            flow.checked(SearchSpace((1,), batch_size=(1,), **values))
+    with pytest.raises(BadInput, match="--target ipu generates no text, got --output-tokens; try --target gpu"):
+        load_flow("resnet50").checked(SearchSpace((1,), batch_size=(1,), output_tokens=(8,)))
+
+
+def test_a_graph_is_no_decoder(flow: Flow) -> None:
+    with pytest.raises(BadInput, match="--target gpu serves a decoder, whose inputs are words"):
+        load_flow(flow.graph, "h100_sxm-4", "gpu")
