@@ -6,7 +6,7 @@ from autoauto.evaluate.setting import Setting
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.units import Precision
-from autoauto.space.modes import Generation, Strategy
+from autoauto.space.modes import Strategy
 from autoauto.space.space import SearchSpace
 
 
@@ -54,7 +54,7 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
         )
     if space.training and not traits.trains:
         raise BadInput(f"the {cluster.target} target runs inference, got --mode training; try --target ipu")
-    if Generation in space.modes and not traits.generates:
+    if any(space["output_tokens"]) and not traits.generates:
         raise BadInput(f"--target {cluster.target} generates no text, got --output-tokens; try --target gpu")
     if space.training and setting.precision is Precision.FP8:
         raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")

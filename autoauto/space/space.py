@@ -291,8 +291,9 @@ def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
     return all(constraint.violation(values) <= 0 for constraint in constraints)
 
 
-_OF_NO_MODE = ("schedule", "steps")
-"""The knobs of modes that a space may name without having the mode: the first chooses it, the second waits for it."""
+_OF_NO_MODE = ("schedule", "steps", *(knob.name for knob in Generation.knobs))
+"""The knobs of modes that a space may name without having the mode: the first chooses it,
+the others wait for it."""
 _GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")
 _SIZES = {"batch_size", "n_samples"}
 """The names in constraints whose values differ within a cell."""

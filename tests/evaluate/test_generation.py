@@ -156,7 +156,7 @@ def test_the_default_space_uses_groups_of_gpus_and_no_knobs_of_other_targets(flo
 
 def test_knobs_of_other_targets_and_modes_are_refused(flow: Flow) -> None:
     for values, message in (
-        ({"streams": (2,), "runtime": ("openvino",)}, "--target gpu has no --runtime"),
+        ({"streams": (2,)}, "--streams is for --runtime openvino, got none"),
         ({"memory_proportion": (0.6,)}, "--target gpu has no --memory-proportion"),
         ({"schedule": ("gpipe",)}, "the gpu target runs inference, got --mode training"),
     ):
