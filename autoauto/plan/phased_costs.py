@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import contract, earliest_starts
+from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
 from autoauto.records.costs.cost import CostTable, stash_entry_bytes
 from autoauto.records.costs.profile import PARAMETER, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhaseKind, loop_cycles
 from autoauto.records.units import IntArray
-
-MAX_CANDIDATES = 50_000  # about as many are priced at once: enough for arrays to be fast, and little memory
 
 
 class PhaseCandidates(NamedTuple):
@@ -38,51 +38,33 @@ class PhaseCandidates(NamedTuple):
 
 def phase_candidates(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandidates]:
     """The ranges whose `base_bytes` are within the limit, by ascending stop, then start, in parts of about
-    `MAX_CANDIDATES`; those that end with the last layer are a part of their own.
-    """
-    batch, n_ranges = list[PhaseCandidates](), 0
-    for candidates in _candidates_by_stop(table, limit_bytes):
-        at_end = candidates.stops[0] == table.n_layers
-        if batch and (at_end or n_ranges >= MAX_CANDIDATES):
-            yield PhaseCandidates(*map(np.concatenate, zip(*batch, strict=True)))
-            batch, n_ranges = [], 0
-        batch.append(candidates)
-        n_ranges += len(candidates.starts)
-    if batch:
-        yield PhaseCandidates(*map(np.concatenate, zip(*batch, strict=True)))
-
-
-def _candidates_by_stop(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandidates]:
-    """For every stop its ranges, unless there are none, in O(n x layers of the longest range).
-
-    From the earliest start (`earliest_starts`) on, all starts fit: a later start never needs more memory. When the stop
-    moves on by a layer, an array over the starts is updated in place:
-
-        start               0   1   2   3   4      stop 5: layer 4 has a key that layer 2 has, too
-        bytes of its key    .   .   .   +   +      the ranges from 0, 1 and 2 hold it already, for layer 2
+    `MAX_RANGES`; those that end with the last layer are a part of their own.
 
     Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
     """
     blocks = contract(replace(table, cut_allowed=np.ones_like(table.cut_allowed)))  # every layer is a block
     earliest, n, keys = earliest_starts(blocks, limit_bytes).starts, table.n_layers, table.memory.shared
-    base, variables = table.memory.one_in_flight, table.memory.exclusive(PARAMETER)
-    shared, shared_variables = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-    last = [-1] * len(keys.n_bytes)  # by shared key, the last layer that has it
-    for layer in range(n):
-        starts, stop = np.arange(earliest[layer + 1], layer + 1), layer + 1
-        for key in set(keys.keys[layer]):
-            shared[last[key] + 1 : stop] += keys.n_bytes[key]
-            if keys.categories[key] == PARAMETER:
-                shared_variables[last[key] + 1 : stop] += keys.n_bytes[key]
-            last[key] = layer
+    base, shared = blocks.forms[0].one_in_flight, SharedUses.of(keys.keys, keys.n_bytes)
+    variables, activations = table.memory.exclusive(PARAMETER), table.memory.activations
+    is_variable = [n * (name == PARAMETER) for n, name in zip(keys.n_bytes, keys.categories, strict=True)]
+    shared_variables = SharedUses.of(keys.keys, is_variable)
+    for ends in chain(parts(earliest, range(1, n)), parts(earliest, range(n, n + 1))):
+        row, column = np.nonzero(ends.are_ranges & (np.asarray(ends.starts) >= _of(earliest, ends.stops)[:, None]))
+        stops, starts = row + ends.stops.start, column + ends.starts.start
         if len(starts):
             yield PhaseCandidates(
                 starts=starts,
-                stops=np.full(len(starts), stop),
-                base_bytes=base.between(starts, stop) + shared[starts],
-                variable_bytes=variables.between(starts, stop) + shared_variables[starts],
-                activation_bytes=table.memory.activations.between(starts, stop),
+                stops=stops,
+                base_bytes=(bytes_by_ends(base, ends) + shared.by_ends(ends))[row, column],
+                variable_bytes=variables.stop_bytes[stops]
+                - variables.start_bytes[starts]
+                + shared_variables.by_ends(ends)[row, column],
+                activation_bytes=activations.stop_bytes[stops] - activations.start_bytes[starts],
             )
+
+
+def _of(values: Sequence[int], stops: range) -> IntArray:
+    return np.array(values[stops.start : stops.stop], dtype=np.int64)
 
 
 def single_candidate(table: CostTable, start: int, stop: int) -> PhaseCandidates:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
@@ -150,7 +150,9 @@ def _alone_at(
     ends = {variant: [_Compile(replace(options, batch_size=n), variant) for n in (low, high)] for variant in first}
     compiles = dict.fromkeys(pair[end] for end in (0, 1) for pair in ends.values())
     compiled = _compile(backward, first, compiles, target, device, cache, progress)
-    share = Fraction(options.batch_size - low, max(high - low, 1))
+    if low == high:
+        return {variant: compiled[only] for variant, (only, _) in ends.items()}
+    share = Fraction(options.batch_size - low, high - low)
     return {variant: interpolate(compiled[a], compiled[b], share) for variant, (a, b) in ends.items()}
 
 
@@ -171,7 +173,7 @@ def _compile(
     progress: Progress | None,
 ) -> dict[_Compile, LayerProfile]:
     """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
-    digests = {job: _digest(target, device, job) for job in compiles}
+    digests = _digests(target, device, compiles)
     cached = cache.read(digests.values())
     compiled = {job: cached[digest] for job, digest in digests.items() if digest in cached}
     missing = [job for job in compiles if job not in compiled]
@@ -192,10 +194,18 @@ def _compile(
     return compiled
 
 
-def _digest(target: Target, device: Device, job: _Compile) -> str:
-    depends_on = target.depends_on(device, job.options)
-    content = repr((PROFILE_SCHEMA, target.version, depends_on, job.variant))
-    return hashlib.sha256(content.encode()).hexdigest()
+def _digests(target: Target, device: Device, compiles: Iterable[_Compile]) -> dict[_Compile, str]:
+    """By compile the digest of all that its result depends on; what all variants have in common is hashed once."""
+    common: dict[CompileOptions, Any] = {}
+    digests = {}
+    for job in compiles:
+        if job.options not in common:
+            content = repr((PROFILE_SCHEMA, target.version, target.depends_on(device, job.options)))
+            common[job.options] = hashlib.sha256(content.encode())
+        digest = common[job.options].copy()
+        digest.update(job.variant.encode())
+        digests[job] = digest.hexdigest()
+    return digests
 
 
 def _alone(compiled: CompiledRange) -> LayerProfile:

@@ -7,15 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import BlockBytes, BlockMemory
+from autoauto.plan.pipeline.blocks import earliest_starts
+from autoauto.plan.pipeline.bytes_by_ends import NEVER, Ends, SharedUses, bytes_by_ends, parts
 from autoauto.plan.pipeline.problem import CutProblem, evaluate
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import IntArray, format_bytes
-
-NEVER = 2**62  # more bytes than any range can lack
 
 
 def why_infeasible(table: CostTable, problem: CutProblem) -> Infeasible:
@@ -65,64 +64,84 @@ def out_of_memory(plan: Plan) -> Infeasible:
 def _minimum_excess_plan(table: CostTable, problem: CutProblem) -> Plan:
     """The plan whose tightest stage lacks least: a shortest path over cuts that is as long as its longest edge.
 
-    The memory of the stages that stop at a block follows from that of those which stop one block before, for all
-    starts at once, so it takes O(B^2) operations a device.
+        lacking(stage, stop) = min over start of  max(lacking(stage - 1, start), excess of [start, stop))
+
+    The first stage starts at 0 only, and the last one stops at the end only. What another plan lacks bounds the
+    smallest, so the stages between them are looked at only where they do not lack more.
     """
-    blocks, n_stages = problem.blocks, problem.n_stages
-    keys = list(zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True))
-    different = list(dict.fromkeys(keys))
-    of_stage = np.array([different.index(key) for key in keys])
-    limits, entries = np.array(different, dtype=np.int64).T[:, :, None]
-    forms = [_Stops(form, len(blocks)) for form in blocks.forms]
-    lacking = np.full((n_stages + 1, len(blocks) + 1), NEVER)
-    lacking[0, 0] = -NEVER
-    starts = np.zeros((n_stages + 1, len(blocks) + 1), dtype=np.int64)
-    for stop in range(1, len(blocks) + 1):
-        excess = np.minimum.reduce([form.bytes_until(stop, entries) for form in forms]) - limits
-        tightest = np.maximum(lacking[:-1, :stop], excess[of_stage])
-        starts[1:, stop] = tightest.argmin(axis=1)
-        lacking[1:, stop] = tightest.min(axis=1)
-    cuts = [len(blocks)]
+    n_blocks, n_stages = len(problem.blocks), problem.n_stages
+    excess = _Excess(table, problem)
+    lacking = np.full((n_stages + 1, n_blocks + 1), NEVER)
+    starts = np.zeros((n_stages + 1, n_blocks + 1), dtype=np.int64)
+    lacking[1, 1:] = excess.by_ends(Ends(range(1, n_blocks + 1), range(1)))[excess.key_of[0], :, 0]
+    if n_stages > 2:
+        _between_ends(table, problem, excess, lacking, starts)
+    if n_stages > 1:
+        to_end = excess.by_ends(Ends(range(n_blocks, n_blocks + 1), range(n_blocks)))[excess.key_of[-1], 0]
+        starts[-1, -1] = np.maximum(lacking[-2, :-1], to_end).argmin()
+    cuts = [n_blocks]
     for stage in range(n_stages, 0, -1):
         cuts.append(int(starts[stage, cuts[-1]]))
     return evaluate(table, problem.partition(cuts[::-1]))
 
 
-class _Stops:
-    """`BlockMemory` of the ranges from every start to one stop after the other."""
-
-    def __init__(self, form: BlockMemory, n_blocks: int) -> None:
-        self._form, self._shared, self._last_use = form, np.zeros(n_blocks, dtype=np.int64), dict[int, int]()
-        self._first, self._entry = (
-            _RangeStops(form.one_in_flight, n_blocks),
-            _RangeStops(form.stash_entry, n_blocks),
-        )
-
-    def bytes_until(self, stop: int, entries: IntArray) -> IntArray:
-        """(E, stop) bytes from every start to `stop`, one larger than before, by (E, 1) entries in the stash."""
-        for key in self._form.shared_keys[stop - 1]:
-            self._shared[self._last_use.get(key, -1) + 1 : stop] += self._form.shared_bytes[key]
-            self._last_use[key] = stop - 1
-        n_bytes: IntArray = (
-            self._first.bytes_until(stop) + self._shared[:stop] + entries * self._entry.bytes_until(stop)
-        )
-        return n_bytes
+def _between_ends(table: CostTable, problem: CutProblem, excess: _Excess, lacking: IntArray, starts: IntArray) -> None:
+    """What all stages but the first and the last lack at least, by stop, and where they start then."""
+    allowance = excess_bytes(evaluate(table, problem.partition(_even_cuts(problem))))
+    earliest = excess.earliest_starts(allowance)
+    of_stage = excess.key_of[1:-1]
+    for ends in parts(earliest, range(1, len(problem.blocks))):
+        all_bytes = excess.by_ends(ends)
+        for row, stop in enumerate(ends.stops):
+            start = earliest[stop]
+            by_start = all_bytes[:, row, start - ends.starts.start : stop - ends.starts.start]
+            tightest = np.maximum(lacking[1:-2, start:stop], by_start[of_stage])
+            if start < stop:
+                starts[2:-1, stop] = start + tightest.argmin(axis=1)
+                lacking[2:-1, stop] = tightest.min(axis=1)
 
 
-class _RangeStops:
-    """`BlockBytes` of the ranges from every start to one stop after the other."""
+def _even_cuts(problem: CutProblem) -> list[int]:
+    """Cuts into stages of about equally many bytes."""
+    sums, n_stages = problem.blocks.forms[0].one_in_flight.stop_bytes, problem.n_stages
+    wanted = np.linspace(sums[0], sums[-1], n_stages + 1)
+    cuts = np.searchsorted(sums, wanted)
+    first, last = np.array(problem.cut_limits).T
+    cuts = np.maximum.accumulate(np.clip(cuts, first, last) - np.arange(n_stages + 1)) + np.arange(n_stages + 1)
+    even: list[int] = np.minimum(cuts, last).tolist()
+    return even
 
-    def __init__(self, n_bytes: BlockBytes, n_blocks: int) -> None:
-        self._stop, self._start = np.array(n_bytes.stop_bytes), np.array(n_bytes.start_bytes)
-        self._columns = [np.array(column) for column in n_bytes.maxima_bytes]
-        self._largest = np.full((len(self._columns), n_blocks), -NEVER)
 
-    def bytes_until(self, stop: int) -> IntArray:
-        """(stop,) bytes from every start to `stop`, which is one larger than before."""
-        for largest, column in zip(self._largest, self._columns, strict=True):
-            np.maximum(largest[:stop], column[stop - 1], out=largest[:stop])
-        n_bytes: IntArray = self._stop[stop] - self._start[:stop] + self._largest[:, :stop].sum(axis=0)
-        return n_bytes
+class _Excess:
+    """By how much ranges exceed the limit of a device, for all devices that differ in it or in their stash.
+
+    Attributes:
+        key_of: by device, which of the different ones it is.
+    """
+
+    def __init__(self, table: CostTable, problem: CutProblem) -> None:
+        self._blocks = problem.blocks
+        keys = list(zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True))
+        self._keys = list(dict.fromkeys(keys))
+        self.key_of = np.array([self._keys.index(key) for key in keys])
+        self._shared = [SharedUses.of(form.shared_keys, form.shared_bytes) for form in problem.blocks.forms]
+
+    def earliest_starts(self, allowance: int) -> list[int]:
+        """By stop the earliest start from which some device lacks no more than `allowance`."""
+        known = [earliest_starts(self._blocks, limit + allowance, entries).starts for limit, entries in self._keys]
+        return list(map(min, zip(*known, strict=True)))
+
+    def by_ends(self, ends: Ends) -> IntArray:
+        """(keys, stops, starts) bytes."""
+        programs = []
+        for form, shared in zip(self._blocks.forms, self._shared, strict=True):
+            first, entry = bytes_by_ends(form.one_in_flight, ends) + shared.by_ends(ends), None
+            if any(entries for _, entries in self._keys):
+                entry = bytes_by_ends(form.stash_entry, ends)
+            programs.append([first if entry is None else first + entries * entry for _, entries in self._keys])
+        least = np.minimum.reduce(programs)
+        excess: IntArray = least - np.array([limit for limit, _ in self._keys], dtype=np.int64)[:, None, None]
+        return excess
 
 
 def excess_bytes(plan: Plan) -> int:

@@ -110,18 +110,38 @@ def candidates(product: Product, n_tiles: int, *, in_series: bool = True) -> Spl
 
     Without `in_series` all channels are computed in one step.
     """
-    in_panels, out_panels = product.panels
+    channels = _channel_parts(*product.panels, n_tiles, in_series)
+    outer = np.meshgrid(_parts(product.groups, n_tiles), _parts(product.batch, n_tiles), indexing="ij")
+    groups, batch = (column.ravel().astype(np.float64) for column in outer)
+    used = np.multiply.outer(groups * batch, channels.inputs * channels.outputs)
+    row, column = np.nonzero(used <= n_tiles)
+    free = np.floor(n_tiles / used[row, column])
+    height = _fill(product.height, free)
+    width = _fill(product.width, np.floor(free / height))
+    return SplitCandidates(groups[row], batch[row], height, width, *(each[column] for each in channels))
+
+
+class _ChannelParts(NamedTuple):
+    """Columns of numbers, one row a way to cut the channels."""
+
+    inputs: FloatArray
+    outputs: FloatArray
+    serial_inputs: FloatArray
+    serial_outputs: FloatArray
+
+
+@lru_cache(maxsize=1024)
+def _channel_parts(in_panels: int, out_panels: int, n_tiles: int, in_series: bool) -> _ChannelParts:
+    """All combinations of parts of the channels over tiles and in series; at every batch size they are these."""
     serial = np.array(_SERIAL_PARTS if in_series else _ONE_STEP, dtype=np.float64)
-    axes = [_parts(n, n_tiles) for n in (product.groups, product.batch, in_panels, out_panels)]
-    mesh = np.meshgrid(*axes, np.arange(len(serial)), indexing="ij")
-    groups, batch, inputs, outputs = (column.ravel().astype(np.float64) for column in mesh[:4])
-    serial_outputs, serial_inputs = serial[mesh[4].ravel()].T
-    free = np.floor(n_tiles / (groups * batch * inputs * outputs))
-    is_possible = (free >= 1) & (inputs * serial_inputs <= in_panels) & (outputs * serial_outputs <= out_panels)
-    height = _fill(product.height, free[is_possible])
-    width = _fill(product.width, np.floor(free[is_possible] / height))
-    columns = (column[is_possible] for column in (inputs, outputs, serial_inputs, serial_outputs))
-    return SplitCandidates(groups[is_possible], batch[is_possible], height, width, *columns)
+    axes = (_parts(in_panels, n_tiles), _parts(out_panels, n_tiles), np.arange(len(serial)))
+    mesh = np.meshgrid(*axes, indexing="ij")
+    inputs, outputs = (column.ravel().astype(np.float64) for column in mesh[:2])
+    serial_outputs, serial_inputs = serial[mesh[2].ravel()].T
+    is_possible = (inputs * serial_inputs <= in_panels) & (outputs * serial_outputs <= out_panels)
+    is_possible &= inputs * outputs <= n_tiles
+    columns = (inputs, outputs, serial_inputs, serial_outputs)
+    return _ChannelParts(*(column[is_possible] for column in columns))
 
 
 @lru_cache(maxsize=4096)
