@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
@@ -195,16 +195,15 @@ def _compile(
 
 
 def _digests(target: Target, device: Device, compiles: Iterable[_Compile]) -> dict[_Compile, str]:
-    """By compile the digest of all that its result depends on; what all variants have in common is hashed once."""
-    common: dict[CompileOptions, Any] = {}
+    """By compile the digest of all that its result depends on, one tuple; all but its variant is written down once."""
+    written: dict[CompileOptions, str] = {}
     digests = {}
     for job in compiles:
-        if job.options not in common:
-            content = repr((PROFILE_SCHEMA, target.version, target.depends_on(device, job.options)))
-            common[job.options] = hashlib.sha256(content.encode())
-        digest = common[job.options].copy()
-        digest.update(job.variant.encode())
-        digests[job] = digest.hexdigest()
+        if job.options not in written:
+            depends_on = target.depends_on(device, job.options)
+            written[job.options] = repr((PROFILE_SCHEMA, target.version, depends_on)).removesuffix(")")
+        content = f"{written[job.options]}, {job.variant!r})"
+        digests[job] = hashlib.sha256(content.encode()).hexdigest()
     return digests
 
 
