@@ -6,8 +6,9 @@ The state that an optimizer holds on every device is added to the profile: `with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from autoauto.records.costs.profile import (
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.units import MAX_EXACT, IntArray, Precision
+
+T = TypeVar("T")
 
 NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
@@ -56,7 +59,7 @@ def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
 
 def without_checkpoints(profile: ModelProfile) -> ModelProfile:
     """The profile for ranges that compute all of their forward pass again at once, as phases do."""
-    return replace(profile, layers=tuple(replace(layer, checkpoint_bytes=0) for layer in profile.layers))
+    return replace(profile, layers=_of_distinct(profile, lambda layer, _: replace(layer, checkpoint_bytes=0)))
 
 
 def with_subgraphs(profile: ModelProfile) -> ModelProfile:
@@ -73,11 +76,20 @@ def with_subgraphs(profile: ModelProfile) -> ModelProfile:
     a longer range never needs less.
     """
     count = Counter(profile.kinds)
-    layers = tuple(
-        _in_subgraph(layer, kind, profile.outlined, copies=count[kind] > 1)
-        for layer, kind in zip(profile.layers, profile.kinds, strict=True)
-    )
-    return replace(profile, layers=layers, outlined=())
+
+    def in_subgraph(layer: LayerProfile, kind: str) -> LayerProfile:
+        return _in_subgraph(layer, kind, profile.outlined, copies=count[kind] > 1)
+
+    return replace(profile, layers=_of_distinct(profile, in_subgraph), outlined=())
+
+
+def _of_distinct(profile: ModelProfile, change: Callable[[LayerProfile, str], T]) -> tuple[T, ...]:
+    """What `change` makes of every layer and its kind; layers of a kind that are one object are changed once."""
+    known: dict[tuple[int, str], T] = {}
+    for layer, kind in zip(profile.layers, profile.kinds, strict=True):
+        if (id(layer), kind) not in known:
+            known[id(layer), kind] = change(layer, kind)
+    return tuple(known[id(layer), kind] for layer, kind in zip(profile.layers, profile.kinds, strict=True))
 
 
 def _in_subgraph(layer: LayerProfile, kind: str, categories: Sequence[str], *, copies: bool) -> LayerProfile:
@@ -102,18 +114,20 @@ def shared_memory(profile: ModelProfile) -> SharedMemory:
         BadInput: the bytes are too many to be added exactly.
     """
     largest: dict[str, int] = {}
-    for layer in profile.layers:
+    for layer in {id(layer): layer for layer in profile.layers}.values():
         for key, n_bytes in layer.shared.items():
             largest[key] = max(n_bytes, largest.get(key, 0))
     prefix_sums(list(largest.values()), "shared bytes")
     number = {key: index for index, key in enumerate(largest)}
-    keys = tuple(tuple(number[key] for key in layer.shared) for layer in profile.layers)
+    keys = _of_distinct(profile, lambda layer, _: tuple(number[key] for key in layer.shared))
     return SharedMemory(keys, tuple(largest.values()), tuple(category(key) for key in largest))
 
 
 def exclusive_prefix_bytes(profile: ModelProfile) -> dict[str, IntArray]:
     """Running sums of exclusive bytes, {category: (n + 1,)}."""
-    names = dict.fromkeys(name for layer in profile.layers for name in layer.exclusive)
+    names = dict.fromkeys(
+        name for layer in {id(layer): layer for layer in profile.layers}.values() for name in layer.exclusive
+    )
     return {
         name: prefix_sums([layer.exclusive.get(name, 0) for layer in profile.layers], f"{name} bytes") for name in names
     }

@@ -20,6 +20,7 @@ from autoauto.plan.phased_costs import (
     phase_candidates,
     prepare_phases,
     single_candidate,
+    single_layers,
 )
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import ModelProfile
@@ -317,8 +318,7 @@ def _minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
 
     The minimum is at most the largest excess with a phase for every layer, so larger ranges need not be looked at.
     """
-    singles = [single_candidate(costs.table, layer, layer + 1) for layer in range(costs.table.n_layers)]
-    allowance = max(int(costs.excess_bytes(single)[0]) for single in singles)
+    allowance = max(int(costs.excess_bytes(singles).max()) for singles in single_layers(costs.table))
     largest_excess, previous = _initial_values(costs)
     largest_excess[0] = -_NEVER
     for candidates in phase_candidates(costs.table, costs.compute_limit_bytes + allowance):

@@ -37,17 +37,29 @@ class PhaseCandidates(NamedTuple):
 
 
 def phase_candidates(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandidates]:
-    """The ranges whose `base_bytes` are within the limit, by ascending stop, then start, in parts of about
-    `MAX_RANGES`; those that end with the last layer are a part of their own.
+    """The ranges whose `base_bytes` are within the limit, as `candidates_from`.
 
     Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
     """
     blocks = contract(replace(table, cut_allowed=np.ones_like(table.cut_allowed)))  # every layer is a block
-    earliest, n, keys = earliest_starts(blocks, limit_bytes).starts, table.n_layers, table.memory.shared
-    base, shared = blocks.forms[0].one_in_flight, SharedUses.of(keys.keys, keys.n_bytes)
-    variables, activations = table.memory.exclusive(PARAMETER), table.memory.activations
-    is_variable = [n * (name == PARAMETER) for n, name in zip(keys.n_bytes, keys.categories, strict=True)]
-    shared_variables = SharedUses.of(keys.keys, is_variable)
+    return candidates_from(table, earliest_starts(blocks, limit_bytes).starts)
+
+
+def single_layers(table: CostTable) -> Iterator[PhaseCandidates]:
+    """Every layer alone, as `candidates_from`."""
+    return candidates_from(table, [0, *range(table.n_layers)])
+
+
+def candidates_from(table: CostTable, earliest: Sequence[int]) -> Iterator[PhaseCandidates]:
+    """The ranges to every stop from its start in `earliest` on, by ascending stop, then start.
+
+    They come in parts of about `MAX_RANGES`; those that end with the last layer are a part of their own.
+    """
+    n, keys, memory = table.n_layers, table.memory.shared, table.memory
+    base, shared = memory.one_in_flight, SharedUses.of(keys.keys, keys.n_bytes)
+    variables, activations = memory.exclusive(PARAMETER), memory.activations
+    sizes = [size * (name == PARAMETER) for size, name in zip(keys.n_bytes, keys.categories, strict=True)]
+    shared_variables = SharedUses.of(keys.keys, sizes)
     for ends in chain(parts(earliest, range(1, n)), parts(earliest, range(n, n + 1))):
         row, column = np.nonzero(ends.are_ranges & (np.asarray(ends.starts) >= _of(earliest, ends.stops)[:, None]))
         stops, starts = row + ends.stops.start, column + ends.starts.start

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import isqrt
 
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import BlockBytes
+from autoauto.records.costs.cost import RangeBytes
 from autoauto.records.units import BoolArray, IntArray
 
 MAX_RANGES = 50_000  # about as many are looked at at once: enough for arrays to be fast, and little memory
@@ -64,14 +66,17 @@ class SharedUses:
     @staticmethod
     def of(keys: Sequence[Sequence[int]], n_bytes: Sequence[int]) -> SharedUses:
         """The uses of `keys`, which every block has, and whose bytes are `n_bytes`; keys without bytes are left out."""
-        last: dict[int, int] = {}
-        rows = []
-        for block, needed in enumerate(keys):
-            for key in dict.fromkeys(needed):
-                if n_bytes[key]:
-                    rows.append((block, last.get(key, -1), n_bytes[key]))
-                    last[key] = block
-        return SharedUses(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+        blocks = np.repeat(np.arange(len(keys)), list(map(len, keys)))
+        used, sizes = np.fromiter(chain.from_iterable(keys), np.int64, len(blocks)), np.array(n_bytes, dtype=np.int64)
+        order = np.lexsort((blocks, used))
+        order = order[sizes[used[order]] > 0]
+        blocks, used = blocks[order], used[order]
+        follows = np.flatnonzero(used[1:] == used[:-1]) + 1  # in an earlier place of a block, or in an earlier block
+        previous = np.full(len(blocks), -1)
+        previous[follows] = blocks[follows - 1]
+        order = np.argsort(blocks, kind="stable")
+        order = order[previous[order] < blocks[order]]  # a block needs a key once
+        return SharedUses(blocks[order], previous[order], sizes[used[order]])
 
     def by_ends(self, ends: Ends) -> IntArray:
         """Bytes of every key of a range once, (stops, starts).
@@ -87,6 +92,8 @@ class SharedUses:
         first, last = np.searchsorted(self.blocks, (ends.starts.start, ends.stops.stop - 1))
         used = slice(int(first), int(last))
         blocks, n_bytes = self.blocks[used], self.n_bytes[used]
+        if not len(blocks):
+            return np.zeros((len(ends.stops), len(ends.starts)), dtype=np.int64)
         change = np.zeros((len(ends.stops), len(ends.starts) + 1), dtype=np.int64)
         rows = np.maximum(blocks + 1 - ends.stops.start, 0)
         begin = np.maximum(self.previous[used] + 1 - ends.starts.start, 0)
@@ -96,8 +103,8 @@ class SharedUses:
         return sums
 
 
-def bytes_by_ends(n_bytes: BlockBytes, ends: Ends) -> IntArray:
-    """`BlockBytes` of every range, (stops, starts), shared ones excepted."""
+def bytes_by_ends(n_bytes: BlockBytes | RangeBytes, ends: Ends) -> IntArray:
+    """Bytes of every range of blocks, or of layers, (stops, starts); shared ones excepted."""
     starts = slice(ends.starts.start, ends.starts.stop)
     stop_bytes = np.array(n_bytes.stop_bytes[ends.stops.start : ends.stops.stop], dtype=np.int64)
     totals: IntArray = stop_bytes[:, None] - np.array(n_bytes.start_bytes[starts], dtype=np.int64)
@@ -106,7 +113,7 @@ def bytes_by_ends(n_bytes: BlockBytes, ends: Ends) -> IntArray:
     return totals
 
 
-def _largest(column: Sequence[int], ends: Ends) -> IntArray:
+def _largest(column: Sequence[int] | IntArray, ends: Ends) -> IntArray:
     """The largest entry of a column in every range: a running maximum over the stops."""
     first_stop, first_start, n_starts = ends.stops.start, ends.starts.start, len(ends.starts)
     values = np.array(column[first_start : ends.stops.stop - 1], dtype=np.int64)
