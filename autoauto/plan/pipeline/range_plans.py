@@ -30,7 +30,7 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.plans.plan import BoundedPlan, Plan
-from autoauto.records.units import Amount, IntArray
+from autoauto.records.units import Amount, BoolArray, IntArray
 
 MAX_BLOCKS = 2_000
 """With more of them, only so many cuts are tried, and the plan has a lower bound (`BoundedPlan`)."""
@@ -224,10 +224,17 @@ class _KindStages:
 
     def choices(self, allowance_bytes: int) -> Iterator[StageChoice]:
         """The costs of all ranges in every way, with so many bytes more than the limit of a device."""
+        kinds = zip(self.coarse, self.blocks, strict=True)
+        fits = [range_fits(table, 0, blocks, allowance_bytes) for table, blocks in kinds]
+        for (kind, m), costs in zip(self.ways, self._costs, strict=True):
+            yield StageChoice(kind, m, replace(costs, fits=fits[kind]))
+
+    @cached_property
+    def _costs(self) -> list[RangeCosts]:
+        """By way the costs of all ranges, within the limit of a device."""
         kinds = zip(self.coarse, repeat(0), self.blocks)
-        costs = [range_costs(*kind, self._moved, allowance_bytes) for kind in kinds]
-        for kind, m in self.ways:
-            yield StageChoice(kind, m, costs[kind].in_turn(m, self._exchanged(m, self._weight_bytes)))
+        costs = [range_costs(*kind, self._moved) for kind in kinds]
+        return [costs[kind].in_turn(m, self._exchanged(m, self._weight_bytes)) for kind, m in self.ways]
 
     def _exchanged(self, m: int, n_bytes: Amount) -> Amount:
         """Cycles in which one of m replicas exchanges the gradients of its weights."""
@@ -255,10 +262,8 @@ def moved_bytes(table: CostTable, blocks: Blocks) -> MovedBytes:
     return None if table.exchange is None else table.exchange.range_bytes(blocks.cuts)
 
 
-def range_costs(
-    table: CostTable, device: int, blocks: Blocks, moved: MovedBytes, allowance_bytes: int = 0
-) -> RangeCosts:
-    """The costs of all ranges on one device, with so many bytes more than its limit."""
+def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes) -> RangeCosts:
+    """The costs of all ranges on one device."""
     speed = table.speeds[device]
     own_cycles = np.subtract.outer(blocks.start_offset_cycles, blocks.compute_prefix_cycles) * -speed.denominator
     receive = np.broadcast_to(blocks.receive_rows[device][:, None], own_cycles.shape)
@@ -267,10 +272,16 @@ def range_costs(
         received, sent = moved
         receive = receive + table.exchange.receive_links[device].load_cycles(received, table.exchange.clock_hz)
         send = send + table.exchange.send_links[device].load_cycles(sent, table.exchange.clock_hz)
+    return RangeCosts(-(-own_cycles // speed.numerator), receive, send, range_fits(table, device, blocks))
+
+
+def range_fits(table: CostTable, device: int, blocks: Blocks, allowance_bytes: int = 0) -> BoolArray:
+    """Which ranges fit one device with so many bytes more than its limit, by start and stop."""
     limit = int(table.memory_limit_bytes[device]) + allowance_bytes
     earliest = np.array(earliest_starts(blocks, limit, table.stash_entries[device]).starts)
     start, stop = np.arange(len(blocks) + 1)[:, None], np.arange(len(blocks) + 1)[None, :]
-    return RangeCosts(-(-own_cycles // speed.numerator), receive, send, (start < stop) & (start >= earliest))
+    fits: BoolArray = (start < stop) & (start >= earliest)
+    return fits
 
 
 def _device_key(table: CostTable, device: int) -> tuple[object, ...]:
