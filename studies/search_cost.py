@@ -4,8 +4,8 @@ Every search is a command in a process of its own, with an empty cache and a new
 with that cache and another new database. CPU seconds are user and system time of the whole command. "x work" divides
 them by the CPU seconds of a fixed piece of pure Python, measured just before, so that it compares between machines.
 "MiB" is the peak of resident memory. Forecasts, profiles and compilations are calls of the functions that make them,
-which the study wraps. With --before the package of another checkout of this repository answers every question first,
-and "ratio" is our CPU time over its. `--small` asks one narrow question.
+which the study wraps. With --before the package of another checkout of this repository makes every search first,
+and "ratio" is our CPU time over its. `--small` makes one narrow search.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ used = resource.getrusage(resource.RUSAGE_SELF)
 seconds, mib = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 print(json.dumps([seconds, mib, calls["forecast"], calls["profile_model"], calls["compile"]]))
 """
-QUESTIONS = (
+SEARCHES = (
     "resnet50 --cluster bow-2000",
     "resnet50 --cluster bow-pod64",
     "gpt2-small --cluster bow-2000",
@@ -97,16 +97,16 @@ def work_s() -> float:
     return process_time() - start
 
 
-def first_and_again(question: str, checkout: Path) -> tuple[Cost, Cost]:
+def first_and_again(options: str, checkout: Path) -> tuple[Cost, Cost]:
     """What a search costs with an empty cache, and then with what that one compiled."""
     with tempfile.TemporaryDirectory() as home:
-        first, again = (_search(question, checkout, home, f"{turn}.db") for turn in range(2))
+        first, again = (_search(options, checkout, home, f"{turn}.db") for turn in range(2))
     return first, again
 
 
-def _search(question: str, checkout: Path, home: str, database: str) -> Cost:
+def _search(options: str, checkout: Path, home: str, database: str) -> Cost:
     changed = {"PYTHONPATH": str(checkout), "AUTOAUTO_CACHE_DIR": home, "OMP_NUM_THREADS": "1"}
-    argv = [*question.split(), "--storage", f"sqlite:///{home}/{database}", "--json"]
+    argv = [*options.split(), "--storage", f"sqlite:///{home}/{database}", "--json"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *argv],
         check=False,
@@ -121,24 +121,24 @@ def _search(question: str, checkout: Path, home: str, database: str) -> Cost:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line a question."""
+    """Print a line a search."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare with this checkout's package")
-    parser.add_argument("--small", action="store_true", help="one narrow question")
+    parser.add_argument("--small", action="store_true", help="one narrow search")
     args = parser.parse_args(argv)
-    questions = SMALL if args.small else QUESTIONS
-    width = max(map(len, questions))
+    searches = SMALL if args.small else SEARCHES
+    width = max(map(len, searches))
     before = f"{'before':>8}{'ratio':>7}" if args.before else ""
     columns = f"{'CPU s':>8}{before}{'x work':>8}{'again s':>9}{'MiB':>6}"
-    print(f"{'question':{width}}{columns}{'forecasts':>11}{'profiles':>10}{'compilations':>14}")
-    for question in questions:
-        earlier = first_and_again(question, args.before.resolve())[0] if args.before else None
+    print(f"{'search':{width}}{columns}{'forecasts':>11}{'profiles':>10}{'compilations':>14}")
+    for options in searches:
+        earlier = first_and_again(options, args.before.resolve())[0] if args.before else None
         work = work_s()
-        first, again = first_and_again(question, HERE)
+        first, again = first_and_again(options, HERE)
         ratio = f"{earlier.cpu_s:8.2f}{first.cpu_s / earlier.cpu_s:7.2f}" if earlier else ""
         seconds = f"{first.cpu_s:8.2f}{ratio}{first.cpu_s / work:8.1f}{again.cpu_s:9.2f}{first.peak_mib:6.0f}"
         calls = f"{first.n_forecasts:11}{first.n_profiles:10}{first.n_compilations:14}"
-        print(f"{question:{width}}{seconds}{calls}", flush=True)
+        print(f"{options:{width}}{seconds}{calls}", flush=True)
     return 0
 
 

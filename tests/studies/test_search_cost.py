@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.slow
 def test_a_search_is_counted_beside_that_of_another_checkout(run_script: Callable[..., list[str]]) -> None:
     head, row = run_script("search_cost", "--small", "--before", str(Path(__file__).parents[2]))
-    assert head.split()[:7] == ["question", "CPU", "s", "before", "ratio", "x", "work"]
+    assert head.split()[:7] == ["search", "CPU", "s", "before", "ratio", "x", "work"]
     *_, cpu_s, before_s, ratio, _, again_s, mib, n_forecasts, n_profiles, n_compilations = row.split()
     assert float(ratio) == pytest.approx(float(cpu_s) / float(before_s), abs=0.02)
     assert 0 < float(again_s) < float(cpu_s)

@@ -18,7 +18,7 @@ NEVER = 2**62  # more bytes than any range can need or lack
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class RangeEnds:
     """All ranges of blocks that stop at one of `stops` and start at one of `starts`; both ranges are half-open.
 
     An array of them has a row for every stop and a column for every start. A range is a range only where its start lies
@@ -35,7 +35,7 @@ class Ends:
         return before
 
 
-def parts(earliest: Sequence[int], stops: range) -> Iterator[Ends]:
+def parts(earliest: Sequence[int], stops: range) -> Iterator[RangeEnds]:
     """The ranges to every stop from its earliest start on, for neighbouring stops at once.
 
     Args:
@@ -46,7 +46,7 @@ def parts(earliest: Sequence[int], stops: range) -> Iterator[Ends]:
     n_stops = max(min(MAX_RANGES // max(longest, 1), isqrt(MAX_RANGES)), 1)
     for first in range(stops.start, stops.stop, n_stops):
         last = min(first + n_stops, stops.stop)
-        yield Ends(range(first, last), range(min(earliest[first], first - 1), last - 1))
+        yield RangeEnds(range(first, last), range(min(earliest[first], first - 1), last - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SharedUses:
         order = order[previous[order] < blocks[order]]  # a block needs a key once
         return SharedUses(blocks[order], previous[order], sizes[used[order]])
 
-    def by_ends(self, ends: Ends) -> IntArray:
+    def by_ends(self, ends: RangeEnds) -> IntArray:
         """Bytes of every key of a range once, (stops, starts).
 
         A use adds its bytes to the ranges that hold its block, but not the block before it with the same key, so all
@@ -103,7 +103,7 @@ class SharedUses:
         return sums
 
 
-def bytes_by_ends(n_bytes: BlockBytes | RangeBytes, ends: Ends) -> IntArray:
+def bytes_by_ends(n_bytes: BlockBytes | RangeBytes, ends: RangeEnds) -> IntArray:
     """Bytes of every range of blocks, or of layers, (stops, starts); shared ones excepted."""
     starts = slice(ends.starts.start, ends.starts.stop)
     stop_bytes = np.array(n_bytes.stop_bytes[ends.stops.start : ends.stops.stop], dtype=np.int64)
@@ -113,7 +113,7 @@ def bytes_by_ends(n_bytes: BlockBytes | RangeBytes, ends: Ends) -> IntArray:
     return totals
 
 
-def _largest(column: Sequence[int] | IntArray, ends: Ends) -> IntArray:
+def _largest(column: Sequence[int] | IntArray, ends: RangeEnds) -> IntArray:
     """The largest entry of a column in every range: a running maximum over the stops."""
     first_stop, first_start, n_starts = ends.stops.start, ends.starts.start, len(ends.starts)
     values = np.array(column[first_start : ends.stops.stop - 1], dtype=np.int64)

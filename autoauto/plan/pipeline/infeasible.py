@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import earliest_starts
-from autoauto.plan.pipeline.bytes_by_ends import NEVER, Ends, SharedUses, bytes_by_ends, parts
+from autoauto.plan.pipeline.bytes_by_ends import NEVER, RangeEnds, SharedUses, bytes_by_ends, parts
 from autoauto.plan.pipeline.problem import CutProblem, evaluate
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
@@ -73,11 +73,11 @@ def _minimum_excess_plan(table: CostTable, problem: CutProblem) -> Plan:
     excess = _Excess(table, problem)
     lacking = np.full((n_stages + 1, n_blocks + 1), NEVER)
     starts = np.zeros((n_stages + 1, n_blocks + 1), dtype=np.int64)
-    lacking[1, 1:] = excess.by_ends(Ends(range(1, n_blocks + 1), range(1)))[excess.key_of[0], :, 0]
+    lacking[1, 1:] = excess.by_ends(RangeEnds(range(1, n_blocks + 1), range(1)))[excess.key_of[0], :, 0]
     if n_stages > 2:
         _between_ends(table, problem, excess, lacking, starts)
     if n_stages > 1:
-        to_end = excess.by_ends(Ends(range(n_blocks, n_blocks + 1), range(n_blocks)))[excess.key_of[-1], 0]
+        to_end = excess.by_ends(RangeEnds(range(n_blocks, n_blocks + 1), range(n_blocks)))[excess.key_of[-1], 0]
         starts[-1, -1] = np.maximum(lacking[-2, :-1], to_end).argmin()
     cuts = [n_blocks]
     for stage in range(n_stages, 0, -1):
@@ -131,7 +131,7 @@ class _Excess:
         known = [earliest_starts(self._blocks, limit + allowance, entries).starts for limit, entries in self._keys]
         return list(map(min, zip(*known, strict=True)))
 
-    def by_ends(self, ends: Ends) -> IntArray:
+    def by_ends(self, ends: RangeEnds) -> IntArray:
         """(keys, stops, starts) bytes."""
         programs = []
         for form, shared in zip(self._blocks.forms, self._shared, strict=True):
@@ -139,8 +139,8 @@ class _Excess:
             if any(entries for _, entries in self._keys):
                 entry = bytes_by_ends(form.stash_entry, ends)
             programs.append([first if entry is None else first + entries * entry for _, entries in self._keys])
-        least = np.minimum.reduce(programs)
-        excess: IntArray = least - np.array([limit for limit, _ in self._keys], dtype=np.int64)[:, None, None]
+        smallest = np.minimum.reduce(programs)
+        excess: IntArray = smallest - np.array([limit for limit, _ in self._keys], dtype=np.int64)[:, None, None]
         return excess
 
 
