@@ -99,8 +99,9 @@ class SharedUses:
         begin = np.maximum(self.previous[used] + 1 - ends.starts.start, 0)
         np.add.at(change, (rows, np.minimum(begin, len(ends.starts))), n_bytes)
         np.subtract.at(change, (rows, np.minimum(blocks + 1 - ends.starts.start, len(ends.starts))), n_bytes)
-        sums: IntArray = change[:, :-1].cumsum(axis=1).cumsum(axis=0)
-        return sums
+        for axis in (0, 1):
+            np.cumsum(change, axis=axis, out=change)
+        return change[:, :-1]
 
 
 def bytes_by_ends(n_bytes: BlockBytes | RangeBytes, ends: RangeEnds) -> IntArray:
@@ -120,5 +121,4 @@ def _largest(column: Sequence[int] | IntArray, ends: RangeEnds) -> IntArray:
     before = values[: first_stop - first_start]  # the blocks of the ranges to the first stop
     rows = np.where(ends.are_ranges, values[first_stop - first_start - 1 :][:, None], -NEVER)
     rows[0, : len(before)] = np.maximum.accumulate(before[::-1])[::-1][:n_starts]
-    largest: IntArray = np.maximum.accumulate(rows, axis=0)
-    return largest
+    return np.maximum.accumulate(rows, axis=0, out=rows)
