@@ -257,8 +257,8 @@ def _with_precision(values: Mapping[str, object]) -> Mapping[str, object]:
     if of_sessions := precisions_of(str(target)):
         if wrong := [word for word in given if word not in of_sessions]:
             raise BadInput(
-                f"on the host a model runs in the formats of its file, got --precision {wrong[0]}, or its runtime "
-                f"computes in one of {', '.join(of_sessions)}"
+                f"--target {target} runs a model in the formats of its file, or computes in one of "
+                f"{', '.join(of_sessions)}, got --precision {wrong[0]}; leave it out, or try one of those"
             )
         return {**values, "precision": None}
     if len(given) > 1:

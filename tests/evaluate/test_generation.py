@@ -163,7 +163,7 @@ def test_knobs_of_other_targets_and_modes_are_refused(flow: Flow) -> None:
         with pytest.raises(BadInput, match=message):
             flow.checked(SearchSpace((1,), batch_size=(1,), **values))
     with pytest.raises(BadInput, match="--target ipu generates no text, got --output-tokens; try --target gpu"):
-        load_flow("resnet50").checked(SearchSpace((1,), batch_size=(1,), output_tokens=(8,)))
+        load_flow("resnet50").checked(SearchSpace((1,), batch_size=(1,), input_tokens=(8,), output_tokens=(8,)))
 
 
 def test_a_graph_is_no_decoder(flow: Flow) -> None:

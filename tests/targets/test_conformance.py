@@ -156,7 +156,7 @@ def test_a_search_on_it_has_defaults_that_it_allows(entry: NamedTarget, model: P
     assert flow.traits.n_repeats > 0
     if not flow.traits.trains:
         with pytest.raises(BadInput, match=f"the {entry.name} target runs inference"):
-            flow.checked(space.with_values(schedule=(Order.POPART,), n_micro_batches=(8,), replicas=(1,)))
+            flow.checked(space.with_values(schedule=(Order.POPART,), n_micro_batches=(8,), replicas=(1,), n_ipu=(1,)))
 
 
 @ENTRIES

@@ -67,7 +67,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        type=choices_of(tuple(Precision)),
+        type=choices_of(tuple(dict.fromkeys((*Precision, *TABLE["precision"].domain.words)))),
         metavar="|".join(default.precisions),
         help=f"format of weights and activations; default {default.default_precision}{precisions}, where it is the "
         f"format in which the runtime computes: {' or '.join(PRECISION.domain.words)}, in a search several "
@@ -249,7 +249,12 @@ def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: s
     words = knob.domain.words
     read = choices_of(words) if kind is str else switches_or(words) if words else _READERS[kind]
     alone: dict[str, Any] = {"nargs": "?", "const": (True,)} if kind is bool else {}
-    parser.add_argument(knob.option, type=read, metavar=metavar, help=text, **alone)
+    names = (knob.option, *_ALIASES.get(knob.name, ()))
+    parser.add_argument(*names, type=read, metavar=metavar, help=text, **alone)
+
+
+_ALIASES = {"n_ipu": ("--pipeline-parallel",), "input_tokens": ("--isl",), "output_tokens": ("--osl",)}
+"""What serving engines of decoders and their tools call options."""
 
 
 _OF_TARGETS = ("precision",)

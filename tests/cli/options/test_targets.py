@@ -21,7 +21,7 @@ from tests.cli.conftest import RunCli
         ("ipu", ("--device-memory-mib", "64"), "has no --device-memory-mib"),
         ("ipu", ("--device-memory-gib", "1"), "--device-memory-gib is for --target host or --profile; leave it out"),
         ("host", ("--device-memory-gib", "1", "--device-memory-mib", "64"), "in other units, got both"),
-        ("host", ("--precision", "fp8"), "the formats of its file, got --precision fp8"),
+        ("host", ("--precision", "fp8"), "got --precision fp8; leave it out"),
         ("host", ("--precision", "fp32,bf16"), "one configuration has one precision, got several; try search"),
         ("host", ("--runtime", "onnxruntime", "--precision", "bf16"), "onnxruntime does not compute in bf16"),
         ("ipu", ("--precision", "fp16,fp32"), "--target ipu has one --precision, got fp16, fp32"),
