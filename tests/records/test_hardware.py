@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Machine, StreamingMemory
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
@@ -121,7 +121,18 @@ def test_what_changes_all_devices_changes_all_kinds() -> None:
     assert free.receive_links[1:] == KINDS.receive_links[1:]
 
 
-def test_devices_of_several_kinds_have_no_like_neighbours() -> None:
+def test_devices_of_several_kinds_are_joined_kind_by_kind() -> None:
     assert KINDS.grouped(1) is KINDS
-    with pytest.raises(BadInput, match="devices of several kinds are not joined, got 2 of mixed a device; try 1"):
-        KINDS.grouped(2)
+    counts = [kind.n_devices for kind in KINDS.kinds]
+    for n_each in range(2, max(counts) + 1):
+        grouped = KINDS.grouped(n_each)
+        assert [kind.n_devices for kind in grouped.kinds] == [n // n_each for n in counts]
+        for kind, alone in zip(grouped.kinds, KINDS.kinds, strict=True):
+            assert kind.device == replace(
+                alone.device,
+                memory_bytes=n_each * alone.device.memory_bytes,
+                tile_memory_bytes=n_each * alone.device.tile_memory_bytes,
+            )
+        assert len(grouped) == sum(n // n_each for n in counts)
+    with pytest.raises(Infeasible, match="a device of 99 must be of one kind, mixed has fewer of each; try fewer"):
+        KINDS.grouped(99)

@@ -51,7 +51,7 @@ ENGINE = Knob(
     EngineName.VLLM,
     f"what serves a decoder on GPUs: {', '.join(EngineName)}",
     ",".join(EngineName),
-    (EngineName.VLLM, EngineName.VLLM),
+    (EngineName.VLLM, "all that were measured on the GPUs"),
     absent=None,
     is_shown=True,
 )

@@ -15,7 +15,7 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
-from autoauto.targets.gpu.engines import ServingEngine, engine_named
+from autoauto.targets.gpu.engines import ENGINES, ServingEngine, engine_named
 from autoauto.targets.gpu.memory import BF16_BYTES, MemoryRule, memory_rule
 from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.steps import Workload
@@ -47,7 +47,7 @@ class GpuTarget:
 
     @property
     def traits(self) -> TargetTraits:
-        """One engine, the formats of the checkpoint, and groups inside a node."""
+        """All engines that were measured, the formats of the checkpoint, and groups inside a node."""
         size = max(system.n_gpus_per_node for system in self.systems)
         checkpoint = self.decoder.checkpoint
         return TargetTraits(
@@ -56,7 +56,7 @@ class GpuTarget:
             phases=False,
             generates=True,
             space={
-                "engine": (engine_named("vllm").name,),
+                "engine": tuple(name for name in ENGINES if all(name in system.engines for system in self.systems)),
                 "tensor_parallel": tuple(1 << i for i in range(size.bit_length()) if 1 << i <= min(size, 8)),
                 "precision": (checkpoint.weights,),
                 "kv_cache_precision": (checkpoint.kv_cache,),

@@ -1,0 +1,99 @@
+"""What pipelines give language models on GPUs beside tensor parallelism and replicas alone, all by one estimator.
+
+    python -m studies.gpu_pipelines [--small]
+
+One line a question: the best configuration, the best without a pipeline (PP 1), and the gain. Modelled numbers: the
+times of kernels are measured, steps and memory are modelled (docs/gpu.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import process_time
+from typing import NamedTuple
+
+from autoauto.evaluate.open import load_flow
+from autoauto.space.constraint import Constraint
+from autoauto.space.trial import Trial
+from autoauto.study.defaults import default_space
+from autoauto.study.search import search_flow
+
+ENGINES = ("vllm", "sglang", "trtllm")
+
+
+class Asked(NamedTuple):
+    """Requests for a decoder on a cluster, and bounds.
+
+    Attributes:
+        model, cluster: by name.
+        input_tokens, output_tokens: of a request.
+        bounds: constraints.
+    """
+
+    model: str
+    cluster: str
+    input_tokens: int
+    output_tokens: int
+    bounds: tuple[str, ...] = ()
+
+
+LLAMA, QWEN = "meta-llama/Meta-Llama-3.1-70B", "Qwen/Qwen3-32B"
+ASKED = (
+    *(Asked(LLAMA, f"h100_sxm-{n}", 1024, 1024) for n in (3, 5, 6, 7, 12)),
+    Asked(LLAMA, "h100_sxm-6", 1024, 1024, ("tpot_s <= 0.05",)),
+    Asked(QWEN, "l40s-8", 2000, 500, ("ttft_s <= 5", "tpot_s <= 0.1")),
+    Asked(QWEN, "rtx_pro_6000_server-8", 2000, 500, ("ttft_s <= 5", "tpot_s <= 0.1")),
+    Asked(QWEN, "h100_sxm-4+l40s-4", 2000, 500),
+    Asked(QWEN, "h100_sxm-4", 2000, 500),
+)
+SMALL = (Asked("Qwen/Qwen3-0.6B", "l40s-3", 512, 128),)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="one small decoder on three GPUs")
+    for asked in SMALL if parser.parse_args().small else ASKED:
+        start_s = process_time()
+        best, flat = (searched(asked, values) for values in ({}, {"n_ipu": (1,)}))
+        print(line(asked, best, flat), f"{process_time() - start_s:5.1f} s of CPU for both", flush=True)
+
+
+def searched(asked: Asked, values: Mapping[str, Sequence[int]]) -> Trial | None:
+    """The best configuration of a search, with some values of knobs; None where nothing fits."""
+    flow = load_flow(asked.model, asked.cluster, "gpu", constraints=tuple(map(Constraint, asked.bounds)))
+    requests = {"input_tokens": (asked.input_tokens,), "output_tokens": (asked.output_tokens,)}
+    systems = {device.name for device in flow.cluster.devices}
+    engines = tuple(name for name in ENGINES if len(systems) == 1) or ENGINES[:1]
+    space = default_space(flow, {**requests, "engine": engines, **values})
+    with tempfile.TemporaryDirectory() as folder:
+        return search_flow(flow, space, storage=f"sqlite:///{Path(folder) / 'trials.db'}").best
+
+
+def line(asked: Asked, best: Trial | None, flat: Trial | None) -> str:
+    """A question and both answers."""
+    gain = best.samples_per_s / flat.samples_per_s - 1 if best and flat else None
+    bounds = f" {', '.join(asked.bounds)}" if asked.bounds else ""
+    text = f"{asked.model} {asked.cluster} {asked.input_tokens}/{asked.output_tokens}{bounds}"
+    return f"{text}: {answer(best)}; PP 1: {answer(flat)}; {'' if gain is None else f'{gain:+.1%}'}"
+
+
+def answer(trial: Trial | None) -> str:
+    """A configuration and what it gives."""
+    if trial is None or trial.tpot_s is None or trial.ttft_s is None:
+        return "nothing fits"
+    knobs = trial.knobs
+    shape = f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
+    per_gpu = trial.samples_per_s / knobs.n_devices
+    engine = knobs.session.values["engine"]
+    return (
+        f"{trial.samples_per_s:,.0f} tokens/s, {per_gpu:,.0f} a GPU used ({engine} {shape}, "
+        f"TPOT {1e3 * trial.tpot_s:.0f} ms, TTFT {trial.ttft_s:.2f} s)"
+    )
+
+
+if __name__ == "__main__":
+    main()

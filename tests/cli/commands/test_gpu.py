@@ -1,0 +1,109 @@
+"""The target gpu on the command line: what predict and search print, and bad input in a line each."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import RunCli
+from tests.decoders import decoder_folder
+
+pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+REQUESTS = ("--input-tokens", "512", "--output-tokens", "128")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(decoder_folder(tmp_path_factory.mktemp("models") / "small"))
+
+
+def test_predict_prints_rates_latencies_and_the_memory_of_every_stage(run_cli: RunCli, model: str) -> None:
+    shape = ("--engine", "vllm", "--tensor-parallel", "2", "--n-ipu", "2", "--replicas", "2", "--batch-size", "16")
+    command = ("predict", model, "--target", "gpu", "--cluster", "h100_sxm-8", *shape, *REQUESTS, "--json")
+    code, out, _ = run_cli(*command)
+    printed = json.loads(out)
+    assert (code, printed["fits"], printed["source"]) == (0, True, "modelled")
+    assert printed["tokens_per_s"] == printed["samples_per_s"] == pytest.approx(128 * printed["requests_per_s"])
+    assert printed["tokens_per_s"] == pytest.approx(8 * printed["tokens_per_s_per_device"])
+    assert printed["request_latency_s"] == pytest.approx(printed["ttft_s"] + 127 * printed["tpot_s"])
+    assert len(printed["memory_bytes"]) == len(printed["partition"]) - 1 == 2
+    assert printed["kv_cache_bytes"] < max(printed["memory_bytes"]) < 80e9
+
+
+def test_other_words_for_options_mean_the_same(run_cli: RunCli, model: str) -> None:
+    command = ("predict", model, "--target", "gpu", "--json")
+    ours, theirs = (
+        run_cli(*command, *words).out
+        for words in (
+            ("--n-ipu", "2", "--input-tokens", "100", "--output-tokens", "50"),
+            ("--pipeline-parallel", "2", "--isl", "100", "--osl", "50"),
+        )
+    )
+    assert ours == theirs
+
+
+def test_what_does_not_fit_names_the_missing_bytes(run_cli: RunCli, model: str) -> None:
+    code, out, _ = run_cli("predict", model, "--target", "gpu", "--batch-size", "20000", *REQUESTS, "--json")
+    printed = json.loads(out)
+    assert (code, printed["fits"]) == (3, False)
+    assert printed["excess_bytes"] > 0
+
+
+def test_search_prints_the_best_with_its_engine_and_latencies(run_cli: RunCli, model: str, tmp_path: Path) -> None:
+    storage = ("--storage", f"sqlite:///{tmp_path}/trials.db")
+    command = ("search", model, "--target", "gpu", "--cluster", "l40s-3", *REQUESTS, *storage, "--json")
+    best = json.loads(run_cli(*command).out)["best"]
+    assert {"n_ipu", "tensor_parallel", "replicas", "batch_size", "engine"} < best.keys()
+    assert best["tokens_per_s"] > 0
+    assert best["n_ipu"] * best["tensor_parallel"] * best["replicas"] <= 3
+    flat = json.loads(run_cli(*command, "--n-ipu", "1").out)["best"]
+    assert flat["tokens_per_s"] <= best["tokens_per_s"]
+
+
+def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: str, tmp_path: Path) -> None:
+    storage = ("--storage", f"sqlite:///{tmp_path}/trials.db")
+    bound = ("--constraint", "tpot_s <= 0.00001")
+    command = ("search", model, "--target", "gpu", "--cluster", "l40s-1", "--engine", "vllm", *REQUESTS, *storage)
+    code, _, err = run_cli(*command, *bound)
+    assert code == 3
+    assert "the nearest that was tried is n_ipu 1" in err
+    assert "tpot_s <= 1e-05 does not hold: tpot_s is" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--cluster", "h100-8"), "got 'h100'; did you mean 'h100_pcie' or 'h100_sxm'?"),
+        (("--cluster", "l40s-2+l40s-3"), "each kind of GPUs stands once in a cluster"),
+        (("--engine", "tgi"), "--engine: one or more of vllm, sglang, trtllm, got 'tgi'"),
+        (("--mode", "training"), "the gpu target runs inference, got --mode training"),
+        (("--precision", "fp16"), "got --precision fp16; leave it out, or try one of those"),
+        (("--input-tokens", "0"), "input and output tokens must be 1 or more, got 0 and 1024"),
+        (("--shape", "tokens=4"), "serves a decoder, whose inputs are words"),
+        (("--streams", "2"), "--streams is for --runtime openvino"),
+        (("--constraint", "tpot <= 1"), "there is no tpot; did you mean 'tpot_s'?"),
+    ],
+)
+def test_bad_input_is_a_line(run_cli: RunCli, model: str, words: tuple[str, ...], message: str) -> None:
+    code, _, err = run_cli("search", model, "--target", "gpu", *words)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("resnet50", "a decoder is a folder with config.json or a bundled name, got 'resnet50'"),
+        ("nosuch/model", "a decoder is a folder with config.json or a bundled name, got 'nosuch/model'"),
+    ],
+)
+def test_what_is_no_decoder_is_refused(run_cli: RunCli, given: str, message: str) -> None:
+    code, _, err = run_cli("predict", given, "--target", "gpu")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert message in err
+
+
+def test_a_group_that_does_not_divide_the_heads_is_refused(run_cli: RunCli, model: str) -> None:
+    code, _, err = run_cli("predict", model, "--target", "gpu", "--tensor-parallel", "3")
+    assert code == 2
+    assert "tensor_parallel must divide the 32 heads" in err
