@@ -38,6 +38,7 @@ from autoauto.report.wording import (
     ran_on_devices,
     shown_clock,
     speed_text,
+    unit_of,
 )
 from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import Comparison, StudySummary
@@ -196,7 +197,9 @@ def _gain(comparison: Comparison, winner: Knobs) -> str:
     better = " gain" if comparison.gain_percent >= 0.05 else ""
     gain = tag("div", words(f"{comparison.gain_percent:+.1f} %"), class_=f"headline{better}")
     origin = Origin.ESTIMATED if comparison.estimated and not comparison.note else ""
-    note = ", ".join(filter(None, [comparison.note, origin, f"{speed_text(comparison.speed)} samples/s: {named}"]))
+    note = ", ".join(
+        filter(None, [comparison.note, origin, f"{speed_text(comparison.speed)} {unit_of([winner])}: {named}"])
+    )
     return tag("div", title, gain, tag("p", words(note)), class_="fact")
 
 

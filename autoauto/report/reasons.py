@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from autoauto.records.hardware import Period
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import format_bytes
@@ -121,7 +122,8 @@ def _with_largest(fact: BindingFact, transferred: Sequence[tuple[str, int]]) -> 
 def _share_text(does: str, plan: Plan, stage: Stage, cycles: int, binds: bool, whole: str) -> tuple[str, float]:
     """What a stage does longest, in words, and its share of the period."""
     share = cycles / max(plan.cost_cycles, 1)
-    hidden = "" if binds else ", hidden behind the other" if not plan.host_binds else ", hidden behind the host"
+    is_added = binds or plan.period is Period.SERIAL
+    hidden = "" if is_added else ", hidden behind the other" if not plan.host_binds else ", hidden behind the host"
     return f"{_name(plan, stage)} {does}, {100 * share:.0f} % of {whole}{hidden}", share
 
 

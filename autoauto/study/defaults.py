@@ -112,7 +112,8 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
-    return {"autoauto": VERSION, "mode": "training" if space.training else "inference", **flow.fingerprint()}
+    mode = "training" if space.training else "generation" if flow.traits.generates else "inference"
+    return {"autoauto": VERSION, "mode": mode, **flow.fingerprint()}
 
 
 def default_study_name(

@@ -13,6 +13,7 @@ from math import inf
 
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes import Generation
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import (
@@ -159,7 +160,8 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
     for row in rows:
         if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
             yield _against_repeated(verification, row.name, row, "measured in the same turns")
-    yield _against_grid_bisect(summary)
+    if summary.winner and not isinstance(summary.winner.knobs.mode, Generation):  # of which it knows nothing
+        yield _against_grid_bisect(summary)
 
 
 def _against_alternative(summary: StudySummary, alternative: Alternative) -> Comparison:

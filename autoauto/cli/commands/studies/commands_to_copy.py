@@ -17,6 +17,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
 from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.modes import Generation
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.table import shown
 from autoauto.space.trial import Trial
@@ -49,7 +50,7 @@ def _output_options() -> argparse.ArgumentParser:
 
 
 def _is_exported(summary: StudySummary, winner: Trial) -> bool:
-    """Whether `autoauto export STUDY --to onnx` writes the winner; a name that a model has too is the model's."""
+    """Whether `autoauto export STUDY` writes the winner; a name that a model has too is the model's."""
     from autoauto.graph.load import find_model
 
     of_a_profile = problem_of_study(summary.attributes).profile is not None
@@ -65,7 +66,12 @@ def _is_exported(summary: StudySummary, winner: Trial) -> bool:
 def _export_command(summary: StudySummary) -> str:
     name, storage = summary.study_name, summary.storage
     stored = [] if storage == DEFAULT_STORAGE else ["--storage", storage]
-    return shlex.join(["autoauto", "export", name, *stored, "--to", "onnx", "--output", f"{name}-onnx"])
+    engine = "" if summary.winner is None else summary.winner.knobs.values.get("engine", "")
+    to = _FORMATS_OF_ENGINES.get(engine, "onnx")
+    return shlex.join(["autoauto", "export", name, *stored, "--to", to, "--output", f"{name}-{to}"])
+
+
+_FORMATS_OF_ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 
 
 def reproducing_command(summary: StudySummary, trial: Trial) -> str:
@@ -88,7 +94,8 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
         phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
         recompute = ["--recompute"] if knobs.mode.recompute else []
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
-    command = "measure" if problem.profile is None else "predict"
+    is_measured = problem.profile is None and not isinstance(knobs.mode, Generation)
+    command = "measure" if is_measured else "predict"
     return shlex.join(["autoauto", command, *model, *mode, *_knob_arguments(knobs), *_cuts(summary, trial)])
 
 
