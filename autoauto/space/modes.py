@@ -56,7 +56,7 @@ STAGE_REPLICAS = Knob(
 )
 SCHEDULE = Knob(
     "schedule",
-    words(Order, TRAINING_ORDERS, (*TRAINING_ORDERS, Order.SEQUENTIAL)),
+    words(Order, TRAINING_ORDERS, (*(order for order in Order if order in TRAINING_ORDERS), Order.SEQUENTIAL)),
     TRAINING_ORDERS[0],
     f"the order to train in: {', '.join(TRAINING_ORDERS)}",
     "NAME",

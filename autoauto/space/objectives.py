@@ -86,6 +86,11 @@ class Objective(StrEnum):
         """Whether more or less is better, in Optuna's word."""
         return "maximize" if self.maximise else "minimize"
 
+    @property
+    def follows_throughput(self) -> bool:
+        """Whether the throughput of a configuration tells its value, so that what is known of that alone has a worth."""
+        return self is Objective.THROUGHPUT or self._worth is not None
+
     def score(self, value: float) -> float:
         """A value as a number that is larger when it is better, in proportion: half the cost is twice the score.
 

@@ -208,7 +208,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
             *_knob_values(trial.knobs, names, others),
             trial.samples_per_s,
             trial.latency_s,
-            *(f"{trial.values[index]:,.0f}" for index, _ in further),
+            *(f"{value:,.0f}" if (value := trial.values[index]) >= 100 else f"{value:.4g}" for index, _ in further),
         )
         for trial in front
     )

@@ -173,7 +173,7 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
         speed = Interval(winner.samples_per_s, None)
         return Comparison(name, winner.knobs, speed, None, IS_WINNER, is_simple_use=True)
     if best is not None and (
-        summary.objective is Objective.LATENCY  # of which no estimate is stored
+        not summary.objective.follows_throughput  # of which no estimate is stored
         or any(trial.knobs == alternative.knobs for trial in summary.trials)
         or max(best.samples_per_s, (1 + UNTRIED_GAIN) * best.estimated_samples_per_s) >= alternative.samples_per_s
     ):
@@ -189,8 +189,8 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
 
 
 def _estimated_gain_percent(summary: StudySummary, winner: Trial, alternative: Alternative) -> float | None:
-    """How much better the winner is by the estimates of both; None for latency, of which no estimate is stored."""
-    if summary.objective is Objective.LATENCY or not winner.estimated_samples_per_s:
+    """How much better the winner is by the estimates of both; None where throughput, which is stored, does not tell."""
+    if not summary.objective.follows_throughput or not winner.estimated_samples_per_s:
         return None
     other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
     expected = replace(winner, samples_per_s=winner.estimated_samples_per_s)
