@@ -88,7 +88,7 @@ class Objective(StrEnum):
 
     @property
     def follows_throughput(self) -> bool:
-        """Whether the throughput of a configuration tells its value, so that what is known of that alone has a worth."""
+        """Whether the throughput of a configuration tells its value, so that what is known of that has a worth."""
         return self is Objective.THROUGHPUT or self._worth is not None
 
     def score(self, value: float) -> float:
