@@ -9,8 +9,9 @@ from pathlib import Path
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import named, open_problem
-from autoauto.exporters.registry import Check, Deployment, write_artifact
+from autoauto.exporters.registry import Check, DecoderModel, Deployment, Performance, write_artifact
 from autoauto.graph.cut import onnx_source
+from autoauto.graph.huggingface import decoder_of
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.model_inputs import model_inputs
@@ -18,7 +19,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner
 from autoauto.records.target import Origin
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.space.trial import Trial
+from autoauto.space.trial import TokenRates, Trial
 from autoauto.targets.registry import DEFAULT_TARGET
 
 
@@ -76,19 +77,26 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
             f"the plan must be of {model} with {len(flow.graph)} layers, got one of {plan.stages[-1].layers.stop}"
         )
     runner = flow.target if isinstance(flow.target, FileRunner) else None
-    origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
         graph=flow.graph,
-        source=onnx_source(model, flow.graph.inputs),
+        source=DecoderModel(model, decoder_of(model)) if flow.traits.generates else onnx_source(model, flow.graph.inputs),
         cluster=flow.cluster,
         precision=flow.setting.precision,
         knobs=trial.knobs,
         plan=plan,
         schedule=flow.timeline(trial.knobs, plan).schedule,
-        samples_per_s=trial.samples_per_s,
-        origin=origin,
+        performance=_performance(flow, trial),
         profile=partial(flow.profile, flow.options(trial.knobs)),
         planning_proportion=flow.setting.planning_proportion or DEFAULT_PLANNING_PROPORTION,
         inputs=runner.given_inputs if runner else None,
         devices=runner.device_sessions(flow.options(trial.knobs)) if runner else (),
     )
+
+
+def _performance(flow: Flow, trial: Trial) -> Performance:
+    """What the replicas of a trial give; tokens are modelled, forecast or not."""
+    given = trial.tokens_per_s, trial.tpot_s, trial.ttft_s, trial.kv_cache_bytes
+    if None not in given:
+        return Performance(trial.samples_per_s, flow.traits.origin, TokenRates(*given))
+    origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
+    return Performance(trial.samples_per_s, origin)

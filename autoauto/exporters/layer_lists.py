@@ -15,6 +15,9 @@ import msgspec
 
 from autoauto.exporters.graphcore.ipu_plan import batches_per_step
 from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.serving import engines
+from autoauto.exporters.serving.engines import ServingProgram
+from autoauto.exporters.serving.exporter import serving_exporter
 from autoauto.exporters.towers import list_name, towers_beside
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Block
@@ -147,7 +150,14 @@ ReadCounts = Callable[[Path], list[int]]
 
 
 def _exporter(
-    name: str, package: str, apply: tuple[str, ...], write_counts: WriteCounts, read_counts: ReadCounts, *, trains: bool
+    name: str,
+    package: str,
+    apply: tuple[str, ...],
+    write_counts: WriteCounts,
+    read_counts: ReadCounts,
+    *,
+    trains: bool = False,
+    serves: ServingProgram | None = None,
 ) -> Exporter:
     def write(deployment: Deployment, folder: Path) -> None:
         require_order(deployment, package, [Order.ONE_F_ONE_B])
@@ -163,7 +173,15 @@ def _exporter(
         yield check_devices(deployment, len(counts), n_micro_batches)
         yield not_run(package)
 
-    return Exporter(name, f"{package}, decoder layers of every stage", apply, write, check, trains)
+    return Exporter(
+        name,
+        f"{package}, decoder layers of every stage",
+        apply,
+        write,
+        check,
+        trains,
+        generation=serves and serving_exporter(serves),
+    )
 
 
 def _write_environment(prefix: str) -> WriteCounts:
@@ -256,7 +274,7 @@ VLLM = _exporter(
     (_SOURCE, 'vllm serve MODEL --pipeline-parallel-size "$PIPELINE_PARALLEL_SIZE"'),
     _write_environment("VLLM"),
     _read_environment("VLLM"),
-    trains=False,
+    serves=engines.VLLM,
 )
 SGLANG = _exporter(
     "sglang",
@@ -264,7 +282,7 @@ SGLANG = _exporter(
     (_SOURCE, 'python -m sglang.launch_server --model-path MODEL --pp-size "$PIPELINE_PARALLEL_SIZE"'),
     _write_environment("SGLANG"),
     _read_environment("SGLANG"),
-    trains=False,
+    serves=engines.SGLANG,
 )
 TENSORRT_LLM = _exporter(
     "tensorrt-llm",
@@ -272,7 +290,7 @@ TENSORRT_LLM = _exporter(
     ("trtllm-serve MODEL --extra_llm_api_options llm_api.yaml",),
     _write_tensorrt,
     _read_tensorrt,
-    trains=False,
+    serves=engines.TENSORRT_LLM,
 )
 DEEPSPEED = _exporter(
     "deepspeed",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from autoauto.plugins import Registry
 from autoauto.processes.folders import temporary_folder
+from autoauto.records.costs.decoder import Decoder
 from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
@@ -28,6 +29,7 @@ from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
     from autoauto.space.knobs import Knobs
+    from autoauto.space.trial import TokenRates
 
 TEMPORARY = "autoauto-export-"
 """The beginning of the names of temporary folders."""
@@ -45,6 +47,63 @@ class ModelFile(Source, Protocol):
         """
 
 
+class DecoderModel(NamedTuple):
+    """A decoder that serving engines load themselves: a `ModelFile` out of which nothing is cut.
+
+    Attributes:
+        name: on Hugging Face, or the path of a folder or a `config.json`.
+        decoder: what its config says.
+    """
+
+    name: str
+    decoder: Decoder
+
+    @property
+    def served_name(self) -> str:
+        """The name, or the folder as an absolute path."""
+        path = Path(self.name)
+        if not path.exists():
+            return self.name
+        return str((path if path.is_dir() else path.parent).absolute())
+
+    def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
+        """See `Source`; raises `BadInput`."""
+        raise self._refusal()
+
+    def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
+        """See `Source`; raises `BadInput`."""
+        raise self._refusal()
+
+    def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
+        """See `ModelFile`; raises `BadInput`."""
+        raise self._refusal()
+
+    def _refusal(self) -> BadInput:
+        return BadInput(f"parts are cut out of an ONNX file, got the config of {self.name}; try --to vllm")
+
+
+class Performance(NamedTuple):
+    """What all replicas of a deployment give.
+
+    Attributes:
+        samples_per_s: throughput; tokens of answers where text is generated.
+        origin: of the throughput, and of the costs of the plan.
+        tokens: rates and latencies where text is generated.
+    """
+
+    samples_per_s: float
+    origin: Origin
+    tokens: TokenRates | None = None
+
+    def __str__(self) -> str:
+        if self.tokens is None:
+            return f"{self.samples_per_s:,.1f} samples/s ({self.origin})"
+        return (
+            f"{self.tokens.tokens_per_s:,.0f} tokens/s, {self.tokens.ttft_s:.3g} s to the first token (TTFT), "
+            f"{self.tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT) ({self.origin})"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A model and the plan by which it is to run.
@@ -57,8 +116,7 @@ class Deployment:
         knobs: the configuration.
         plan: its stages.
         schedule: the order in which a replica runs its micro-batches.
-        samples_per_s: the throughput of all replicas.
-        origin: of the costs of `plan` and of the throughput.
+        performance: what all replicas give.
         profile: profiles the layers at `knobs`, which may take time.
         planning_proportion: the share of a device's memory that a planned stage may fill by plain sums.
         inputs: arrays for inputs of the model, with which files are checked; None where they are to be made up.
@@ -72,8 +130,7 @@ class Deployment:
     knobs: Knobs
     plan: Plan
     schedule: Schedule
-    samples_per_s: float
-    origin: Origin
+    performance: Performance
     profile: Callable[[], ModelProfile]
     planning_proportion: float
     inputs: Callable[[Sequence[Port]], Mapping[str, Array]] | None = None
@@ -151,6 +208,8 @@ class Exporter:
         keeps_session: whether it says which runtime of the host runs the stages, in which format.
         notes: what one should know besides, for the README of an artifact.
         sets_recompute: whether its files switch recomputation on where stages of a plan for training recompute.
+        describe: what the README says of a deployment besides.
+        generation: what writes configurations that generate text under the same name; None where nothing does.
     """
 
     name: str
@@ -162,6 +221,21 @@ class Exporter:
     keeps_session: bool = False
     notes: str = ""
     sets_recompute: bool = False
+    describe: Callable[[Deployment], str] = lambda _: ""
+    generation: Exporter | None = None
+
+    def of(self, deployment: Deployment) -> Exporter:
+        """What writes a deployment: this, or that of configurations that generate text.
+
+        Raises:
+            BadInput: the format has none.
+        """
+        if not isinstance(deployment.source, DecoderModel):
+            return self
+        if self.generation is None:
+            names = [exporter.name for exporter in FORMATS.values() if exporter.generation]
+            raise BadInput(f"--to {self.name} is not for text that decoders generate; try --to {' or '.join(names)}")
+        return self.generation
 
 
 FORMATS = Registry("exporter", Exporter)
@@ -199,7 +273,7 @@ def write_artifact(
     Raises:
         BadInput: there is no such format, it cannot express the plan, or the folder holds something or cannot be made.
     """
-    exporter = exporter_named(to)
+    exporter = exporter_named(to).of(deployment)
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
     session, has_devices = deployment.knobs.session, bool(deployment.devices)
@@ -255,9 +329,9 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     return (
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
         f"{stages}{replicas}, batch size {knobs.batch_size}{step}, on {deployment.cluster.name}: "
-        f"{deployment.samples_per_s:,.1f} samples/s ({deployment.origin}).\n\n```\n{lines}\n```\n"
+        f"{deployment.performance}.\n\n```\n{lines}\n```\n"
         + (f"\nThe plan and its files assume of the model: {assumed}.\n" if assumed else "")
-        + (f"\n{exporter.notes}\n" if exporter.notes else "")
+        + "".join(f"\n{text}\n" for text in (exporter.describe(deployment), exporter.notes) if text)
         + "".join(f"\n{line}\n" for line in _not_in_the_files(deployment, exporter))
     )
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from autoauto.exporters.registry import Check, Deployment, write_artifact
+from autoauto.exporters.registry import Check, Deployment, Performance, write_artifact
 from autoauto.graph.cut import OnnxSource
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import Block, LayerGraph, LayerRange
@@ -53,8 +53,7 @@ def deployment(graph: LayerGraph, partition: Sequence[int], **knobs: Any) -> Dep
         knobs=configuration,
         plan=plan,
         schedule=timeline_of(configuration.step, plan).schedule,
-        samples_per_s=100.0,
-        origin=Origin.ESTIMATED,
+        performance=Performance(100.0, Origin.ESTIMATED),
         profile=cast("Any", None),  # and none a profile
         planning_proportion=0.85,
     )

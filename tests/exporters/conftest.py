@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from autoauto.evaluate.open import load_flow
-from autoauto.exporters.registry import Deployment
+from autoauto.exporters.registry import Deployment, Performance
 from autoauto.graph.cut import onnx_source
 from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Cluster, MachineDevice
@@ -67,8 +67,7 @@ def deploy(tmp_path: Path) -> Deploy:
             knobs=knobs,
             plan=plan,
             schedule=timeline_of(knobs.step, plan).schedule,
-            samples_per_s=1234.5,
-            origin=Origin.ESTIMATED,
+            performance=Performance(1234.5, Origin.ESTIMATED),
             profile=partial(flow.profile, flow.options(knobs)),
             planning_proportion=0.85,
         )

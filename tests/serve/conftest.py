@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 from autoauto.exporters import onnx_stages
-from autoauto.exporters.registry import Deployment
+from autoauto.exporters.registry import Deployment, Performance
 from autoauto.graph.cut import onnx_source
 from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
@@ -82,8 +82,7 @@ def write_folder(
             knobs=knobs,
             plan=plan,
             schedule=timeline_of(knobs.step, plan).schedule,
-            samples_per_s=1000.0,
-            origin=Origin.MEASURED,
+            performance=Performance(1000.0, Origin.MEASURED),
             profile=lambda: pytest.fail("nothing is profiled"),
             planning_proportion=0.85,
         ),

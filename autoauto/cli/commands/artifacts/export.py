@@ -66,11 +66,10 @@ def _deployment(args: argparse.Namespace) -> Deployment:
         Infeasible: nothing fits.
     """
     from autoauto.evaluate.export import deployment
-    from autoauto.graph.load import find_model
 
     args.model = args.model or DEFAULT_MODEL
     try:
-        find_model(args.model)
+        _find_model(args)
     except UnreadableModel as error:
         args.study = args.model
         try:
@@ -84,6 +83,20 @@ def _deployment(args: argparse.Namespace) -> Deployment:
     if not trial.runs:
         raise Infeasible(trial.reason, trial.excess_bytes)
     return deployment(flow, args.model, trial)
+
+
+def _find_model(args: argparse.Namespace) -> None:
+    """Make sure that there is a model of this name for the target.
+
+    Raises:
+        UnreadableModel: there is none.
+    """
+    from autoauto.graph.huggingface import decoder_of
+    from autoauto.graph.load import find_model
+    from autoauto.targets.registry import TARGETS
+
+    entry = TARGETS.get(args.target)
+    (decoder_of if entry is not None and entry.serves_decoders else find_model)(args.model)
 
 
 def deployment_of_study(study: Study, storage: str) -> Deployment:

@@ -1,0 +1,140 @@
+"""What every replica of a deployment is told: `launches`."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import TYPE_CHECKING, NamedTuple
+
+from autoauto.exporters.registry import DecoderModel, Deployment
+from autoauto.exporters.serving.command import Command, Launch
+from autoauto.exporters.serving.engines import ServingProgram
+from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
+from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.errors import BadInput
+from autoauto.targets.gpu.engines import engine_named, memory_share
+from autoauto.targets.gpu.session import GpuSession
+
+if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
+    from autoauto.space.modes import Generation
+
+_SHARE_DIGITS = 10_000
+
+
+class ReplicaLaunch(NamedTuple):
+    """A replica, and what its engine is told."""
+
+    replica: ServedReplica
+    launch: Launch
+
+    def command(self, program: ServingProgram) -> Command:
+        """That starts it on its port."""
+        return program.command(self.launch, self.replica.port)
+
+
+def decoder_model(deployment: Deployment) -> DecoderModel:
+    """The decoder of a deployment that generates text."""
+    assert isinstance(deployment.source, DecoderModel)
+    return deployment.source
+
+
+def generation(deployment: Deployment) -> Generation:
+    """The requests of a deployment that generates text."""
+    from autoauto.space.modes import Generation
+
+    mode = deployment.knobs.mode
+    assert isinstance(mode, Generation)
+    return mode
+
+
+def launches(deployment: Deployment, program: ServingProgram) -> tuple[ReplicaLaunch, ...]:
+    """All replicas with what their engines are told.
+
+    Raises:
+        BadInput: the configuration is of another engine, or the engine does not take it.
+    """
+    session, model, mode = gpu_session(deployment), decoder_model(deployment), generation(deployment)
+    if session.engine != program.engine:
+        raise BadInput(
+            f"--to {program.to} starts the engine {program.engine}, got a configuration for {session.engine}; "
+            f"try --engine {program.engine}"
+        )
+    weights = _made_weights(model.decoder, session, program)
+    kv_cache = _cache_format(model.decoder, session)
+    every = []
+    for replica in served_replicas(deployment, program.to):
+        share = _share(deployment, replica, program)
+        launch = Launch(
+            model.served_name,
+            session.tensor_parallel,
+            replica.blocks,
+            deployment.knobs.batch_size,
+            session.max_batched_tokens,
+            mode.input_tokens + mode.output_tokens,
+            share,
+            weights,
+            kv_cache,
+        )
+        _check_step(launch, program)
+        every.append(ReplicaLaunch(replica, launch))
+    return tuple(every)
+
+
+def _made_weights(decoder: Decoder, session: GpuSession, program: ServingProgram) -> WeightFormat | None:
+    """The format that the engine makes when it loads the checkpoint; None where that has it already.
+
+    Raises:
+        BadInput: the engine does not make it.
+    """
+    published = decoder.checkpoint.weights
+    weights = WeightFormat(session.precision or published)
+    if weights is published:
+        return None
+    if published is WeightFormat.BF16 and weights in program.makes:
+        return weights
+    made = " or ".join(map(str, program.makes)) if published is WeightFormat.BF16 else ""
+    raise BadInput(
+        f"{program.package} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
+        f"configuration in {weights}; try a model that is published in {weights}, or --precision {published}"
+    )
+
+
+def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
+    """The format of keys and values, where an engine would not choose it by itself."""
+    published = decoder.checkpoint.kv_cache
+    kv_cache = WeightFormat(session.kv_cache_precision or published)
+    return None if kv_cache is published is WeightFormat.BF16 else kv_cache
+
+
+def _share(deployment: Deployment, replica: ServedReplica, program: ServingProgram) -> float:
+    """The share of the memory of a GPU, as the engine counts it and as the plan was made with.
+
+    Raises:
+        BadInput: the plan leaves memory free that the engine would take.
+    """
+    from autoauto.targets.gpu.systems import system_named  # of extra gpu
+
+    session, system = gpu_session(deployment), system_named(replica.kind)
+    engine = engine_named(session.engine)
+    share = memory_share(engine, system.memory_bytes, session.tensor_parallel, len(replica.blocks))
+    usable = min(device.memory_bytes for device in deployment.cluster.devices if device.name == replica.kind)
+    if usable >= system.memory_bytes:
+        return share
+    if engine.is_of_free or not engine.counts_activations:
+        raise BadInput(
+            f"{program.package} takes a share of what is free, so a plan has all memory of {replica.kind}, got "
+            f"{usable / system.memory_bytes:.1%} of it; try without --headroom, or --engine vllm"
+        )
+    return floor(share * usable / system.memory_bytes * _SHARE_DIGITS) / _SHARE_DIGITS
+
+
+def _check_step(launch: Launch, program: ServingProgram) -> None:
+    """Refuse a step that is too small for all sequences, which vLLM does [vllm-serve].
+
+    Raises:
+        BadInput: it is.
+    """
+    if program.engine == "vllm" and launch.max_batched_tokens < launch.n_in_flight:
+        raise BadInput(
+            f"vLLM needs max_batched_tokens of at least the {launch.n_in_flight} sequences in flight, got "
+            f"{launch.max_batched_tokens}; try --max-batched-tokens {launch.n_in_flight}"
+        )
