@@ -77,9 +77,12 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
             f"the plan must be of {model} with {len(flow.graph)} layers, got one of {plan.stages[-1].layers.stop}"
         )
     runner = flow.target if isinstance(flow.target, FileRunner) else None
+    is_decoder = flow.traits.generates
     return Deployment(
         graph=flow.graph,
-        source=DecoderModel(model, decoder_of(model)) if flow.traits.generates else onnx_source(model, flow.graph.inputs),
+        source=DecoderModel(model, decoder_of(model))
+        if flow.traits.generates
+        else onnx_source(model, flow.graph.inputs),
         cluster=flow.cluster,
         precision=flow.setting.precision,
         knobs=trial.knobs,
@@ -95,8 +98,11 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
 
 def _performance(flow: Flow, trial: Trial) -> Performance:
     """What the replicas of a trial give; tokens are modelled, forecast or not."""
-    given = trial.tokens_per_s, trial.tpot_s, trial.ttft_s, trial.kv_cache_bytes
-    if None not in given:
-        return Performance(trial.samples_per_s, flow.traits.origin, TokenRates(*given))
-    origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
-    return Performance(trial.samples_per_s, origin)
+    if trial.tokens_per_s is None:
+        origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
+        return Performance(trial.samples_per_s, origin)
+    assert trial.tpot_s is not None
+    assert trial.ttft_s is not None
+    assert trial.kv_cache_bytes is not None
+    tokens = TokenRates(trial.tokens_per_s, trial.tpot_s, trial.ttft_s, trial.kv_cache_bytes)
+    return Performance(trial.samples_per_s, flow.traits.origin, tokens)

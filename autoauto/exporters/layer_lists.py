@@ -180,7 +180,7 @@ def _exporter(
         write,
         check,
         trains,
-        generation=serves and serving_exporter(serves),
+        generation=None if serves is None else serving_exporter(serves),
     )
 
 

@@ -14,6 +14,23 @@ from autoauto.records.errors import BadInput
 GPU_ORDER = "CUDA_VISIBLE_DEVICES"
 """The variable that says which GPUs a process sees, and in which order."""
 
+MASTER = "${MASTER_ADDR}"
+"""The address of the first machine of a replica, where it has several: a variable, for shells and Docker Compose."""
+
+
+class Machines(NamedTuple):
+    """The machines of a replica, and which of them a process is on.
+
+    Attributes:
+        n: machines.
+        rank: that of the process, in the order of the stages.
+        port: of the first, on which the others find it.
+    """
+
+    n: int = 1
+    rank: int = 0
+    port: int = 0
+
 
 class Launch(NamedTuple):
     """What an engine is told of one replica.
@@ -28,6 +45,7 @@ class Launch(NamedTuple):
         memory_share: of the memory of a GPU, as the engine counts it.
         weights: the format that the engine makes of the checkpoint when it loads it; None is that of the checkpoint.
         kv_cache: the format of keys and values; None is what the checkpoint says.
+        machines: those of the replica.
     """
 
     model: str
@@ -39,6 +57,7 @@ class Launch(NamedTuple):
     memory_share: float
     weights: WeightFormat | None = None
     kv_cache: WeightFormat | None = None
+    machines: Machines = Machines()
 
     @property
     def n_stages(self) -> int:
@@ -68,7 +87,17 @@ class Command(NamedTuple):
     def lines(self) -> tuple[str, ...]:
         """The words as a shell reads them, every option with its value in a line of its own."""
         starts = [index for index, word in enumerate(self.words) if word.startswith("--")]
-        return tuple(shlex.join(self.words[slice(*ends)]) for ends in pairwise([0, *starts, len(self.words)]))
+        ends = pairwise([0, *starts, len(self.words)])
+        return tuple(" ".join(map(quoted, self.words[start:stop])) for start, stop in ends)
+
+
+def quoted(word: str) -> str:
+    """A word as a shell reads it; `MASTER` stays a variable.
+
+    >>> print(quoted("a b"), quoted(f"{MASTER}:29500"))
+    'a b' "${MASTER_ADDR}:29500"
+    """
+    return f'"{word}"' if word.startswith(MASTER) else shlex.quote(word)
 
 
 class CommandOption(NamedTuple):

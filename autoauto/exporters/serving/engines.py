@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.exporters.serving.command import Command, CommandOption, CommandSyntax, Launch
+from autoauto.exporters.serving.command import MASTER, Command, CommandOption, CommandSyntax, Launch, Machines
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
 from autoauto.targets.gpu.session import EngineName
@@ -32,7 +32,7 @@ class Limits(NamedTuple):
     Attributes:
         model: its name or folder.
         blocks: of every stage; () where there is one, which has all.
-        n_gpus: of the process.
+        n_gpus: of the process, on its machine.
         n_in_flight: sequences of all micro-batches.
         max_batched_tokens: of a step.
         max_length: of a sequence, in tokens.
@@ -62,6 +62,8 @@ class ServingProgram:
         command: of a replica that answers on a port.
         limits: reads a command and the files that it reads, by name.
         makes: the option for every format of weights that the engine makes of a checkpoint in bf16.
+        spans_machines: whether a replica may have GPUs of several machines, with a process on each.
+        remark: what is modelled, and no option says.
     """
 
     to: str
@@ -73,6 +75,8 @@ class ServingProgram:
     command: Callable[[Launch, int], Command]
     limits: Callable[[Command], Limits]
     makes: Mapping[WeightFormat, str]
+    spans_machines: bool = True
+    remark: str = ""
 
 
 def _partition(variable: str, launch: Launch) -> dict[str, str]:
@@ -119,6 +123,11 @@ VLLM_SYNTAX = CommandSyntax(
         CommandOption("--gpu-memory-utilization", float),
         CommandOption("--kv-cache-dtype", str, ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")),
         CommandOption("--quantization", str, ("fp8", "fp8_per_tensor", "fp8_per_block", "fp8_per_channel")),
+        CommandOption("--nnodes", int),
+        CommandOption("--node-rank", int),
+        CommandOption("--master-addr"),
+        CommandOption("--master-port", int),
+        CommandOption("--headless", None),
     ),
 )
 
@@ -136,9 +145,23 @@ def _vllm(launch: Launch, port: int) -> Command:
             ("--gpu-memory-utilization", launch.memory_share),
             ("--kv-cache-dtype", launch.kv_cache and _VLLM_CACHE[launch.kv_cache]),
             ("--quantization", launch.weights and VLLM_MAKES[launch.weights]),
+            *_vllm_machines(launch.machines),
         ]
     )
     return Command((*VLLM_SYNTAX.program, launch.model, *words), _partition(_VLLM_VARIABLE, launch))
+
+
+def _vllm_machines(machines: Machines) -> list[tuple[str, object]]:
+    """Only the first machine answers requests."""
+    if machines.n == 1:
+        return []
+    return [
+        ("--nnodes", machines.n),
+        ("--node-rank", machines.rank),
+        ("--master-addr", MASTER),
+        ("--master-port", machines.port),
+        ("--headless", True if machines.rank else None),
+    ]
 
 
 def _vllm_limits(command: Command) -> Limits:
@@ -147,7 +170,7 @@ def _vllm_limits(command: Command) -> Limits:
     return Limits(
         given["model"],
         _blocks(command, _VLLM_VARIABLE, n_stages),
-        given["--tensor-parallel-size"] * n_stages,
+        given["--tensor-parallel-size"] * n_stages // given.get("--nnodes", 1),
         given["--max-num-seqs"],
         given["--max-num-batched-tokens"],
         given["--max-model-len"],
@@ -174,6 +197,9 @@ SGLANG_SYNTAX = CommandSyntax(
         CommandOption("--mem-fraction-static", float),
         CommandOption("--kv-cache-dtype", str, ("auto", "fp8_e5m2", "fp8_e4m3", "mxfp8", "bf16", "bfloat16")),
         CommandOption("--quantization", str, ("fp8", "mxfp8", "modelopt", "modelopt_fp8", "modelopt_fp4")),
+        CommandOption("--nnodes", int),
+        CommandOption("--node-rank", int),
+        CommandOption("--dist-init-addr"),
     ),
     takes_model=False,
 )
@@ -194,9 +220,17 @@ def _sglang(launch: Launch, port: int) -> Command:
             ("--mem-fraction-static", launch.memory_share),
             ("--kv-cache-dtype", launch.kv_cache and _SGLANG_CACHE[launch.kv_cache]),
             ("--quantization", launch.weights and SGLANG_MAKES[launch.weights]),
+            *_sglang_machines(launch.machines),
         ]
     )
     return Command((*SGLANG_SYNTAX.program, *words), _partition(_SGLANG_VARIABLE, launch))
+
+
+def _sglang_machines(machines: Machines) -> list[tuple[str, object]]:
+    if machines.n == 1:
+        return []
+    address = f"{MASTER}:{machines.port}"
+    return [("--nnodes", machines.n), ("--node-rank", machines.rank), ("--dist-init-addr", address)]
 
 
 def _sglang_limits(command: Command) -> Limits:
@@ -204,7 +238,7 @@ def _sglang_limits(command: Command) -> Limits:
     return Limits(
         given["--model-path"],
         _blocks(command, _SGLANG_VARIABLE, given["--pp-size"]),
-        given["--tp-size"] * given["--pp-size"],
+        given["--tp-size"] * given["--pp-size"] // given.get("--nnodes", 1),
         given["--max-running-requests"],
         given["--chunked-prefill-size"],
         given["--context-length"],
@@ -288,6 +322,7 @@ VLLM = ServingProgram(
     _vllm,
     _vllm_limits,
     VLLM_MAKES,
+    remark="None is for the size of a micro-batch:\nwhere vLLM forms unequal ones, a pipeline gives less.",
 )
 SGLANG = ServingProgram(
     "sglang",
@@ -310,4 +345,5 @@ TENSORRT_LLM = ServingProgram(
     _trtllm,
     _trtllm_limits,
     {},
+    spans_machines=False,  # it would be started by MPI
 )

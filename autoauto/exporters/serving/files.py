@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autoauto.exporters.serving.command import GPU_ORDER, Command
+from autoauto.exporters.serving.command import GPU_ORDER, MASTER, Command
 from autoauto.exporters.serving.engines import ServingProgram
-from autoauto.exporters.serving.launches import ReplicaLaunch
-from autoauto.exporters.serving.replicas import FIRST_PORT, ServedReplica
+from autoauto.exporters.serving.launches import ServedProcess
+from autoauto.exporters.serving.replicas import FIRST_PORT
 
 COMPOSE_FILE, KUBERNETES_FILE = "compose.yaml", "kubernetes.yaml"
 WORK_FOLDER = "/artifact"
@@ -25,59 +25,49 @@ _ULIMITS = {"memlock": -1, "stack": 1 << 26}
 """Of pinned memory and stacks [trtllm-serve]."""
 
 
-def script_name(replica: ServedReplica) -> str:
+def script_name(process: ServedProcess) -> str:
     """For example "replica-0.sh"."""
-    return f"{replica.name}.sh"
+    return f"{process.name}.sh"
 
 
-def file_names(replica: ServedReplica, command: Command) -> dict[str, str]:
-    """The names in the artifact of the files that a command reads, by their names there."""
-    return {name: f"{replica.name}-{name}" for name in command.files}
-
-
-def script(each: ReplicaLaunch, program: ServingProgram) -> str:
-    """A script that starts a replica on its GPUs, an option a line."""
-    replica, command = each.replica, _in_folder(each.replica, each.command(program))
-    variables = {GPU_ORDER: ",".join(map(str, replica.gpus)), **command.environment}
+def script(process: ServedProcess, program: ServingProgram) -> str:
+    """A script that starts a process on its GPUs, an option a line."""
+    part, command = process.part, process.command(program)
+    variables = {GPU_ORDER: ",".join(map(str, part.gpus)), **command.environment}
+    needs = "" if process.is_whole else f': "{MASTER[:-1]}:?is the address of the first machine of the replica}}"\n'
     continued = " \\\n  ".join(command.lines)
-    blocks = " + ".join(map(str, replica.blocks))
+    blocks = " + ".join(map(str, process.replica.blocks))
     exports = "".join(f"export {name}={value}\n" for name, value in variables.items())
     return (
-        f"#!/bin/sh\n# {replica.name} on machine {replica.machine}, {len(replica.gpus)} {replica.kind}: "
+        f"#!/bin/sh\n# {process.name} on machine {part.machine}, {len(part.gpus)} {part.kind}; "
         f"stages of {blocks} blocks.\n"
-        f'set -eu\ncd "$(dirname "$0")"\n{exports}exec {continued}\n'
+        f'set -eu\ncd "$(dirname "$0")"\n{needs}{exports}exec {continued}\n'
     )
 
 
-def _in_folder(replica: ServedReplica, command: Command) -> Command:
-    """The command with the names that its files have in the artifact."""
-    names = file_names(replica, command)
-    return command._replace(words=tuple(names.get(word, word) for word in command.words))
+def compose(every: Sequence[ServedProcess], program: ServingProgram) -> dict[str, Any]:
+    """A service a process; where there are several machines, a profile has those of each."""
+    several = len({process.part.machine for process in every}) > 1
+    return {
+        "services": {
+            process.name: _service(process, program)
+            | ({"profiles": [f"machine-{process.part.machine}"]} if several else {})
+            for process in every
+        }
+    }
 
 
-def compose(every: Sequence[ReplicaLaunch], program: ServingProgram) -> dict[str, Any]:
-    """A service a replica; where there are several machines, a profile has those of each."""
-    several = len({each.replica.machine for each in every}) > 1
-    services = {}
-    for each in every:
-        service = _service(each, program)
-        services[each.replica.name] = (
-            {**service, "profiles": [f"machine-{each.replica.machine}"]} if several else service
-        )
-    return {"services": services}
-
-
-def _service(each: ReplicaLaunch, program: ServingProgram) -> dict[str, Any]:
-    replica, command = each.replica, _in_folder(each.replica, each.command(program))
-    order = sorted(replica.gpus)
-    seen = ",".join(str(order.index(gpu)) for gpu in replica.gpus)  # a container counts its GPUs from 0
-    folder = _folder(each)
+def _service(process: ServedProcess, program: ServingProgram) -> dict[str, Any]:
+    gpus, command = process.part.gpus, process.command(program)
+    order = sorted(gpus)
+    seen = ",".join(str(order.index(gpu)) for gpu in gpus)  # a container counts its GPUs from 0
+    folder = _folder(process)
     volumes = [f"{folder}:{folder}:ro"] if folder else [f"~/{_CACHE}:/root/{_CACHE}"]
-    volumes += [f"./{name}:{WORK_FOLDER}/{name}:ro" for name in file_names(replica, command).values()]
-    device = {"driver": "nvidia", "device_ids": list(map(str, replica.gpus)), "capabilities": ["gpu"]}
+    volumes += [f"./{name}:{WORK_FOLDER}/{name}:ro" for name in command.files]
+    device = {"driver": "nvidia", "device_ids": list(map(str, gpus)), "capabilities": ["gpu"]}
     return {
         "image": program.image,
-        "entrypoint": [word.replace("$", "$$") for word in command.words],
+        "entrypoint": [word if word.startswith(MASTER) else word.replace("$", "$$") for word in command.words],
         **({"working_dir": WORK_FOLDER} if command.files else {}),
         "environment": {GPU_ORDER: seen, **command.environment, _TOKEN: f"${{{_TOKEN}:-}}"},
         "network_mode": "host",
@@ -88,12 +78,16 @@ def _service(each: ReplicaLaunch, program: ServingProgram) -> dict[str, Any]:
     }
 
 
-def kubernetes(every: Sequence[ReplicaLaunch], program: ServingProgram, model: str) -> list[dict[str, Any]]:
-    """A Service, and for every plan a Deployment with as many pods as replicas, and what they read."""
+def kubernetes(every: Sequence[ServedProcess], program: ServingProgram, model: str) -> list[dict[str, Any]]:
+    """A Service, and for every plan a Deployment with as many pods as replicas, and what they read.
+
+    A pod is on one machine, so every process must be a whole replica.
+    """
+    assert all(process.is_whole for process in every)
     app = _label(model)
     ports = [{"port": FIRST_PORT, "targetPort": FIRST_PORT}]
     documents = [_document("v1", "Service", app, spec={"selector": {"app": app}, "ports": ports})]
-    kinds = {each.replica.kind for each in every}
+    kinds = {each.part.kind for each in every}
     for plan in sorted({each.replica.plan for each in every}):
         alike = [each for each in every if each.replica.plan == plan]
         name, command = f"{app}-{plan}", program.command(alike[0].launch, FIRST_PORT)
@@ -101,7 +95,7 @@ def kubernetes(every: Sequence[ReplicaLaunch], program: ServingProgram, model: s
             documents.append(_document("v1", "ConfigMap", name, data=dict(command.files)))
         pod = _pod(alike[0], program, command, name)
         if len(kinds) > 1:
-            pod["nodeSelector"] = {KIND_LABEL: alike[0].replica.kind}
+            pod["nodeSelector"] = {KIND_LABEL: alike[0].part.kind}
         selected, labels = ({"app": app, "plan": str(plan)} for _ in range(2))  # YAML would name one that is used twice
         template = {"metadata": {"labels": labels}, "spec": pod}
         spec = {"replicas": len(alike), "selector": {"matchLabels": selected}, "template": template}
@@ -113,7 +107,7 @@ def _document(version: str, kind: str, name: str, **content: Any) -> dict[str, A
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
 
 
-def _pod(each: ReplicaLaunch, program: ServingProgram, command: Command, name: str) -> dict[str, Any]:
+def _pod(each: ServedProcess, program: ServingProgram, command: Command, name: str) -> dict[str, Any]:
     """One replica; which GPUs of a node it gets is the choice of Kubernetes."""
     volumes: list[dict[str, Any]] = [{"name": _SHARED_MEMORY["name"], "emptyDir": {"medium": "Memory"}}]
     mounts = [{"name": _SHARED_MEMORY["name"], "mountPath": _SHARED_MEMORY["path"]}]
@@ -132,14 +126,14 @@ def _pod(each: ReplicaLaunch, program: ServingProgram, command: Command, name: s
         **({"workingDir": WORK_FOLDER} if command.files else {}),
         "env": [*environment, {"name": _TOKEN, "valueFrom": token}],
         "ports": [{"containerPort": FIRST_PORT}],
-        "resources": {"limits": {"nvidia.com/gpu": len(each.replica.gpus)}},
+        "resources": {"limits": {"nvidia.com/gpu": len(each.part.gpus)}},
         "readinessProbe": {"httpGet": {"path": "/health", "port": FIRST_PORT}, "periodSeconds": 10},
         "volumeMounts": mounts,
     }
     return {"containers": [container], "volumes": volumes}
 
 
-def _folder(each: ReplicaLaunch) -> str:
+def _folder(each: ServedProcess) -> str:
     """The folder of the model on a machine; empty where it is a name on Hugging Face."""
     return each.launch.model if Path(each.launch.model).is_absolute() else ""
 

@@ -1,4 +1,4 @@
-"""What every replica of a deployment is told: `launches`."""
+"""What the process of every replica of a deployment is told: `processes`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from math import floor
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.exporters.registry import DecoderModel, Deployment
-from autoauto.exporters.serving.command import Command, Launch
+from autoauto.exporters.serving.command import Command, Launch, Machines
 from autoauto.exporters.serving.engines import ServingProgram
-from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
+from autoauto.exporters.serving.replicas import MachinePart, ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import BadInput
 from autoauto.targets.gpu.engines import engine_named, memory_share
@@ -18,17 +18,40 @@ if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target a
     from autoauto.space.modes import Generation
 
 _SHARE_DIGITS = 10_000
+_JOIN_PORT = 29_500
+"""On which machines of the first replica find its first machine; of the next replica the next."""
 
 
-class ReplicaLaunch(NamedTuple):
-    """A replica, and what its engine is told."""
+class ServedProcess(NamedTuple):
+    """A process of an engine: a replica, or its part on one of its machines.
+
+    Attributes:
+        replica: of which it is.
+        part: its GPUs.
+        launch: what it is told.
+    """
 
     replica: ServedReplica
+    part: MachinePart
     launch: Launch
 
+    @property
+    def name(self) -> str:
+        """For example "replica-0", or "replica-0-machine-1" where a replica has several."""
+        name = f"replica-{self.replica.number}"
+        return name if self.is_whole else f"{name}-machine-{self.part.machine}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the replica."""
+        return len(self.replica.parts) == 1
+
     def command(self, program: ServingProgram) -> Command:
-        """That starts it on its port."""
-        return program.command(self.launch, self.replica.port)
+        """That starts it on the port of the replica, with the names that its files have in an artifact."""
+        command = program.command(self.launch, self.replica.port)
+        names = {name: f"{self.name}-{name}" for name in command.files}
+        words = tuple(names.get(word, word) for word in command.words)
+        return command._replace(words=words, files={names[name]: text for name, text in command.files.items()})
 
 
 def decoder_model(deployment: Deployment) -> DecoderModel:
@@ -46,8 +69,8 @@ def generation(deployment: Deployment) -> Generation:
     return mode
 
 
-def launches(deployment: Deployment, program: ServingProgram) -> tuple[ReplicaLaunch, ...]:
-    """All replicas with what their engines are told.
+def processes(deployment: Deployment, program: ServingProgram) -> tuple[ServedProcess, ...]:
+    """All processes of all replicas.
 
     Raises:
         BadInput: the configuration is of another engine, or the engine does not take it.
@@ -58,24 +81,25 @@ def launches(deployment: Deployment, program: ServingProgram) -> tuple[ReplicaLa
             f"--to {program.to} starts the engine {program.engine}, got a configuration for {session.engine}; "
             f"try --engine {program.engine}"
         )
-    weights = _made_weights(model.decoder, session, program)
-    kv_cache = _cache_format(model.decoder, session)
+    launch = Launch(
+        model.served_name,
+        session.tensor_parallel,
+        (),
+        deployment.knobs.batch_size,
+        session.max_batched_tokens,
+        mode.input_tokens + mode.output_tokens,
+        1.0,
+        _made_weights(model.decoder, session, program),
+        _cache_format(model.decoder, session),
+    )
     every = []
-    for replica in served_replicas(deployment, program.to):
-        share = _share(deployment, replica, program)
-        launch = Launch(
-            model.served_name,
-            session.tensor_parallel,
-            replica.blocks,
-            deployment.knobs.batch_size,
-            session.max_batched_tokens,
-            mode.input_tokens + mode.output_tokens,
-            share,
-            weights,
-            kv_cache,
-        )
-        _check_step(launch, program)
-        every.append(ReplicaLaunch(replica, launch))
+    for replica in served_replicas(deployment, program.to, spans_machines=program.spans_machines):
+        for rank, part in enumerate(replica.parts):
+            machines = Machines(len(replica.parts), rank, _JOIN_PORT + replica.number)
+            share = _share(deployment, part.kind, len(replica.blocks), program)
+            own = launch._replace(blocks=replica.blocks, memory_share=share, machines=machines)
+            _check_step(own, program)
+            every.append(ServedProcess(replica, part, own))
     return tuple(every)
 
 
@@ -105,7 +129,7 @@ def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
     return None if kv_cache is published is WeightFormat.BF16 else kv_cache
 
 
-def _share(deployment: Deployment, replica: ServedReplica, program: ServingProgram) -> float:
+def _share(deployment: Deployment, kind: str, n_stages: int, program: ServingProgram) -> float:
     """The share of the memory of a GPU, as the engine counts it and as the plan was made with.
 
     Raises:
@@ -113,15 +137,15 @@ def _share(deployment: Deployment, replica: ServedReplica, program: ServingProgr
     """
     from autoauto.targets.gpu.systems import system_named  # of extra gpu
 
-    session, system = gpu_session(deployment), system_named(replica.kind)
+    session, system = gpu_session(deployment), system_named(kind)
     engine = engine_named(session.engine)
-    share = memory_share(engine, system.memory_bytes, session.tensor_parallel, len(replica.blocks))
-    usable = min(device.memory_bytes for device in deployment.cluster.devices if device.name == replica.kind)
+    share = memory_share(engine, system.memory_bytes, session.tensor_parallel, n_stages)
+    usable = min(device.memory_bytes for device in deployment.cluster.devices if device.name == kind)
     if usable >= system.memory_bytes:
         return share
     if engine.is_of_free or not engine.counts_activations:
         raise BadInput(
-            f"{program.package} takes a share of what is free, so a plan has all memory of {replica.kind}, got "
+            f"{program.package} takes a share of what is free, so a plan has all memory of {kind}, got "
             f"{usable / system.memory_bytes:.1%} of it; try without --headroom, or --engine vllm"
         )
     return floor(share * usable / system.memory_bytes * _SHARE_DIGITS) / _SHARE_DIGITS

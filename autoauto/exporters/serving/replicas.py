@@ -1,14 +1,14 @@
 """The replicas of a plan that generates text, each with its GPUs, port and blocks: `served_replicas`.
 
-    machine 0   |g0 g1|g2 g3|g4 g5|   replica 0: a stage is a group of GPUs, their order is that of the stages
-    machine 1   |g0 g1|g2 g3|g4 g5|   replica 1
+machine 0   |g0 g1|g2 g3|g4 g5|   replica 0: a stage is a group of GPUs, their order is that of the stages
+machine 1   |g0 g1|g2 g3|g4 g5|   replica 1
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from autoauto.exporters.registry import Deployment
@@ -18,7 +18,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.targets.gpu.session import GpuSession
 
 FIRST_PORT = 8000
-"""Of the first replica of a machine; the others have the next."""
+"""Of the first replica; the others have the next."""
 
 
 class Group(NamedTuple):
@@ -35,50 +35,51 @@ class Group(NamedTuple):
     gpus: tuple[int, ...]
 
 
+class MachinePart(NamedTuple):
+    """The GPUs of a replica that are of one machine.
+
+    Attributes:
+        machine: counted over the cluster.
+        kind: the name of its GPUs.
+        gpus: their numbers in the machine, in the order of the stages.
+    """
+
+    machine: int
+    kind: str
+    gpus: tuple[int, ...]
+
+
 class ServedReplica(NamedTuple):
-    """A replica: one process of an engine on GPUs of one machine.
+    """A replica: a process of an engine on every machine that it has GPUs of, mostly one.
 
     Attributes:
         number: of the replica.
         plan: which of the plans of a `Plan` it has.
-        machine: where it runs.
-        kind: the name of its GPUs.
-        gpus: their numbers in the machine, in the order of the stages.
-        port: on which it answers.
+        parts: its GPUs, machine after machine in the order of the stages.
+        port: on which its first machine answers.
         blocks: of every stage; the first stage has the embedding, too, the last one norm and head.
     """
 
     number: int
     plan: int
-    machine: int
-    kind: str
-    gpus: tuple[int, ...]
+    parts: tuple[MachinePart, ...]
     port: int
     blocks: tuple[int, ...]
 
-    @property
-    def name(self) -> str:
-        """For example "replica-0"."""
-        return f"replica-{self.number}"
 
-
-def served_replicas(deployment: Deployment, to: str) -> tuple[ServedReplica, ...]:
+def served_replicas(deployment: Deployment, to: str, *, spans_machines: bool) -> tuple[ServedReplica, ...]:
     """All replicas, in the order of their first devices.
 
     Raises:
-        BadInput: the GPUs of a replica are of several machines.
+        BadInput: the GPUs of a replica are of several machines, and the engine cannot have them so.
     """
-    session = gpu_session(deployment)
-    groups = groups_of(deployment.cluster, session.tensor_parallel)
-    placed = sorted(_placed(deployment, groups))
-    ports: Counter[int] = Counter()
+    groups = groups_of(deployment.cluster, gpu_session(deployment).tensor_parallel)
     replicas = []
-    for number, (_, plan, members) in enumerate(placed):
-        machine, kind = _one_machine(members, to)
-        gpus = tuple(gpu for group in members for gpu in group.gpus)
+    for number, (_, plan, members) in enumerate(sorted(_placed(deployment, groups))):
+        parts = _parts(members)
+        _check_parts(parts, to, spans_machines=spans_machines)
         blocks = n_blocks_of(deployment, deployment.plan.plans[plan])
-        replicas.append(ServedReplica(number, plan, machine, kind, gpus, FIRST_PORT + ports[machine], blocks))
-        ports[machine] += 1
+        replicas.append(ServedReplica(number, plan, parts, FIRST_PORT + number, blocks))
     return tuple(replicas)
 
 
@@ -136,18 +137,25 @@ def _placed(deployment: Deployment, groups: tuple[Group, ...]) -> Iterator[tuple
             yield min(indices), number, tuple(groups[index] for index in indices)
 
 
-def _one_machine(groups: tuple[Group, ...], to: str) -> tuple[int, str]:
-    """The machine of a replica, and the name of its GPUs.
+def _parts(groups: tuple[Group, ...]) -> tuple[MachinePart, ...]:
+    """The groups of a replica, those of neighbouring stages on one machine together."""
+    runs = groupby(groups, key=lambda group: (group.machine, group.kind))
+    return tuple(MachinePart(*where, tuple(gpu for group in run for gpu in group.gpus)) for where, run in runs)
+
+
+def _check_parts(parts: tuple[MachinePart, ...], to: str, *, spans_machines: bool) -> None:
+    """Refuse machines that an engine cannot join: each has as many GPUs, and stages that follow each other.
 
     Raises:
-        BadInput: it has several.
+        BadInput: they are such.
     """
-    machines = {group.machine: group.kind for group in groups}
-    if len(machines) > 1:
-        kinds = ", ".join(dict.fromkeys(machines.values()))
+    if len(parts) == 1:
+        return
+    shown = ", ".join(f"{len(part.gpus)} {part.kind} of machine {part.machine}" for part in parts)
+    if not spans_machines:
+        raise BadInput(f"--to {to} starts a replica on one machine, got stages on {shown}; try a smaller --n-ipu")
+    if len({part.machine for part in parts}) < len(parts) or len({len(part.gpus) for part in parts}) > 1:
         raise BadInput(
-            f"--to {to} starts a replica on one machine, got stages on {len(machines)} machines of {kinds}; "
-            "try a smaller --n-ipu, or more --replicas"
+            f"--to {to} has as many GPUs of every machine of a replica, in the order of its stages, got {shown}; "
+            "try another --n-ipu"
         )
-    ((machine, kind),) = machines.items()
-    return machine, kind
