@@ -287,11 +287,11 @@ def test_replicas_whose_plans_differ_have_pods_of_their_own(folder: Path, tmp_pa
     assert [each["replicas"] for each in pods] == [2, 2]
     labels = {each["template"]["spec"]["nodeSelector"]["autoauto/gpu"] for each in pods}
     assert labels == {"h100_sxm", "l40s"}
-    places = [
+    parts = [
         (r.parts[0].kind, r.parts[0].machine, r.parts[0].gpus)
         for r in served_replicas(made, "vllm", spans_machines=True)
     ]
-    assert places == [("h100_sxm", 0, (0,)), ("h100_sxm", 0, (1,)), ("l40s", 1, (0,)), ("l40s", 1, (1,))]
+    assert parts == [("h100_sxm", 0, (0,)), ("h100_sxm", 0, (1,)), ("l40s", 1, (0,)), ("l40s", 1, (1,))]
 
 
 def test_gpus_are_counted_in_their_machine(deployed: Deploy) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 Package = Mapping[Path, ast.Module]
 MAX_FIELDS, MAX_PARAMETERS = 12, 8
 LARGE_CLASSES = {
-    *("Trial", "StageFile", "TargetTraits", "Phase", "CostTable", "StageTask", "Deployment"),
+    *("Trial", "StageFile", "TargetTraits", "Phase", "CostTable", "StageTask"),
 }
 LARGE_FUNCTIONS = {
     *("search", "search_flow", "search_for_max_throughput", "run_search", "load_flow", "export"),  # for users

@@ -19,7 +19,7 @@ from autoauto.records.errors import BadInput
 Processes = Sequence[ServedProcess]
 Scripts = Mapping[str, Command]
 """The commands of scripts, by the name of their process."""
-_OF_A_PLACE = ("--port", "--extra_llm_api_options")
+_OF_ONE_PROCESS = ("--port", "--extra_llm_api_options")
 """Options that differ between replicas of one plan."""
 
 
@@ -144,18 +144,18 @@ def _kubernetes_check(every: Processes, scripts: Scripts, program: ServingProgra
     for spec in deployments:
         (container,) = spec["template"]["spec"]["containers"]
         n_gpus = container["resources"]["limits"]["nvidia.com/gpu"]
-        started += [(_anywhere(program, container["command"]), n_gpus)] * spec["replicas"]
+        started += [(_of_a_plan(program, container["command"]), n_gpus)] * spec["replicas"]
         n_pods += spec["replicas"]
     by_plan = sorted(every, key=lambda process: process.replica.plan)
     expected = [
-        (_anywhere(program, scripts[each.name].words), len(each.part.gpus)) for each in by_plan if each.name in scripts
+        (_of_a_plan(program, scripts[each.name].words), len(each.part.gpus)) for each in by_plan if each.name in scripts
     ]
     return Check(f"{path.name} starts the commands of the scripts", started == expected, _counted(n_pods, "pod"))
 
 
-def _anywhere(program: ServingProgram, words: Sequence[str]) -> dict[str, Any]:
+def _of_a_plan(program: ServingProgram, words: Sequence[str]) -> dict[str, Any]:
     """The options of a command that do not depend on where it runs."""
-    return {name: value for name, value in program.syntax.parse(words).items() if name not in _OF_A_PLACE}
+    return {name: value for name, value in program.syntax.parse(words).items() if name not in _OF_ONE_PROCESS}
 
 
 def _counted(n: int, what: str) -> str:

@@ -15,9 +15,9 @@ from autoauto.exporters.serving.replicas import FIRST_PORT
 COMPOSE_FILE, KUBERNETES_FILE = "compose.yaml", "kubernetes.yaml"
 WORK_FOLDER = "/artifact"
 """Where containers find files that their commands read."""
-_CACHE = ".cache/huggingface"
-_TOKEN = "HF_TOKEN"
-"""Hugging Face's variable of a token, for models that need one."""
+_CACHE = "/huggingface"
+_TOKEN, _HOME = "HF_TOKEN", "HF_HOME"
+"""Hugging Face's variables: a token, for models that need one, and the folder of what was fetched."""
 KIND_LABEL = "autoauto/gpu"
 """The label of a node that says which GPUs it has, where there are several kinds."""
 _SHARED_MEMORY = {"name": "shared-memory", "path": "/dev/shm"}
@@ -62,14 +62,14 @@ def _service(process: ServedProcess, program: ServingProgram) -> dict[str, Any]:
     order = sorted(gpus)
     seen = ",".join(str(order.index(gpu)) for gpu in gpus)  # a container counts its GPUs from 0
     folder = _folder(process)
-    volumes = [f"{folder}:{folder}:ro"] if folder else [f"~/{_CACHE}:/root/{_CACHE}"]
+    volumes = [f"{folder}:{folder}:ro"] if folder else [f"~/.cache/huggingface:{_CACHE}"]
     volumes += [f"./{name}:{WORK_FOLDER}/{name}:ro" for name in command.files]
     device = {"driver": "nvidia", "device_ids": list(map(str, gpus)), "capabilities": ["gpu"]}
     return {
         "image": program.image,
         "entrypoint": [word if word.startswith(MASTER) else word.replace("$", "$$") for word in command.words],
         **({"working_dir": WORK_FOLDER} if command.files else {}),
-        "environment": {GPU_ORDER: seen, **command.environment, _TOKEN: f"${{{_TOKEN}:-}}"},
+        "environment": {GPU_ORDER: seen, **command.environment, _TOKEN: f"${{{_TOKEN}:-}}", _HOME: _CACHE},
         "network_mode": "host",
         "ipc": "host",
         "ulimits": _ULIMITS,

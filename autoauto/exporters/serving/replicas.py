@@ -21,7 +21,7 @@ FIRST_PORT = 8000
 """Of the first replica; the others have the next."""
 
 
-class Group(NamedTuple):
+class GpuGroup(NamedTuple):
     """Neighbouring GPUs of a machine that are one device of a pipeline.
 
     Attributes:
@@ -96,22 +96,22 @@ def n_blocks_of(deployment: Deployment, plan: Plan) -> tuple[int, ...]:
     return tuple(sum(start <= first < stop for first in starts) for start, stop in pairwise(plan.partition))
 
 
-def groups_of(cluster: Cluster, n_each: int) -> tuple[Group, ...]:
+def groups_of(cluster: Cluster, n_each: int) -> tuple[GpuGroup, ...]:
     """The groups of a cluster, in the order of the devices that a plan counts.
 
     Where a cluster does not say what a machine is, GPUs of a kind fill machines of the size that this kind has.
     """
     grouped = cluster.grouped(n_each)
     if cluster.machine is not None:
-        places = (grouped.machine_device(index) for index in range(len(grouped)))
+        ids = map(grouped.machine_device, range(len(grouped)))
         return tuple(
-            Group(place.machine, device.name, _gpus(place.device * n_each, n_each))
-            for place, device in zip(places, grouped.devices, strict=True)
+            GpuGroup(machine, device.name, _gpus(number * n_each, n_each))
+            for (machine, number), device in zip(ids, grouped.devices, strict=True)
         )
     return tuple(_by_kind(grouped, n_each))
 
 
-def _by_kind(grouped: Cluster, n_each: int) -> Iterator[Group]:
+def _by_kind(grouped: Cluster, n_each: int) -> Iterator[GpuGroup]:
     from autoauto.targets.gpu.systems import system_named  # of extra gpu
 
     n_gpus: Counter[str] = Counter()
@@ -120,14 +120,14 @@ def _by_kind(grouped: Cluster, n_each: int) -> Iterator[Group]:
         machine, first = divmod(n_gpus[device.name], system_named(device.name).n_gpus_per_node)
         n_gpus[device.name] += n_each
         number = machines.setdefault((device.name, machine), len(machines))
-        yield Group(number, device.name, _gpus(first, n_each))
+        yield GpuGroup(number, device.name, _gpus(first, n_each))
 
 
 def _gpus(first: int, n_each: int) -> tuple[int, ...]:
     return tuple(range(first, first + n_each))
 
 
-def _placed(deployment: Deployment, groups: tuple[Group, ...]) -> Iterator[tuple[int, int, tuple[Group, ...]]]:
+def _placed(deployment: Deployment, groups: tuple[GpuGroup, ...]) -> Iterator[tuple[int, int, tuple[GpuGroup, ...]]]:
     """For every replica the index of its first device, its plan, and the groups of its stages."""
     grouped = deployment.cluster.grouped(gpu_session(deployment).tensor_parallel)
     for number, plan in enumerate(deployment.plan.plans):
@@ -137,7 +137,7 @@ def _placed(deployment: Deployment, groups: tuple[Group, ...]) -> Iterator[tuple
             yield min(indices), number, tuple(groups[index] for index in indices)
 
 
-def _parts(groups: tuple[Group, ...]) -> tuple[MachinePart, ...]:
+def _parts(groups: tuple[GpuGroup, ...]) -> tuple[MachinePart, ...]:
     """The groups of a replica, those of neighbouring stages on one machine together."""
     runs = groupby(groups, key=lambda group: (group.machine, group.kind))
     return tuple(MachinePart(*where, tuple(gpu for group in run for gpu in group.gpus)) for where, run in runs)
