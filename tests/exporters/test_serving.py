@@ -29,7 +29,7 @@ pytest.importorskip("aiconfigurator_core", reason="the measured times are of ext
 yaml: Any = pytest.importorskip("yaml", reason="YAML is read by a package of extra gpu")
 
 PROGRAMS = {program.to: program for program in (VLLM, SGLANG, TENSORRT_LLM)}
-REQUESTS = {"input_tokens": 512, "output_tokens": 128}
+REQUESTS: dict[str, Any] = {"input_tokens": 512, "output_tokens": 128}
 N_BLOCKS = 6
 Deploy = Callable[..., Deployment]
 by_format = pytest.mark.parametrize("to", PROGRAMS)
@@ -296,7 +296,9 @@ def test_replicas_whose_plans_differ_have_pods_of_their_own(folder: Path, tmp_pa
 
 def test_gpus_are_counted_in_their_machine(deployed: Deploy) -> None:
     made = deployed("vllm", 5, 1, "h100_sxm-16")  # a machine has four groups of two
-    with pytest.raises(BadInput, match="--to vllm has as many GPUs .* got 8 h100_sxm of machine 0, 2 h100_sxm of mach"):
+    with pytest.raises(
+        BadInput, match=r"--to vllm has as many GPUs .* got 8 h100_sxm of machine 0, 2 h100_sxm of mach"
+    ):
         served_replicas(made, "vllm", spans_machines=True)
     replicas = served_replicas(deployed("vllm", 4, 2, "h100_sxm-16"), "vllm", spans_machines=False)
     assert [(part.machine, part.gpus) for r in replicas for part in r.parts] == [(0, (*range(8),)), (1, (*range(8),))]
@@ -371,7 +373,7 @@ def test_headroom_is_a_smaller_share_where_the_share_is_of_all_memory(folder: Pa
         trial = flow.expect(Knobs(2, batch_size=10, engine=engine, tensor_parallel=2, **REQUESTS))
         made = deployment(flow, str(folder), trial)
         if to == "sglang":
-            with pytest.raises(BadInput, match="SGLang takes a share of .* got 75.0% of it; try without --headroom"):
+            with pytest.raises(BadInput, match=r"SGLang takes a share of .* got 75.0% of it; try without --headroom"):
                 write_artifact(made, to, tmp_path / to)
         else:
             write_artifact(made, to, tmp_path / to)

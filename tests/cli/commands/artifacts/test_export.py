@@ -16,6 +16,7 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.units import Precision
 from autoauto.space.trial import unfit_trial
 from tests.cli.conftest import RunCli
+from tests.decoders import decoder_folder
 from tests.graph.conftest import make
 
 
@@ -140,3 +141,21 @@ def test_a_trial_is_exported_from_python(model: str, tmp_path: Path, monkeypatch
     with pytest.raises(BadInput, match="a configuration must run to be exported, this one does not: "):
         autoauto.export(model, failed, "onnx", "b", "bow-2000")
     assert not Path("b").exists()
+
+
+def test_a_decoder_and_the_study_of_one_are_exported_as_launch_commands(run_cli: RunCli, tmp_path: Path) -> None:
+    pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+    folder = str(decoder_folder(tmp_path / "decoder"))
+    on_gpus = (folder, "--target", "gpu", "--cluster", "h100_sxm-4", "--input-tokens", "64", "--output-tokens", "64")
+    done = run_cli("export", *on_gpus, "--n-ipu", "2", "--batch-size", "4", "--to", "vllm", "--output", "a", "--check")
+    assert (done.code, done.err) == (0, "")
+    first, *checks = done.out.splitlines()
+    assert first == "a: README.md, compose.yaml, kubernetes.yaml, replica-0.sh"
+    assert {line.split(":")[0] for line in checks} == {"passed", "not checked here"}
+    assert run_cli("search", *on_gpus, "--batch-size", "4", "--study-name", "words").code == 0
+    done = run_cli("export", "words", "--to", "vllm", "--output", "b", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert folder in (tmp_path / "b" / "replica-0.sh").read_text(encoding="utf-8")
+    done = run_cli("export", "words", "--to", "onnx", "--output", "c")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "--to onnx is not for text that decoders generate; try --to sglang or tensorrt-llm or vllm" in done.err
