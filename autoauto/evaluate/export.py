@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import named, open_problem
-from autoauto.exporters.registry import Check, DecoderModel, Deployment, Performance, write_artifact
+from autoauto.exporters.registry import Check, DecoderModel, Deployment, ModelFile, Performance, write_artifact
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.huggingface import decoder_of
 from autoauto.records.errors import BadInput
@@ -77,12 +77,9 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
             f"the plan must be of {model} with {len(flow.graph)} layers, got one of {plan.stages[-1].layers.stop}"
         )
     runner = flow.target if isinstance(flow.target, FileRunner) else None
-    is_decoder = flow.traits.generates
     return Deployment(
         graph=flow.graph,
-        source=DecoderModel(model, decoder_of(model))
-        if flow.traits.generates
-        else onnx_source(model, flow.graph.inputs),
+        source=_source(flow, model),
         cluster=flow.cluster,
         precision=flow.setting.precision,
         knobs=trial.knobs,
@@ -94,6 +91,11 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         inputs=runner.given_inputs if runner else None,
         devices=runner.device_sessions(flow.options(trial.knobs)) if runner else (),
     )
+
+
+def _source(flow: Flow, model: str) -> ModelFile:
+    """What the model is read from."""
+    return DecoderModel(model, decoder_of(model)) if flow.traits.generates else onnx_source(model, flow.graph.inputs)
 
 
 def _performance(flow: Flow, trial: Trial) -> Performance:

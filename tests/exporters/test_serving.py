@@ -297,9 +297,7 @@ def test_replicas_whose_plans_differ_have_pods_of_their_own(folder: Path, tmp_pa
 
 def test_gpus_are_counted_in_their_machine(deployed: Deploy) -> None:
     made = deployed("vllm", 5, 1, "h100_sxm-16")  # a machine has four groups of two
-    with pytest.raises(
-        BadInput, match=r"--to vllm has as many GPUs .* got 8 h100_sxm of machine 0, 2 h100_sxm of"
-    ):
+    with pytest.raises(BadInput, match=r"--to vllm has as many GPUs .* got 8 h100_sxm of machine 0, 2 h100_sxm of"):
         served_replicas(made, "vllm", spans_machines=True)
     replicas = served_replicas(deployed("vllm", 4, 2, "h100_sxm-16"), "vllm", spans_machines=False)
     assert [(part.machine, part.gpus) for r in replicas for part in r.parts] == [(0, (*range(8),)), (1, (*range(8),))]

@@ -139,12 +139,12 @@ def _folder(each: ServedProcess) -> str:
 
 
 def _label(model: str) -> str:
-    """A name that Kubernetes accepts.
+    """A name that Kubernetes accepts: it begins with a letter.
 
     >>> _label("meta-llama/Meta-Llama-3.1-70B")
-    'meta-llama-3-1-70b'
+    'serve-meta-llama-3-1-70b'
     """
-    return re.sub(r"[^a-z0-9]+", "-", Path(model).name.lower()).strip("-")[:40].strip("-") or "decoder"
+    return "serve-" + re.sub(r"[^a-z0-9]+", "-", Path(model).name.lower()).strip("-")[:40].strip("-")
 
 
 def dump(content: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
