@@ -152,8 +152,8 @@ def test_a_decoder_and_the_study_of_one_are_exported_as_launch_commands(run_cli:
     first, *checks = done.out.splitlines()
     assert first == "a: README.md, compose.yaml, kubernetes.yaml, replica-0.sh"
     assert {line.split(":")[0] for line in checks} == {"passed", "not checked here"}
-    found = run_cli("search", *on_gpus, "--engine", "vllm", "--batch-size", "4", "--study-name", "words")
-    assert found.code == 0
+    searched = run_cli("search", *on_gpus, "--engine", "vllm", "--batch-size", "4", "--study-name", "words")
+    assert searched.code == 0
     done = run_cli("export", "words", "--to", "vllm", "--output", "b", "--json")
     assert (done.code, done.err) == (0, "")
     assert folder in (tmp_path / "b" / "replica-0.sh").read_text(encoding="utf-8")
