@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import BadInput
@@ -93,8 +93,8 @@ class GpuTarget:
             system.name,
             session.engine,
             session.tensor_parallel,
-            weights=session.precision or checkpoint.weights,
-            kv_cache=session.kv_cache_precision or checkpoint.kv_cache,
+            weights=WeightFormat(session.precision or checkpoint.weights),
+            kv_cache=WeightFormat(session.kv_cache_precision or checkpoint.kv_cache),
         )
 
     def layer_costs(
