@@ -19,10 +19,12 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timeline_chart
+from autoauto.report.charts.users import users_chart
 from autoauto.report.style import difference_percent, format_value
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, unit_of, varying_knobs
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.modes import Generation
 from autoauto.space.objectives import Objective, objective_tuple
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Cell, Trial
@@ -353,7 +355,7 @@ def _mark(trial: Trial) -> Mark:
 
 
 def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int = N_BARS) -> list[Chart]:
-    """Timeline and memory of the winner, heat map, parity unless all is estimated, latency, throughput over batch size.
+    """Timeline and memory of the winner, heat map, parity of what was measured, speeds, throughput over sizes.
 
     Args:
         summary: the study.
@@ -367,6 +369,7 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
             best = timeline_chart(timeline, clock_of(summary, winner), n_bars, in_seconds=in_seconds)
             charts.append(replace(best, title=f"{best.title} of the best configuration"))
         charts += [memory_chart(winner, origin_of(summary)), heat_map_chart(summary)]
-        charts += [] if origin_of(summary) is Origin.ESTIMATED else [parity_chart(summary)]
-    latency = latency_chart(summary)
-    return [*charts, *([latency] if latency else []), batches_chart(summary)]
+        is_forecast = origin_of(summary) is Origin.ESTIMATED or isinstance(winner.knobs.mode, Generation)
+        charts += [] if is_forecast else [parity_chart(summary)]
+    of_speeds = filter(None, (users_chart(summary), latency_chart(summary)))
+    return [*charts, *of_speeds, batches_chart(summary)]

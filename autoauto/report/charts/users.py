@@ -1,0 +1,63 @@
+"""What a GPU gives against what a user of a decoder gets: `users_chart`.
+
+Both are tokens a second. Larger batches give a GPU more and a user less; the line joins the configurations that no
+other beats in both:
+
+    tokens/s a GPU  ─┐ large batches
+                     └──┐
+                        └───┐ groups of several GPUs, small batches
+                            tokens/s a user = 1 / TPOT
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.wording import configuration, origin_of
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Trial
+
+_WIDTH, _HEIGHT, _MARGIN = 420, 234, 1.06
+_N_COLOURS = 8
+
+
+def users_chart(summary: StudySummary) -> Chart | None:
+    """Tokens a second of a GPU against those of a user, of all configurations that run; None where no text is made."""
+    running = [trial for trial in summary.trials if trial.tpot_s and trial.runs]
+    if not running:
+        return None
+    fitting = [trial for trial in running if trial.fits]
+    origin = origin_of(summary)
+    across = Axis(f"tokens/s a user, {origin}", 0.0, _MARGIN * max(map(_of_user, running)))
+    up = Axis(f"tokens/s a GPU, {origin}", 0.0, _MARGIN * max(trial.device_samples_per_s for trial in running))
+    broken = tuple(_mark(trial) for trial in running if not trial.fits)
+    series = [Series("", "front", Shape.LINE, tuple(map(_mark, pareto_front(fitting))))] if fitting else []
+    series += [Series("breaks a constraint", OTHER, Shape.DOT, broken)] if broken else []
+    for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in fitting})):
+        marks = tuple(_mark(trial) for trial in fitting if trial.knobs.n_ipu == n_ipu)
+        series.append(Series(f"n_ipu {n_ipu}", f"s{index % _N_COLOURS}", Shape.DOT, marks))
+    series += [Series("", RING, Shape.DOT, (_mark(winner),)) for winner in summary.finalists[:1]]
+    text = f"Dots are {origin}; the ring is the best configuration; the line joins those that none beats in both."
+    panel = Panel("", across, up, tuple(series), _WIDTH, _HEIGHT)
+    return Chart("users", "Throughput a GPU against speed for a user", text, (panel,))
+
+
+def pareto_front(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials that no other beats in both, by ascending speed for a user."""
+    front: list[Trial] = []
+    for trial in sorted(trials, key=lambda trial: (_of_user(trial), trial.device_samples_per_s), reverse=True):
+        if not front or trial.device_samples_per_s > front[-1].device_samples_per_s:
+            front.append(trial)
+    return front[::-1]
+
+
+def _of_user(trial: Trial) -> float:
+    assert trial.tpot_s
+    return 1.0 / trial.tpot_s
+
+
+def _mark(trial: Trial) -> Mark:
+    speeds = f"{trial.device_samples_per_s:,.1f} tokens/s a GPU, {_of_user(trial):,.1f} a user"
+    hover = f"trial {trial.number}: {configuration(trial.knobs)}; {speeds}"
+    return Mark(_of_user(trial), trial.device_samples_per_s, hover)
