@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import nan
 from pathlib import Path
 from statistics import median, stdev
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from autoauto.records.units import FloatArray
 from autoauto.targets.gpu.calibration import Group
 from autoauto.targets.gpu.engines import ENGINES
 from autoauto.targets.gpu.forecast import max_sequences
+from autoauto.targets.gpu.measured import Row, measured_of, read_rows, replicas_of
 from studies import gpu_accuracy
 
 UNEXPLAINED = (
@@ -63,7 +65,7 @@ def main() -> None:
     """Print the fitted constants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", required=True, type=Path, metavar="FILE.csv")
-    rows = gpu_accuracy.read_rows(parser.parse_args().rows)
+    rows = read_rows(parser.parse_args().rows)
     even = [row for row in rows if gpu_accuracy.half(row) == "even"]
     samples = [sample for row in even for sample in samples_of(row)]
     explained = [sample for sample in samples if sample.group not in UNEXPLAINED]
@@ -79,16 +81,17 @@ def main() -> None:
         print(f"{name}: scatter {scatter:.2f} near {near:.2f} farthest {far:.2f}")
 
 
-def samples_of(row: gpu_accuracy.Row) -> Iterator[Sample]:
+def samples_of(row: Row) -> Iterator[Sample]:
     """The sample of a row of a dense model; nothing where the tables do not have it."""
-    if not any(name in row["model_path"] for name in gpu_accuracy.DENSE):
+    if not any(name in row.text("model") for name in gpu_accuracy.DENSE):
         return
     try:
-        replicas, n_clients = gpu_accuracy.replicas_of(row), int(float(row["batch_size"]))
+        replicas, n_clients = replicas_of(row, gpu_accuracy.decoder_of_row(row)), row.count("batch_size")
         n_answered = max(1, min(n_clients, max_sequences(replicas, replicas.costs(n_clients))))
         costs = replicas.costs(n_answered)
     except AutoautoError:
         return
+    measured = measured_of(row)
     yield Sample(
         group=gpu_accuracy.group_of(row),
         n_clients=n_clients,
@@ -96,8 +99,8 @@ def samples_of(row: gpu_accuracy.Row) -> Iterator[Sample]:
         n_words=replicas.requests.output_tokens,
         decode_s=costs.decode_s.sum().item(),
         prompt_s=costs.prompt_s.sum().item(),
-        tpot_s=float(row["silicon_tpot_ms"]) / 1e3,
-        ttft_s=float(row["silicon_ttft_ms"]) / 1e3,
+        tpot_s=measured.tpot_s or nan,
+        ttft_s=measured.ttft_s or nan,
     )
 
 
@@ -126,12 +129,12 @@ def _fitted(
     return float(fit.x[0]) * units[0], float(fit.x[1]) * units[1]
 
 
-def scatters(rows: Sequence[gpu_accuracy.Row]) -> Mapping[str, list[list[float]]]:
+def scatters(rows: Sequence[Row]) -> Mapping[str, list[list[float]]]:
     """Logarithms of measured over forecast, group by group."""
     tpot, ttft = defaultdict(list), defaultdict(list)
     for ratio in (ratio for row in rows for ratio in gpu_accuracy.ratios_of(row)):
-        tpot[ratio.group].append(float(np.log(ratio.tpot)))
-        ttft[ratio.group].append(float(np.log(ratio.ttft)))
+        tpot[ratio.group].append(float(np.log(ratio.tpot or nan)))
+        ttft[ratio.group].append(float(np.log(ratio.ttft or nan)))
     every = {"TPOT": tpot, "TTFT": ttft}
     return {name: [logs for logs in groups.values() if len(logs) >= _MIN_ROWS] for name, groups in every.items()}
 

@@ -186,7 +186,7 @@ class Problem:
         def changed(given: object) -> Any:
             return change(Path(str(given))) if given is not None and _is_there(Path(str(given))) else given
 
-        options = {name: changed(given) if name == "inputs" else given for name, given in self.options.items()}
+        options = {name: changed(given) if name in _FILES else given for name, given in self.options.items()}
         profile = None if self.profile is None else self.profile.with_paths(change)
         model, cluster = changed(self.model), changed(self.cluster)
         return replace(self, model=model, cluster=cluster, options=options, profile=profile)
@@ -280,6 +280,8 @@ def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:
     return {**values, "device_memory_gib": None, "device_memory_mib": mib}
 
 
+_FILES = ("inputs", "measured")
+"""Options of targets that are paths."""
 _OWN = ("model", "target", "cluster", "headroom", "precision")
 _PLANNING = tuple(entry.name for entry in fields(Planning))
 _INPUTS = ("shape", "batch_axis", "state")

@@ -71,10 +71,11 @@ class Trial(Displayed):
         compute_cycles, transfer_cycles: the two parts of the measured period; 0 when it does not fit.
         makespan_cycles: of a step of training, simulated; None for inference.
         bubble_fraction: of a step of training, simulated; None for inference.
-        tokens_per_s: words of answers of the whole cluster; None where no text is generated, as are the next three.
+        tokens_per_s: words of answers of the whole cluster; None where no text is generated, as are the next seven.
         tpot_s: between two words of an answer.
         ttft_s: from a request to the first word of its answer.
         kv_cache_bytes: of the GPU that has the most keys and values.
+        tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals; a row lies in them in 8 of 10 cases.
         excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
         excess: the same as a share of what a device holds; when it fits, minus the share that stays free there. It is
             not stored: 0 when read from a database.
@@ -108,6 +109,10 @@ class Trial(Displayed):
     tpot_s: float | None = None
     ttft_s: float | None = None
     kv_cache_bytes: int | None = None
+    tpot_low_s: float | None = None
+    tpot_high_s: float | None = None
+    ttft_low_s: float | None = None
+    ttft_high_s: float | None = None
     excess_bytes: int = 0
     excess: float = 0.0
     violation: float = -inf
@@ -203,6 +208,10 @@ NUMBERS = (
     TrialNumber("tokens_per_s", False, "tokens", "{:,.0f} a second of all answers".format),
     TrialNumber("tpot_s", False, "time per output token", "{:.4g} s".format),
     TrialNumber("ttft_s", False, "time to first token", "{:.4g} s".format),
+    TrialNumber("tpot_low_s"),
+    TrialNumber("tpot_high_s", False, "the same, 9 of 10 times", "at most {:.4g} s an output token".format),
+    TrialNumber("ttft_low_s"),
+    TrialNumber("ttft_high_s", False, "the same, 9 of 10 times", "at most {:.4g} s to first token".format),
     TrialNumber("kv_cache_bytes", True, "KV cache", format_bytes),
     TrialNumber("excess_bytes", is_whole=True),
 )

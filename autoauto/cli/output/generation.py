@@ -26,16 +26,33 @@ def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
         "tpot_s": trial.tpot_s,
         "ttft_s": trial.ttft_s,
         "request_latency_s": trial.latency_s,
+        **_intervals(trial),
         "kv_cache_bytes": trial.kv_cache_bytes,
         "memory_bytes": [stage.total_bytes - stage.memory_bytes.get(RESERVE, 0) for stage in plan.stages],
     }
 
 
+def _intervals(trial: Trial) -> dict[str, tuple[float, float]]:
+    """The ends between which 8 of 10 measured rows lie; nothing where a trial has none."""
+    tpot, ttft = (trial.tpot_low_s, trial.tpot_high_s), (trial.ttft_low_s, trial.ttft_high_s)
+    if not (tpot[0] and tpot[1] and ttft[0] and ttft[1] and trial.tpot_s and trial.tokens_per_s):
+        return {}
+    n_words = trial.tokens_per_s * trial.tpot_s  # that sequences in flight get in the time between two words
+    tokens = n_words / tpot[1], n_words / tpot[0]
+    return {"tpot_s_interval": tpot, "ttft_s_interval": ttft, "tokens_per_s_interval": tokens}
+
+
 def generation_line(trial: Trial) -> str:
-    """Latencies and memory in a line; empty in other modes."""
+    """Latencies with their intervals, and memory, in a line; empty in other modes."""
     if trial.ttft_s is None or trial.tpot_s is None or trial.kv_cache_bytes is None:
         return ""
+    ends = _intervals(trial)
+    between, after = (
+        f", {scale * ends[name][0]:.3g} to {scale * ends[name][1]:.3g}" if ends else ""
+        for scale, name in ((1e3, "tpot_s_interval"), (1, "ttft_s_interval"))
+    )
     return (
-        f"first token after {trial.ttft_s:.3g} s (TTFT), then one every {1e3 * trial.tpot_s:.3g} ms (TPOT), a request "
-        f"in {trial.latency_s:.3g} s; KV cache of {trial.kv_cache_bytes / GIB:.1f} GiB on the fullest GPU"
+        f"first token after {trial.ttft_s:.3g} s (TTFT{after}), then one every {1e3 * trial.tpot_s:.3g} ms "
+        f"(TPOT{between}), a request in {trial.latency_s:.3g} s; KV cache of {trial.kv_cache_bytes / GIB:.1f} GiB on "
+        "the fullest GPU"
     )

@@ -1,19 +1,24 @@
 """Text that decoders generate, by pipelines of groups of GPUs: `TokenStages`, `GenerationFlow`.
 
 The cuts with the shortest mean step of the slowest stage are the best; what they give is in
-`autoauto/targets/gpu/steps.py`.
+`autoauto/targets/gpu/steps.py`. Forecasts are multiplied by the factors of measured rows and have their intervals;
+constraints see the end at which bounds must hold, `held_trial`:
+
+    times by the tables  ->  x factor  ->  the trial
+                         ->  x held    ->  what constraints see: longer latencies, fewer tokens a second
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.costs.token_costs import KV_CACHE, TokenCosts, requests_of, session_of
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import BestPlans, StepBounds
 from autoauto.profile.profiler import Progress
@@ -22,10 +27,46 @@ from autoauto.records.hardware import Device
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
+from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import TokenRates, Trial, apply_constraints, measured_trial, unfit_trial
+from autoauto.targets.gpu.calibration import HELD, Factor, Factors
 from autoauto.targets.gpu.steps import Rates, StageSteps, rates_of
 from autoauto.targets.gpu.systems import CLOCK_HZ
+from autoauto.targets.gpu.target import system_of
+
+End = Callable[[Factor], float]
+"""A number of a factor: its middle, or one of its ends."""
+MIDDLE: End = attrgetter("factor")
+LOW: End = attrgetter("low")
+HIGH: End = attrgetter("high")
+AT_BOUND: End = attrgetter("held")
+
+
+class ReplicaRates(NamedTuple):
+    """What like replicas give.
+
+    Attributes:
+        n_replicas: how many there are.
+        rates: of one, by the tables.
+        factors: by what its times are multiplied.
+    """
+
+    n_replicas: int
+    rates: Rates
+    factors: Factors
+
+    def tpot_s(self, end: End) -> float:
+        """Between two words of a sequence."""
+        return self.rates.tpot_s.item() * end(self.factors.tpot)
+
+    def ttft_s(self, end: End) -> float:
+        """From a request to its first word."""
+        return self.rates.ttft_s.item() * end(self.factors.ttft)
+
+    def tokens_per_s(self, end: End) -> float:
+        """Of all of them."""
+        return self.n_replicas * self.rates.tokens_per_s.item() / end(self.factors.tpot)
 
 
 class TokenStages:
@@ -35,7 +76,6 @@ class TokenStages:
         assert isinstance(costs, TokenCosts)
         self.costs = costs
         self._stages = InferenceFlow(costs)
-        self._rates: Memo[tuple[Knobs, Plan], Rates] = Memo(256)
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """See `StagePlanning`; the plan whose slowest stage has the shortest mean step."""
@@ -55,37 +95,61 @@ class TokenStages:
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """See `StagePlanning`; words of answers."""
-        return self.rates(knobs, plan).tokens_per_s
+        return sum(each.tokens_per_s(MIDDLE) for each in self.replicas(knobs, plan))
 
-    def rates(self, knobs: Knobs, plan: Plan) -> TokenRates:
-        """What all replicas give together; times are those of the slowest."""
+    def replicas(self, knobs: Knobs, plan: Plan) -> list[ReplicaRates]:
+        """What the replicas of every plan give."""
         plans = plan.plans
         counts = [len(each.placement) for each in plans] if plan.other_plans else [knobs.replicas]
-        rates = [self._of_replica(knobs, each) for each in plans]
-        return TokenRates(
-            tokens_per_s=sum(n * float(each.tokens_per_s[0]) for n, each in zip(counts, rates, strict=True)),
-            tpot_s=max(float(each.tpot_s[0]) for each in rates),
-            ttft_s=max(float(each.ttft_s[0]) for each in rates),
-            kv_cache_bytes=max(stage.memory_bytes.get(KV_CACHE, 0) for each in plans for stage in each.stages),
-        )
+        return [self._of_replicas(n, knobs, each) for n, each in zip(counts, plans, strict=True)]
 
-    def _of_replica(self, knobs: Knobs, plan: Plan) -> Rates:
-        session, requests = session_of(knobs), requests_of(knobs)
-        engine = self.costs.target.engine(session)
+    def _of_replicas(self, n_replicas: int, knobs: Knobs, plan: Plan) -> ReplicaRates:
+        """Factors are those of the GPUs whose stage takes the longest."""
+        session, requests, devices = session_of(knobs), requests_of(knobs), self._devices(plan)
+        engine, times = self.costs.target.engine(session), self._times(knobs, plan, devices)
         n_sequences = np.array([knobs.batch_size], dtype=np.float64)
-        return rates_of(self._times(knobs, plan), n_sequences, requests, engine, session.max_batched_tokens)
+        rates = rates_of(times, n_sequences, requests, engine, session.max_batched_tokens)
+        slowest = int(np.argmax(times.decode_s + n_sequences / requests.output_tokens * times.prompt_s))
+        return ReplicaRates(n_replicas, rates, self.costs.target.factors(system_of(devices[slowest]), session))
 
-    def _times(self, knobs: Knobs, plan: Plan) -> StageSteps:
-        """The times of the stages of a plan, each on a GPU of its kind."""
+    def _devices(self, plan: Plan) -> list[Device]:
+        """A GPU of the kind of every stage."""
         kinds: dict[str, Device] = {device.name: device for device in self.costs.setting.cluster.devices}
         default = self.costs.setting.cluster.devices[0]
+        return [kinds.get(stage.device_kind, default) for stage in plan.stages]
+
+    def _times(self, knobs: Knobs, plan: Plan, devices: Sequence[Device]) -> StageSteps:
+        """The times of the stages of a plan, each on its GPU."""
         decode, prompt = [], []
-        for stage in plan.stages:
-            costs, column = self.costs.row(kinds.get(stage.device_kind, default), knobs)
+        for stage, device in zip(plan.stages, devices, strict=True):
+            costs, column = self.costs.row(device, knobs)
             decode.append(costs.decode_s[slice(*stage.layers), column].sum())
             prompt.append(costs.prompt_s[slice(*stage.layers), column].sum())
         send = [stage.send_cycles / CLOCK_HZ for stage in plan.stages]
         return StageSteps(*(np.array(column, dtype=np.float64)[:, None] for column in (decode, prompt, send)))
+
+
+def rates_at(replicas: Sequence[ReplicaRates], kv_cache_bytes: int, end: End = MIDDLE) -> TokenRates:
+    """What all replicas give together; times are those of the slowest."""
+    return TokenRates(
+        tokens_per_s=sum(each.tokens_per_s(end) for each in replicas),
+        tpot_s=max(each.tpot_s(end) for each in replicas),
+        ttft_s=max(each.ttft_s(end) for each in replicas),
+        kv_cache_bytes=kv_cache_bytes,
+    )
+
+
+def with_rates(trial: Trial, rates: TokenRates) -> Trial:
+    """A trial with other rates, and all that follows from them."""
+    latency_s = rates.ttft_s + (requests_of(trial.knobs).output_tokens - 1) * rates.tpot_s
+    return replace(trial, samples_per_s=rates.tokens_per_s, latency_s=latency_s, **rates._asdict())
+
+
+def held_trial(trial: Trial, at_bound: TokenRates, constraints: Sequence[Constraint]) -> Trial:
+    """A trial with the constraints that hold at the end of its interval at which bounds must."""
+    seen = apply_constraints(with_rates(trial, at_bound), constraints)
+    reason = f"{seen.reason}, at the end of the interval that {HELD:.0%} of measured rows keep" if seen.reason else ""
+    return replace(trial, status=seen.status, reason=reason, violation=seen.violation)
 
 
 class GenerationFlow:
@@ -119,18 +183,26 @@ class GenerationFlow:
         device_bytes = setting.device_bytes(knobs) // knobs.session.cores_per_device
         try:
             plan = self._plans.best(knobs)
-            rates = self._stages.rates(knobs, plan)
+            replicas = self._stages.replicas(knobs, plan)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes)
-        n_tokens = requests_of(knobs).output_tokens
+        n_bytes = max(stage.memory_bytes.get(KV_CACHE, 0) for each in plan.plans for stage in each.stages)
+        rates, low, high = (rates_at(replicas, n_bytes, end) for end in (MIDDLE, LOW, HIGH))
         trial = measured_trial(
             knobs,
             plan,
             plan,
             samples_per_s=rates.tokens_per_s,
             estimated_samples_per_s=rates.tokens_per_s,
-            latency_s=rates.ttft_s + (n_tokens - 1) * rates.tpot_s,
+            latency_s=0.0,
             device_bytes=device_bytes,
             origin=origin,
         )
-        return apply_constraints(replace(trial, **rates._asdict()), setting.constraints)
+        trial = replace(
+            with_rates(trial, rates),
+            tpot_low_s=low.tpot_s,
+            tpot_high_s=high.tpot_s,
+            ttft_low_s=low.ttft_s,
+            ttft_high_s=high.ttft_s,
+        )
+        return held_trial(trial, rates_at(replicas, n_bytes, AT_BOUND), setting.constraints)

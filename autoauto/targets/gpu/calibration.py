@@ -6,6 +6,9 @@ normal distribution that is narrow, or with a small probability from one that is
 
     few rows near 1         the narrow one is likelier          the factor is pulled to 1
     few rows far from 1     only the wide one explains them     the factor is that of the rows
+
+What a row of a group may be is therefore a mixture of two normal distributions of logarithms. `Factor` has its middle,
+the ends of an interval, and the end at which bounds on latencies must hold, `HELD`.
 """
 
 from __future__ import annotations
@@ -14,12 +17,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from statistics import median
+from statistics import NormalDist, median
 from typing import NamedTuple
 
-QUANTILE = 1.96
-"""Of the normal distribution: 95 % lie within."""
+INTERVAL = 0.8
+"""The share of rows that lie within a shown interval."""
+HELD = 0.65
+"""The share of rows that lie below the end at which bounds on latencies must hold. Chosen by `studies/gpu_choice.py` on
+the even half of the measured rows: the smallest with which the measured configurations that are chosen keep 98 % of
+bounds."""
 _CERTAIN = 1e12
+_N_HALVINGS = 50
+_STANDARD = NormalDist()
 
 
 class Prior(NamedTuple):
@@ -56,6 +65,38 @@ class _Mean(NamedTuple):
     variance: float
 
 
+class _Rows(NamedTuple):
+    """How logarithms of a group's rows are distributed: normally around a mean near 0, or around one far from it.
+
+    Attributes:
+        near, far: the two means, and the variance of rows around them.
+        p_far: the probability of the second.
+    """
+
+    near: _Mean
+    far: _Mean
+    p_far: float
+
+    @property
+    def centre(self) -> float:
+        """The mean of both."""
+        return (1 - self.p_far) * self.near.centre + self.p_far * self.far.centre
+
+    def share_below(self, value: float) -> float:
+        """The share of rows whose logarithm is smaller."""
+        near, far = (_STANDARD.cdf((value - mean.centre) / sqrt(mean.variance)) for mean in self[:2])
+        return (1 - self.p_far) * near + self.p_far * far
+
+    def quantile(self, share: float) -> float:
+        """The logarithm below which a share of rows lies, by bisection."""
+        ends = [mean.centre + _STANDARD.inv_cdf(share) * sqrt(mean.variance) for mean in self[:2]]
+        low, high = min(ends), max(ends)  # each has the share below its end, so both have it between
+        for _ in range(_N_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.share_below(middle) < share else (low, middle)
+        return (low + high) / 2
+
+
 class Group(NamedTuple):
     """What shares a factor.
 
@@ -77,13 +118,13 @@ class Ratio(NamedTuple):
 
     Attributes:
         group: what shares its factor.
-        tpot: of the time between two words.
-        ttft: of the time to the first.
+        tpot: of the time between two words; None where it was not measured.
+        ttft: of the time to the first; None where it was not measured.
     """
 
     group: Group
-    tpot: float
-    ttft: float
+    tpot: float | None
+    ttft: float | None
 
 
 class Factor(NamedTuple):
@@ -91,48 +132,63 @@ class Factor(NamedTuple):
 
     Attributes:
         factor: most likely.
-        low, high: within which a row's own ratio lies in 95 % of cases.
+        low, high: within which a row's own ratio lies in `INTERVAL` of cases.
+        held: at which bounds must hold: a row's own ratio lies below in `HELD` of cases.
         n_rows: that it was fitted on.
     """
 
     factor: float
     low: float
     high: float
+    held: float
     n_rows: int
+
+
+class Factors(NamedTuple):
+    """The factors of a group.
+
+    Attributes:
+        tpot: of the time between two words; throughput is divided by it.
+        ttft: of the time to the first word.
+    """
+
+    tpot: Factor
+    ttft: Factor
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors by group.
+    """Factors of the groups that were measured."""
 
-    Attributes:
-        tpot_ratios: measured over forecast, by group.
-        ttft_ratios: the same of the first word.
-    """
+    factors: Mapping[Group, Factors]
 
-    tpot_ratios: Mapping[Group, Sequence[float]]
-    ttft_ratios: Mapping[Group, Sequence[float]]
+    def of(self, group: Group) -> Factors:
+        """The factors of a group; 1 where nothing was measured, with the intervals of all measured rows."""
+        return self.factors.get(group, UNMEASURED)
 
     def tpot(self, group: Group) -> Factor:
-        """The factor of the time between two words; 1 where nothing was measured."""
-        return factor_of(self.tpot_ratios.get(group, ()), TPOT_PRIOR)
+        """The factor of the time between two words."""
+        return self.of(group).tpot
 
     def ttft(self, group: Group) -> Factor:
         """The factor of the time to the first word."""
-        return factor_of(self.ttft_ratios.get(group, ()), TTFT_PRIOR)
+        return self.of(group).ttft
 
 
 def fit(ratios: Iterable[Ratio]) -> Calibration:
     """The factors of all groups that were measured."""
-    tpot: dict[Group, list[float]] = defaultdict(list)
-    ttft: dict[Group, list[float]] = defaultdict(list)
+    groups: dict[Group, list[Ratio]] = defaultdict(list)
     for ratio in ratios:
-        tpot[ratio.group].append(ratio.tpot)
-        ttft[ratio.group].append(ratio.ttft)
-    return Calibration(dict(tpot), dict(ttft))
+        groups[ratio.group].append(ratio)
+    return Calibration({group: _factors(rows) for group, rows in groups.items()})
 
 
-def factor_of(ratios: Sequence[float], prior: Prior) -> Factor:
+def _factors(rows: Sequence[Ratio]) -> Factors:
+    tpot, ttft = [row.tpot for row in rows if row.tpot], [row.ttft for row in rows if row.ttft]
+    return Factors(factor_of(tpot, TPOT_PRIOR), factor_of(ttft, TTFT_PRIOR))
+
+
+def factor_of(ratios: Sequence[float], prior: Prior, held: float = HELD) -> Factor:
     """The factor of one group; its centre is the median, so that one failed measurement does not move it.
 
     >>> prior = Prior(0.1, 0.1, 1.0)
@@ -142,12 +198,10 @@ def factor_of(ratios: Sequence[float], prior: Prior) -> Factor:
     n_rows = len(ratios)
     measured = median(map(log, ratios)) if ratios else 0.0
     near, far = (_shrunk(measured, n_rows, prior.scatter, spread) for spread in (prior.near, prior.far))
-    p_far = _probability_far(measured, n_rows, prior)
-    centre = (1 - p_far) * near.centre + p_far * far.centre
-    between = (1 - p_far) * p_far * (near.centre - far.centre) ** 2
-    variance = (1 - p_far) * near.variance + p_far * far.variance + between
-    half = QUANTILE * sqrt(prior.scatter**2 + variance)
-    return Factor(exp(centre), exp(centre - half), exp(centre + half), n_rows)
+    near, far = (mean._replace(variance=mean.variance + prior.scatter**2) for mean in (near, far))
+    rows = _Rows(near, far, _probability_far(measured, n_rows, prior))
+    low, high, at = (exp(rows.quantile(share)) for share in (0.5 - INTERVAL / 2, 0.5 + INTERVAL / 2, held))
+    return Factor(exp(rows.centre), low, high, at, n_rows)
 
 
 def _shrunk(measured: float, n_rows: int, scatter: float, spread: float) -> _Mean:
@@ -165,3 +219,8 @@ def _probability_far(measured: float, n_rows: int, prior: Prior) -> float:
     )  # variances of what is measured
     odds = prior.p_far / (1 - prior.p_far) * sqrt(near / far) * exp(measured**2 / 2 * (1 / near - 1 / far))
     return odds / (1 + odds) if odds < _CERTAIN else 1.0
+
+
+UNMEASURED = Factors(factor_of((), TPOT_PRIOR), factor_of((), TTFT_PRIOR))
+"""Of a group of which nothing was measured."""
+NOT_CALIBRATED = Calibration({})

@@ -9,9 +9,19 @@ from autoauto.records.hardware import Cluster, DeviceKind, Link, Period
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.gpu.session import GpuSession
-from autoauto.targets.target import NamedTarget, OptionValues, Request
+from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 DEFAULT_CLUSTER = "h100_sxm-8"
+_OPTIONS = (
+    TargetOption(
+        "measured",
+        "a CSV file of configurations of the model with the TPOT, TTFT or tokens/s that somebody measured: forecasts "
+        "are multiplied by one factor an engine, system and format, and carry its interval (columns: docs/gpu.md)",
+        kind=str,
+        default=None,
+        metavar="FILE.csv",
+    ),
+)
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
@@ -62,16 +72,27 @@ def _outside(cluster: Cluster) -> Link:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """The measured times of what a decoder computes."""
+    """The measured times of what a decoder computes, with the factors of rows that were measured.
+
+    Raises:
+        BadInput: the rows cannot be read, or none is of the decoder.
+        MissingExtra: the package of measured times is not installed.
+    """
+    from autoauto.targets.gpu.calibration import NOT_CALIBRATED
+    from autoauto.targets.gpu.measured import calibration_of, notes_of
     from autoauto.targets.gpu.systems import system_named
     from autoauto.targets.gpu.tables import check_installed
     from autoauto.targets.gpu.target import GpuTarget
 
     check_installed()
     assert request.decoder is not None
-    names = dict.fromkeys(device.name for device in request.cluster.devices)
-    target = GpuTarget(request.decoder, tuple(map(system_named, names)))
-    return target, request.cluster
+    assert request.read_decoder is not None
+    names = tuple(dict.fromkeys(device.name for device in request.cluster.devices))
+    path = request.options["measured"]
+    calibrated = None if path is None else calibration_of(Path(path), request.decoder, request.read_decoder)
+    notes = notes_of(calibrated, names)
+    calibration = NOT_CALIBRATED if calibrated is None else calibrated.calibration
+    return GpuTarget(request.decoder, tuple(map(system_named, names)), notes, calibration), request.cluster
 
 
 GPU = NamedTarget(
@@ -79,7 +100,7 @@ GPU = NamedTarget(
     summary="decoders on GPUs, by measured times of kernels (extra gpu)",
     default_cluster=DEFAULT_CLUSTER,
     default_precision=Precision.BF16,
-    options=(),
+    options=_OPTIONS,
     periods=(Period.SERIAL,),
     devices=_devices,
     open=_open,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from autoauto.records.hardware import Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
+from autoauto.targets.gpu.calibration import NOT_CALIBRATED, Calibration, Factors, Group
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.engines import ENGINES, ServingEngine, engine_named
 from autoauto.targets.gpu.memory import BF16_BYTES, MemoryRule, memory_rule
@@ -34,16 +36,20 @@ class GpuTarget:
         decoder: what they serve.
         systems: the kinds of GPUs.
         notes: what was assumed, a sentence each.
+        calibration: what measured rows say of forecasts.
     """
 
     decoder: Decoder
     systems: tuple[GpuSystem, ...]
     notes: tuple[str, ...] = ()
+    calibration: Calibration = NOT_CALIBRATED
 
     @property
     def version(self) -> str:
-        """See `Target`."""
-        return _version()
+        """See `Target`; with measured rows also which they are."""
+        factors = sorted(self.calibration.factors.items())
+        digest = hashlib.sha256(repr(factors).encode()).hexdigest()[:12]
+        return f"{_version()} measured {digest}" if factors else _version()
 
     @property
     def traits(self) -> TargetTraits:
@@ -114,6 +120,11 @@ class GpuTarget:
         """Bytes of hidden vectors that a stage sends for one mean step of so many sequences."""
         n_tokens = n_sequences * (1 + requests.input_tokens / requests.output_tokens)
         return round(n_tokens * self.decoder.hidden_size * BF16_BYTES)
+
+    def factors(self, system: GpuSystem, session: GpuSession) -> Factors:
+        """By what forecasts of groups of a system are multiplied."""
+        serving = self.serving(system, session)
+        return self.calibration.of(Group(self.decoder.name, serving.engine, serving.system, serving.weights))
 
     def engine(self, session: GpuSession) -> ServingEngine:
         """The engine of a session."""

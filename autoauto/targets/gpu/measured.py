@@ -1,0 +1,368 @@
+"""Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `calibration_of`.
+
+Columns in any order, others are not read:
+
+    model               a bundled name, or the folder of a config
+    engine              vllm, sglang, trtllm
+    system              the GPUs, for example h100_sxm
+    precision           the format of matrices, for example fp8; empty is that of the checkpoint
+    tensor_parallel     GPUs of a group
+    n_ipu               stages of a pipeline; may be missing, then 1
+    replicas            pipelines; may be missing, then 1
+    batch_size          sequences of a micro-batch: requests in flight / (stages x replicas)
+    input_tokens        of a prompt
+    output_tokens       of an answer
+    kv_cache_precision  may be missing; empty is that of the checkpoint
+    tpot_s              seconds between two words, in the mean
+    ttft_s              seconds from a request to its first word
+    tokens_per_s        words of answers of all replicas
+
+and of the last three one or more in every row. The columns of `systems/silicon_sample.csv` [aiconfigurator] are read
+too, where batch_size are all requests in flight, and a cache is fp8 where weights are fp8 or nvfp4.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.errors import BadInput, DoesNotFit, Unsupported
+from autoauto.targets.gpu.calibration import HELD, INTERVAL, UNMEASURED, Calibration, Factors, Group, Ratio, fit
+from autoauto.targets.gpu.engines import engine_named
+from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop
+from autoauto.targets.gpu.steps import Rates, workload
+from autoauto.targets.gpu.systems import system_named
+from autoauto.targets.gpu.tables import Serving
+
+_OF_PACKAGE = "model_path"
+"""A column that tells the form of the package's rows."""
+_NAMES_OF_PACKAGE = {
+    "model": "model_path",
+    "engine": "backend",
+    "precision": "gemm_quant_mode",
+    "tensor_parallel": "tp_size",
+    "n_ipu": "pp_size",
+    "input_tokens": "isl",
+    "output_tokens": "osl",
+}
+_FORMATS_OF_PACKAGE = {
+    "": WeightFormat.BF16,
+    "bfloat16": WeightFormat.BF16,
+    "fp8": WeightFormat.FP8,
+    "fp8_static": WeightFormat.FP8,
+    "fp8_block": WeightFormat.FP8_BLOCK,
+    "int4_wo": WeightFormat.INT4,
+    "nvfp4": WeightFormat.NVFP4,
+}
+_FP8_CACHES = (WeightFormat.FP8, WeightFormat.NVFP4)
+"""Rows of the package do not name the format of the KV cache: checkpoints in these formats have scales for fp8."""
+_NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "batch_size", "input_tokens", "output_tokens")
+_RESULTS = ("tpot_s", "ttft_s", "tokens_per_s")
+_RESULTS_OF_PACKAGE = {"tpot_s": "silicon_tpot_ms", "ttft_s": "silicon_ttft_ms"}
+_MAX_COUNT = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a file, as texts.
+
+    Attributes:
+        path: of the file.
+        line: where the row ends, from 1.
+        cells: by column.
+    """
+
+    path: Path
+    line: int
+    cells: Mapping[str, str]
+
+    @property
+    def is_of_package(self) -> bool:
+        """Whether it has the columns of the package's own rows."""
+        return _OF_PACKAGE in self.cells
+
+    def column(self, name: str) -> str:
+        """How the file names what we name so."""
+        return _NAMES_OF_PACKAGE.get(name, name) if self.is_of_package else name
+
+    def text(self, name: str) -> str:
+        """A cell, by our name; empty where the column is missing."""
+        return self.cells.get(self.column(name), "")
+
+    def error(self, name: str, problem: str) -> BadInput:
+        """What is wrong in a column."""
+        return BadInput(f"{self.path}, line {self.line}, column {self.column(name)}: {problem}")
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Says where a cell is that cannot be read."""
+        try:
+            yield
+        except BadInput as error:
+            raise self.error(name, str(error)) from None
+
+    def number(self, name: str) -> float | None:
+        """A number above 0; None where the cell is empty.
+
+        Raises:
+            BadInput: it is another text.
+        """
+        text = self.text(name)
+        try:
+            number = float(text) if text else None
+        except ValueError:
+            number = -1.0
+        if number is not None and not (number > 0 and isfinite(number)):
+            raise self.error(name, f"must be a number above 0, got {text!r:.40}")
+        return number
+
+    def count(self, name: str, missing: int | None = None) -> int:
+        """A whole number from 1.
+
+        Args:
+            name: of the column.
+            missing: what an empty cell means; None if it means nothing.
+
+        Raises:
+            BadInput: it is another text.
+        """
+        text = self.text(name)
+        if not text and missing is not None:
+            return missing
+        number = self.number(name)
+        if number is None or number % 1 or number > _MAX_COUNT:
+            raise self.error(name, f"must be a whole number from 1, got {text!r:.40}")
+        return int(number)
+
+
+class Measured(NamedTuple):
+    """What was measured of a configuration; None where it was not."""
+
+    tpot_s: float | None
+    ttft_s: float | None
+    tokens_per_s: float | None
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, with their columns checked.
+
+    Raises:
+        BadInput: it cannot be read, is no table, or lacks columns.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            rows = [_row(path, reader.line_num, cells) for cells in reader]
+            columns = tuple(reader.fieldnames or ())
+    except OSError as error:
+        raise BadInput(f"measured rows must be in a file that can be read, got {path}: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadInput(f"measured rows must be a CSV file in UTF-8, {path} is none: {error}") from None
+    _check_columns(path, columns)
+    if not rows:
+        raise BadInput(f"{path} must have a row below its columns, got none")
+    return rows
+
+
+def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]]) -> Row:
+    if None in cells:
+        raise BadInput(f"{path}, line {line}: a row must have a cell for every column, got more")
+    return Row(path, line, {str(name).strip(): str(cell).strip() for name, cell in cells.items()})
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    given = {column.strip() for column in columns}
+    names, results = (_NAMES_OF_PACKAGE, _RESULTS_OF_PACKAGE) if _OF_PACKAGE in given else ({}, {})
+    missing = [names.get(name, name) for name in _NEEDED if names.get(name, name) not in given]
+    known = [results.get(name, name) for name in _RESULTS]
+    if missing:
+        raise BadInput(f"{path}, line 1: measured rows must have the columns {', '.join(missing)}; add them")
+    if not given & set(known):
+        raise BadInput(f"{path}, line 1: measured rows must have one of the columns {', '.join(known)}; add one")
+
+
+def measured_of(row: Row) -> Measured:
+    """What was measured of a row.
+
+    Raises:
+        BadInput: nothing, or a number that cannot be.
+    """
+    if row.is_of_package:
+        tpot_ms, ttft_ms = row.number("silicon_tpot_ms"), row.number("silicon_ttft_ms")
+        measured = Measured(tpot_ms and tpot_ms / 1e3, ttft_ms and ttft_ms / 1e3, None)
+    else:
+        measured = Measured(*map(row.number, _RESULTS))
+    if measured == (None, None, None):
+        raise row.error(_RESULTS[0], f"a row must have one of {', '.join(_RESULTS)}, got none")
+    return measured
+
+
+def replicas_of(row: Row, decoder: Decoder) -> ServingReplicas:
+    """The configuration of a row of a decoder.
+
+    Raises:
+        BadInput: a cell says nothing that can be read.
+        Unsupported: it is of a kind that is not modelled.
+    """
+    if row.is_of_package:
+        _check_one_pool(row)
+    with row.reading("engine"):
+        engine = engine_named(row.text("engine")).name
+    with row.reading("system"):
+        system = system_named(row.text("system")).name
+    weights, kv_cache = _formats(row, decoder)
+    n_experts_apart = _number(row, "moe_ep_size") if decoder.experts and row.is_of_package else 1
+    serving = Serving(system, engine, row.count("tensor_parallel"), n_experts_apart, weights, kv_cache)
+    requests = workload(row.count("input_tokens"), row.count("output_tokens"))
+    sizes = _sizes(decoder.n_layers, row.count("n_ipu", missing=1))
+    return ServingReplicas(decoder, serving, requests, sizes, row.count("replicas", missing=1))
+
+
+def _check_one_pool(row: Row) -> None:
+    if row.text("mode") != "agg":
+        raise Unsupported("prompts and answers must be computed by one pool, these are computed by two")
+    if _number(row, "attention_dp_size") > 1:
+        raise Unsupported("attention must be split among the GPUs of a group, here each has sequences of its own")
+
+
+def _number(row: Row, name: str) -> int:
+    """A count of the package; 1 where it is missing or 0, as rows of dense models have it."""
+    return row.count(name) if row.text(name).strip(".0") else 1
+
+
+def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
+    """Of matrices, and of keys and values."""
+    text, cache = row.text("precision"), row.text("kv_cache_precision")
+    if row.is_of_package:
+        if text not in _FORMATS_OF_PACKAGE:
+            raise Unsupported(f"weights must be {', '.join(_FORMATS_OF_PACKAGE)}, got {text}")
+        weights = _FORMATS_OF_PACKAGE[text]
+        return weights, WeightFormat.FP8 if weights in _FP8_CACHES else WeightFormat.BF16
+    formats = tuple(map(str, WeightFormat))
+    for name, given in (("precision", text), ("kv_cache_precision", cache)):
+        if given and given not in formats:
+            raise row.error(name, f"must be one of {', '.join(formats)}, got {given!r:.40}")
+    checkpoint = decoder.checkpoint
+    return WeightFormat(text or checkpoint.weights), WeightFormat(cache or checkpoint.kv_cache)
+
+
+def _sizes(n_blocks: int, n_stages: int) -> tuple[int, ...]:
+    """Blocks as evenly as can be, with the embedding before the first, norm and head behind the last.
+
+    >>> _sizes(6, 4), _sizes(6, 1)
+    ((3, 2, 1, 3), (9,))
+    """
+    blocks = [n_blocks // n_stages + (i < n_blocks % n_stages) for i in range(n_stages)]
+    if not min(blocks):
+        raise Unsupported(f"a stage must have a block or more, got {n_stages} stages of {n_blocks} blocks")
+    blocks[0] += 1
+    blocks[-1] += 2
+    return tuple(blocks)
+
+
+def forecast_of(row: Row, decoder: Decoder) -> Rates:
+    """What the tables say of a row of a decoder.
+
+    Raises:
+        BadInput: as `replicas_of`.
+        Unsupported: there are no times of its kernels, or not one sequence fits.
+    """
+    replicas, batch_size = replicas_of(row, decoder), row.count("batch_size")
+    n_clients = batch_size if row.is_of_package else batch_size * len(replicas.sizes) * replicas.n_replicas
+    return closed_loop(replicas, n_clients)
+
+
+def ratio_of(row: Row, decoder: Decoder) -> Ratio:
+    """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`.
+
+    Where the time between words was not measured, throughput tells it.
+    """
+    measured, serving, rates = measured_of(row), replicas_of(row, decoder).serving, forecast_of(row, decoder)
+    group = Group(decoder.name, serving.engine, serving.system, serving.weights)
+    tpot = None if measured.tokens_per_s is None else rates.tokens_per_s.item() / measured.tokens_per_s
+    if measured.tpot_s is not None:
+        tpot = measured.tpot_s / rates.tpot_s.item()
+    return Ratio(group, tpot, None if measured.ttft_s is None else measured.ttft_s / rates.ttft_s.item())
+
+
+class Calibrated(NamedTuple):
+    """What rows say of one decoder.
+
+    Attributes:
+        calibration: the factors.
+        unmodelled: why rows of this decoder have no forecast, one reason a row.
+    """
+
+    calibration: Calibration
+    unmodelled: tuple[str, ...] = ()
+
+
+def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder]) -> Calibrated:
+    """The factors of a decoder by the rows of a file that are of it, whatever it is called there.
+
+    Args:
+        path: of the file.
+        decoder: that is served.
+        read: the decoder of a name in the file.
+
+    Raises:
+        BadInput: the file or a row of the decoder cannot be read, or no row has a forecast.
+    """
+    rows = read_rows(path)
+    same = {name: _is_same(name, decoder, read) for name in dict.fromkeys(row.text("model") for row in rows)}
+    own = [row for row in rows if same[row.text("model")]]
+    if not own:
+        raise BadInput(f"a row of {path} must be of {decoder.name}, got {', '.join(same):.120}; try another --measured")
+    ratios, reasons = [], []
+    for row in own:
+        try:
+            ratios.append(ratio_of(row, decoder))
+        except DoesNotFit as failure:
+            reasons.append(str(failure))
+    if not ratios:
+        raise BadInput(f"a row of {path} must have a forecast, got {len(own)} without: {reasons[0]}")
+    return Calibrated(fit(ratios), tuple(reasons))
+
+
+def _is_same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> bool:
+    """Whether a name is of a model of the same shape; the format of its checkpoint may be another."""
+    try:
+        given = decoder if name == decoder.name else read(name)
+    except BadInput:  # a model that is not modelled, so another one
+        return False
+    return replace(given, name=decoder.name, checkpoint=decoder.checkpoint) == decoder
+
+
+def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str, ...]:
+    """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
+    free = UNMEASURED
+    assumed = (
+        f"intervals hold {INTERVAL:.0%} of measured rows; a bound on latency must hold at an end that {HELD:.0%} keep, "
+        f"{free.tpot.held:.2f} times TPOT and {free.ttft.held:.2f} times TTFT where nothing was measured"
+    )
+    if calibrated is None:
+        return (assumed,)
+    factors = {group: each for group, each in calibrated.calibration.factors.items() if group.system in systems}
+    notes = [_factors_text(each, group) for group, each in factors.items()]
+    if not notes:
+        notes.append(f"no measured row is of {' or '.join(systems)}, so forecasts are as without")
+    if reasons := calibrated.unmodelled:
+        notes.append(f"{len(reasons)} measured rows have no forecast, the first because {reasons[0]}")
+    return (*notes, assumed)
+
+
+def _factors_text(factors: Factors, group: Group) -> str:
+    """What rows made of the forecasts of a group."""
+    parts = [
+        f"{name} times {each.factor:.2f} ({each.low:.2f} to {each.high:.2f}, bounds at {each.held:.2f}) from "
+        f"{each.n_rows} measured row{'s' * (each.n_rows > 1)}"
+        for name, each in (("TPOT", factors.tpot), ("TTFT", factors.ttft))
+        if each.n_rows
+    ]
+    return f"{', '.join(parts)} of {group.model} in {group.precision} by {group.engine} on {group.system}"
