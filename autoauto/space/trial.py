@@ -209,9 +209,9 @@ NUMBERS = (
     TrialNumber("tpot_s", False, "time per output token", "{:.4g} s".format),
     TrialNumber("ttft_s", False, "time to first token", "{:.4g} s".format),
     TrialNumber("tpot_low_s"),
-    TrialNumber("tpot_high_s", False, "the same, 9 of 10 times", "at most {:.4g} s an output token".format),
+    TrialNumber("tpot_high_s", False, "TPOT of 9 in 10", "at most {:.4g} s".format),
     TrialNumber("ttft_low_s"),
-    TrialNumber("ttft_high_s", False, "the same, 9 of 10 times", "at most {:.4g} s to first token".format),
+    TrialNumber("ttft_high_s", False, "TTFT of 9 in 10", "at most {:.4g} s".format),
     TrialNumber("kv_cache_bytes", True, "KV cache", format_bytes),
     TrialNumber("excess_bytes", is_whole=True),
 )

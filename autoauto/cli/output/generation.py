@@ -34,9 +34,11 @@ def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
 
 def _intervals(trial: Trial) -> dict[str, tuple[float, float]]:
     """The ends between which 8 of 10 measured rows lie; nothing where a trial has none."""
-    tpot, ttft = (trial.tpot_low_s, trial.tpot_high_s), (trial.ttft_low_s, trial.ttft_high_s)
-    if not (tpot[0] and tpot[1] and ttft[0] and ttft[1] and trial.tpot_s and trial.tokens_per_s):
+    ends = (trial.tpot_low_s, trial.tpot_high_s, trial.ttft_low_s, trial.ttft_high_s)
+    known = tuple(end for end in ends if end is not None)
+    if len(known) < len(ends) or trial.tpot_s is None or trial.tokens_per_s is None:
         return {}
+    tpot, ttft = (known[0], known[1]), (known[2], known[3])
     n_words = trial.tokens_per_s * trial.tpot_s  # that sequences in flight get in the time between two words
     tokens = n_words / tpot[1], n_words / tpot[0]
     return {"tpot_s_interval": tpot, "ttft_s_interval": ttft, "tokens_per_s_interval": tokens}
