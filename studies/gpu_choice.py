@@ -2,8 +2,8 @@
 
     python studies/gpu_choice.py --rows FILE.csv --half even|odd [--measured FILE.csv | --n-measured 3]
 
-Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; dense models in one pool are read. A question is a
-model, engine, system, format, prompt and answer of which two configurations or more were measured, and a bound that one
+Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; dense models in one pool are read. A question is
+a model, engine, system, format, prompt and answer of which two configurations or more were measured, and a bound that one
 of them keeps. Of those whose forecast keeps it at the end of the interval at which bounds must hold, the one with the
 most forecast tokens/s a GPU is chosen:
 
@@ -204,10 +204,9 @@ def coverage(rows: Sequence[Choosable], factors: Factors) -> tuple[float, float]
 
 def line(title: str, scored: Score) -> str:
     """Of a score."""
-    return (
-        f"{title:>10}  {scored.n_questions:4} questions  {scored.n_unanswered:2} without answer  kept {scored.kept:6.1%}"
-        f"  throughput {scored.throughput:6.1%}, of all {scored.throughput_of_all:6.1%}"
-    )
+    counts = f"{scored.n_questions:4} questions  {scored.n_unanswered:2} without answer"
+    shares = f"throughput {scored.throughput:6.1%}, of all {scored.throughput_of_all:6.1%}"
+    return f"{title:>10}  {counts}  kept {scored.kept:6.1%}  {shares}"
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from autoauto.records.target import Origin
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.space.trial import Status
+from autoauto.space.trial import Status, Trial
 from autoauto.study.defaults import default_space
+from autoauto.targets.gpu.calibration import UNMEASURED, Group
+from autoauto.targets.gpu.target import GpuTarget
 from tests.decoders import decoder_folder
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
@@ -118,7 +120,99 @@ def test_a_bound_on_the_time_of_a_token_is_a_constraint(flow: Flow) -> None:
     bound = Constraint(f"tpot_s <= {free.tpot_s / 2}")
     trial = flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
     assert trial.status is Status.CONSTRAINED
-    assert trial.violation == pytest.approx(1.0)
+    assert trial.violation == pytest.approx(2 * UNMEASURED.tpot.held - 1)
+
+
+def test_a_bound_must_hold_at_the_end_of_the_interval_that_enough_rows_keep(flow: Flow) -> None:
+    free = flow.forecast(serving(2, 64))
+    assert free.tpot_s is not None
+
+    def bound_to(times: float) -> Trial:
+        bound = Constraint(f"tpot_s <= {times * (free.tpot_s or 0)}")
+        return flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
+
+    assert bound_to(1.001 * UNMEASURED.tpot.held).status is Status.OK
+    missed = bound_to(0.999 * UNMEASURED.tpot.held)
+    assert missed.status is Status.CONSTRAINED
+    assert missed.reason.endswith("at the end of the interval that 65% of measured rows keep")
+    assert missed.tpot_s == free.tpot_s, "what is shown is the forecast"
+
+
+def test_a_bound_on_a_request_holds_at_the_ends_of_both_latencies(flow: Flow) -> None:
+    free = flow.forecast(serving(2, 64))
+    assert free.tpot_s is not None
+    assert free.ttft_s is not None
+    latency_s = free.ttft_s * UNMEASURED.ttft.held + 127 * free.tpot_s * UNMEASURED.tpot.held
+    for name in ("request_latency_s", "latency_s"):
+        for times, status in ((0.999, Status.CONSTRAINED), (1.001, Status.OK)):
+            bound = Constraint(f"{name} <= {times * latency_s}")
+            assert flow.with_setting(constraints=(bound,)).forecast(serving(2, 64)).status is status
+
+
+def test_a_bound_on_throughput_holds_at_its_lower_end(flow: Flow) -> None:
+    free = flow.forecast(serving(2, 64))
+    assert free.tokens_per_s is not None
+    for share, status in ((0.999, Status.OK), (1.001, Status.CONSTRAINED)):
+        bound = Constraint(f"tokens_per_s >= {share * free.tokens_per_s / UNMEASURED.tpot.held}")
+        assert flow.with_setting(constraints=(bound,)).forecast(serving(2, 64)).status is status
+
+
+def rows(path: Path, model: Path, tpot_s: float, system: str = "h100_sxm") -> Path:
+    columns = "model,engine,system,precision,tensor_parallel,n_ipu,batch_size,input_tokens,output_tokens,tpot_s\n"
+    path.write_text(columns + f"{model},vllm,{system},bf16,1,1,64,512,128,{tpot_s}\n" * 3)
+    return path
+
+
+def calibrated(path: Path, model: Path, cluster: str = "h100_sxm-4") -> Flow:
+    return load_flow(model, cluster, "gpu", options={"measured": str(path)})
+
+
+def test_measured_rows_multiply_forecasts_and_narrow_their_intervals(flow: Flow, model: Path, tmp_path: Path) -> None:
+    plain = flow.forecast(serving(1, 64))
+    slow = calibrated(rows(tmp_path / "rows.csv", model, 2 * (plain.tpot_s or 0)), model)
+    target = slow.target
+    assert isinstance(target, GpuTarget)
+    factor = target.calibration.tpot(Group("small", "vllm", "h100_sxm", "bf16")).factor
+    assert 1.7 < factor < 2.0
+    for knobs in (serving(1, 64), serving(2, 8, 2)):
+        before, after = flow.forecast(knobs), slow.forecast(knobs)
+        assert after.tpot_s == pytest.approx(factor * (before.tpot_s or 0))
+        assert after.tokens_per_s == pytest.approx((before.tokens_per_s or 0) / factor)
+        assert after.samples_per_s == slow.samples_per_s(knobs, slow.predict(knobs)) == after.tokens_per_s
+        assert after.ttft_s == before.ttft_s, "no first word was measured"
+        assert (after.tpot_low_s or 0) < (after.tpot_s or 0) < (after.tpot_high_s or 0)
+        widths = [(each.tpot_high_s or 0) / (each.tpot_low_s or 1) for each in (after, before)]
+        assert widths[0] < widths[1]
+    other = serving(1, 64, engine="trtllm")
+    assert slow.forecast(other).tpot_s == flow.forecast(other).tpot_s
+
+
+def test_a_study_of_other_measured_rows_is_another_one(flow: Flow, model: Path, tmp_path: Path) -> None:
+    one, two = (calibrated(rows(tmp_path / f"{t}.csv", model, t), model) for t in (0.01, 0.02))
+    versions = [each.setting.fingerprint()["target"] for each in (flow, one, two)]
+    assert len(set(versions)) == 3
+
+
+def test_what_was_fitted_and_at_which_end_bounds_hold_is_said(flow: Flow, model: Path, tmp_path: Path) -> None:
+    (said,) = flow.setting.notes
+    assert "a bound on latency must hold at an end that 65% keep, 1.06 times TPOT and 1.24 times TTFT" in said
+    first, second = calibrated(rows(tmp_path / "rows.csv", model, 0.01), model).setting.notes
+    assert " from 3 measured rows of small in bf16 by vllm on h100_sxm" in first
+    assert second == said
+    elsewhere = calibrated(rows(tmp_path / "rows.csv", model, 0.01, "l40s"), model).setting.notes
+    assert elsewhere[0] == "no measured row is of h100_sxm, so forecasts are as without"
+
+
+def test_unlike_gpus_have_the_factor_of_the_slowest_stage(model: Path, tmp_path: Path) -> None:
+    """Stages of two systems; all rows are of one of them, so a factor is 1 or that of the rows."""
+    cluster, knobs = "h100_sxm-2+l40s-2", serving(4, 32)
+    plain = load_flow(model, cluster, "gpu").forecast(knobs)
+    ratios = []
+    for system in ("h100_sxm", "l40s"):
+        flow = calibrated(rows(tmp_path / f"{system}.csv", model, 0.1, system), model, cluster)
+        ratios.append((flow.forecast(knobs).tpot_s or 0) / (plain.tpot_s or 1))
+    assert min(ratios) == pytest.approx(1.0)
+    assert max(ratios) > 2.0
 
 
 @pytest.mark.parametrize("name", ["tpot_s", "ttft_s", "tokens_per_s", "kv_cache_bytes", "request_latency_s"])

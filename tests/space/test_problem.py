@@ -80,6 +80,9 @@ def test_files_that_are_there_have_absolute_paths(tmp_path: Path, monkeypatch: p
     assert (plain["model"], plain["cluster"]) == (str(tmp_path / "net.onnx"), str(tmp_path / "pod.toml"))
     assert plain["options"] == {"inputs": str(tmp_path / "real.npz")}
     assert plain["profile"]["profile"] == (f"fast:8={tmp_path}/fast.csv", f"slow={tmp_path}/slow.csv")
+    (tmp_path / "rows.csv").touch()
+    measured = Problem("small", "gpu", options={"measured": "rows.csv"}).plain
+    assert measured["options"] == {"measured": str(tmp_path / "rows.csv")}
     (tmp_path / "decoder").mkdir()
     assert Problem("decoder").plain["model"] == "decoder"  # any folder of this name
     (tmp_path / "decoder" / "config.json").touch()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, log, pi, sqrt
 from statistics import NormalDist, median
 from typing import NamedTuple
 
@@ -197,20 +197,21 @@ def factor_of(ratios: Sequence[float], prior: Prior, held: float = HELD) -> Fact
     """
     n_rows = len(ratios)
     measured = median(map(log, ratios)) if ratios else 0.0
-    near, far = (_shrunk(measured, n_rows, prior.scatter, spread) for spread in (prior.near, prior.far))
+    n_told = 1 + (n_rows - 1) * 2 / pi if ratios else 0.0  # a median of n rows tells as much as the mean of fewer
+    near, far = (_shrunk(measured, n_told, prior.scatter, spread) for spread in (prior.near, prior.far))
     near, far = (mean._replace(variance=mean.variance + prior.scatter**2) for mean in (near, far))
-    rows = _Rows(near, far, _probability_far(measured, n_rows, prior))
+    rows = _Rows(near, far, _probability_far(measured, n_told, prior))
     low, high, at = (exp(rows.quantile(share)) for share in (0.5 - INTERVAL / 2, 0.5 + INTERVAL / 2, held))
     return Factor(exp(rows.centre), low, high, at, n_rows)
 
 
-def _shrunk(measured: float, n_rows: int, scatter: float, spread: float) -> _Mean:
+def _shrunk(measured: float, n_rows: float, scatter: float, spread: float) -> _Mean:
     """The mean of a group of so many rows around `measured`, where such means spread around 0; all are normal."""
     weight = n_rows / (n_rows + (scatter / spread) ** 2)
     return _Mean(weight * measured, (1 - weight) * spread**2)
 
 
-def _probability_far(measured: float, n_rows: int, prior: Prior) -> float:
+def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
     """How likely a group is one of those far from 1, given its rows."""
     if not n_rows:
         return prior.p_far

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.targets.gpu.calibration import Group, Prior, Ratio, factor_of, fit
+from autoauto.targets.gpu.calibration import HELD, INTERVAL, Group, Prior, Ratio, factor_of, fit
 
 PRIOR = Prior(0.1, 0.2, 1.0, 0.1)
 GROUP = Group("model", "vllm", "h100_sxm", "fp8")
@@ -23,7 +23,7 @@ def test_more_rows_move_the_factor_further_and_narrow_its_interval() -> None:
     few, many = factor_of([1.5] * 2, PRIOR), factor_of([1.5] * 50, PRIOR)
     assert 1 < few.factor < many.factor < 1.5
     assert many.high / many.low < few.high / few.low
-    assert many.high / many.low > np.exp(2 * 1.9 * PRIOR.scatter)
+    assert many.high / many.low > np.exp(2 * 1.28 * PRIOR.scatter)  # 80 % of a normal distribution
 
 
 def test_one_failed_measurement_does_not_move_it() -> None:
@@ -44,15 +44,30 @@ def test_a_group_far_from_1_is_taken_as_measured_and_one_near_1_is_pulled_to_it(
     assert np.log(far.factor) / np.log(3.0) > 0.97
 
 
-def test_rows_of_the_prior_lie_in_the_interval_19_times_of_20() -> None:
+def test_rows_of_the_prior_lie_in_the_interval_and_keep_bounds_as_often_as_is_said() -> None:
     random = np.random.default_rng(0)
-    n_inside, n_groups = 0, 4000
+    n_inside, n_kept, n_groups = 0, 0, 4000
     for _ in range(n_groups):
         spread = PRIOR.far if random.random() < PRIOR.p_far else PRIOR.near
         logs = random.normal(random.normal(0, spread), PRIOR.scatter, 4)
         factor = factor_of([float(np.exp(x)) for x in logs[:3]], PRIOR)
         n_inside += factor.low <= np.exp(logs[3]) <= factor.high
-    assert n_inside / n_groups == pytest.approx(0.95, abs=0.02)
+        n_kept += np.exp(logs[3]) <= factor.held
+    assert n_inside / n_groups == pytest.approx(INTERVAL, abs=0.02)
+    assert n_kept / n_groups == pytest.approx(HELD, abs=0.02)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.65, 0.9])
+def test_the_share_that_bounds_hold_at_is_that_of_the_prior(share: float) -> None:
+    random = np.random.default_rng(1)
+    spreads = np.where(random.random(100_000) < PRIOR.p_far, PRIOR.far, PRIOR.near)
+    logs = random.normal(random.normal(0, spreads), PRIOR.scatter)
+    assert (np.exp(logs) <= factor_of([], PRIOR, share).held).mean() == pytest.approx(share, abs=0.01)
+
+
+def test_what_was_not_measured_of_a_row_has_no_part_in_its_factor() -> None:
+    factors = fit([Ratio(GROUP, 1.2, None), Ratio(GROUP, 1.2, 2.0)]).of(GROUP)
+    assert (factors.tpot.n_rows, factors.ttft.n_rows) == (2, 1)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=20))

@@ -1,0 +1,185 @@
+"""Measured rows from files: both forms, rows of other models, and what is wrong with a file in a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoauto.records.costs.decoder import Checkpoint, Decoder, WeightFormat
+from autoauto.records.errors import BadInput, UnreadableModel, Unsupported
+from autoauto.targets.gpu.calibration import Group
+from autoauto.targets.gpu.measured import (
+    Row,
+    calibration_of,
+    forecast_of,
+    measured_of,
+    notes_of,
+    read_rows,
+    replicas_of,
+)
+from autoauto.targets.gpu.steps import Workload
+
+COLUMNS = (
+    "model,engine,system,precision,tensor_parallel,n_ipu,batch_size,input_tokens,output_tokens,tpot_s,tokens_per_s"
+)
+OF_PACKAGE = (
+    "id,model_path,backend,system,gemm_quant_mode,tp_size,pp_size,attention_dp_size,moe_ep_size,batch_size,isl,osl,mode,"
+    "silicon_tpot_ms,silicon_ttft_ms"
+)
+QWEN_8B = Decoder("Qwen3-8B", "Qwen3ForCausalLM", 4096, 36, 32, 8, 128, 12288, 151936, is_tied=False)
+GROUP = Group("Qwen3-8B", "vllm", "h100_sxm", "bf16")
+
+
+def written(path: Path, *lines: str, columns: str = COLUMNS) -> Path:
+    path.write_text("\n".join((columns, *lines)) + "\n")
+    return path
+
+
+def read(name: str) -> Decoder:
+    """A model that a file names: ours under another name, a larger one, or none that is modelled."""
+    known = {
+        "org/Qwen3-8B": replace(QWEN_8B, checkpoint=Checkpoint(WeightFormat.FP8)),
+        "larger": replace(QWEN_8B, n_layers=40),
+    }
+    if name not in known:
+        raise UnreadableModel(f"{name} is no model")
+    return known[name]
+
+
+@pytest.fixture
+def package() -> None:
+    pytest.importorskip("aiconfigurator_core", reason="it has the measured times")
+
+
+def row(path: Path, line: str, columns: str = COLUMNS) -> Row:
+    (only,) = read_rows(written(path, line, columns=columns))
+    return only
+
+
+@pytest.mark.usefixtures("package")
+def test_both_forms_say_the_same(tmp_path: Path) -> None:
+    plain = row(tmp_path / "plain.csv", "Qwen3-8B,vllm,h100_sxm,bf16,2,1,32,1024,256,0.012,")
+    ours = row(tmp_path / "ours.csv", "a,Qwen3-8B,vllm,h100_sxm,,2.0,1.0,,0,32,1024,256,agg,12,150", OF_PACKAGE)
+    assert replicas_of(plain, QWEN_8B) == replicas_of(ours, QWEN_8B)
+    assert forecast_of(plain, QWEN_8B) == forecast_of(ours, QWEN_8B)
+    assert measured_of(plain) == (0.012, None, None)
+    assert measured_of(ours) == (0.012, 0.15, None)
+
+
+@pytest.mark.usefixtures("package")
+def test_a_batch_is_of_a_micro_batch_and_stages_are_even(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    columns = COLUMNS + ",replicas,kv_cache_precision"
+    one = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,1,16,512,128,1,,,", columns)
+    two = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,5,16,512,128,1,,2,fp8", columns)
+    replicas = replicas_of(two, QWEN_8B)
+    assert replicas.sizes == (9, 7, 7, 7, 9)
+    assert (replicas.n_replicas, replicas.n_gpus, replicas.requests) == (2, 10, Workload(512, 128))
+    assert (replicas.serving.weights, replicas.serving.kv_cache) == (WeightFormat.FP8, WeightFormat.FP8)
+    assert replicas_of(one, QWEN_8B).serving.kv_cache is WeightFormat.BF16, "that of the checkpoint"
+    assert forecast_of(two, QWEN_8B).tokens_per_s > 2 * forecast_of(one, QWEN_8B).tokens_per_s
+
+
+@pytest.mark.usefixtures("package")
+def test_factors_are_those_of_the_rows_of_the_model_whatever_it_is_called(tmp_path: Path) -> None:
+    line = "{},vllm,h100_sxm,bf16,1,1,16,512,128,{},"
+    forecast_s = forecast_of(row(tmp_path / "one.csv", line.format("Qwen3-8B", 1)), QWEN_8B).tpot_s.item()
+    lines = [line.format(name, 1.2 * forecast_s) for name in ("Qwen3-8B", "org/Qwen3-8B")]
+    others = [line.format(name, 9.0) for name in ("larger", "unknown")]
+    calibration = calibration_of(written(tmp_path / "rows.csv", *lines, *others), QWEN_8B, read).calibration
+    assert list(calibration.factors) == [GROUP]
+    assert calibration.tpot(GROUP).n_rows == 2
+    assert 1.1 < calibration.tpot(GROUP).factor < 1.2
+    assert calibration.ttft(GROUP).n_rows == 0
+
+
+@pytest.mark.usefixtures("package")
+def test_throughput_tells_the_time_between_words_where_that_was_not_measured(tmp_path: Path) -> None:
+    line = "Qwen3-8B,vllm,h100_sxm,bf16,1,1,16,512,128,{},{}"
+    rates = forecast_of(row(tmp_path / "one.csv", line.format(1, "")), QWEN_8B)
+    by_time = written(tmp_path / "a.csv", line.format(rates.tpot_s.item() * 1.25, ""))
+    by_words = written(tmp_path / "b.csv", line.format("", rates.tokens_per_s.item() / 1.25))
+    factors = [calibration_of(path, QWEN_8B, read).calibration.tpot(GROUP).factor for path in (by_time, by_words)]
+    assert factors[0] == pytest.approx(factors[1])
+    assert factors[0] > 1.1
+
+
+@pytest.mark.usefixtures("package")
+def test_rows_without_a_forecast_are_counted_with_the_first_reason(tmp_path: Path) -> None:
+    good, bad = (f"Qwen3-8B,vllm,h100_sxm,bf16,{n},1,16,512,128,0.01," for n in (1, 3))
+    calibrated = calibration_of(written(tmp_path / "rows.csv", good, bad, bad), QWEN_8B, read)
+    notes = notes_of(calibrated, ["h100_sxm"])
+    assert notes[0].startswith("TPOT times ")
+    assert "from 1 measured row of Qwen3-8B in bf16 by vllm on h100_sxm" in notes[0]
+    assert notes[1].startswith("2 measured rows have no forecast, the first because tensor_parallel must divide the 32")
+    with pytest.raises(BadInput, match="must have a forecast, got 1 without: tensor_parallel must divide the 32 heads"):
+        calibration_of(written(tmp_path / "rows.csv", bad), QWEN_8B, read)
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"mode": "disagg"}, "computed by one pool"),
+        ({"attention_dp_size": "2"}, "must be split among the GPUs"),
+        ({"gemm_quant_mode": "odd"}, "weights must be .*, got odd"),
+    ],
+)
+def test_rows_of_kinds_that_are_not_modelled_say_so(tmp_path: Path, cells: dict[str, str], reason: str) -> None:
+    line = row(tmp_path / "rows.csv", "a,Qwen3-8B,vllm,h100_sxm,,2.0,1.0,,0,32,1024,256,agg,12,150", OF_PACKAGE)
+    with pytest.raises(Unsupported, match=reason):
+        replicas_of(replace(line, cells={**line.cells, **cells}), QWEN_8B)
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("Qwen3-8B,vlm,h100_sxm,bf16,1,1,16,512,128,1,", "line 2, column engine: an engine is .*, got 'vlm'"),
+        ("Qwen3-8B,vllm,h100,bf16,1,1,16,512,128,1,", "line 2, column system: GPUs are .*, got 'h100'"),
+        ("Qwen3-8B,vllm,h100_sxm,fp9,1,1,16,512,128,1,", "line 2, column precision: must be one of .*, got 'fp9'"),
+        (
+            "Qwen3-8B,vllm,h100_sxm,,1.5,1,16,512,128,1,",
+            "column tensor_parallel: must be a whole number from 1, got '1.5'",
+        ),
+        ("Qwen3-8B,vllm,h100_sxm,,1,0,16,512,128,1,", "column n_ipu: must be a number above 0, got '0'"),
+        ("Qwen3-8B,vllm,h100_sxm,,1,1,,512,128,1,", "column batch_size: must be a whole number from 1, got ''"),
+        ("Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,ten,", "column tpot_s: must be a number above 0, got 'ten'"),
+        ("Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,inf,", "column tpot_s: must be a number above 0, got 'inf'"),
+        (
+            "Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,,",
+            "column tpot_s: a row must have one of tpot_s, ttft_s, .*, got none",
+        ),
+        ("other,vllm,h100_sxm,,1,1,16,512,128,1,", "must be of Qwen3-8B, got other; try another --measured"),
+        ("Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,1,,7", "line 2: a row must have a cell for every column, got more"),
+    ],
+)
+def test_a_bad_row_is_refused_in_a_line_with_its_place(tmp_path: Path, line: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem) as refusal:
+        calibration_of(written(tmp_path / "rows.csv", line), QWEN_8B, read)
+    assert "rows.csv" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "line 1: measured rows must have the columns model, engine, system"),
+        (b"model,engine\n", "line 1: measured rows must have the columns system, precision"),
+        (
+            COLUMNS.replace(",tpot_s,tokens_per_s", "").encode(),
+            "line 1: measured rows must have one of the columns tpot_s",
+        ),
+        (COLUMNS.encode(), "must have a row below its columns, got none"),
+        (b"\xff\xfe\x00", "must be a CSV file in UTF-8"),
+        (None, "must be in a file that can be read, got .*: No such file"),
+    ],
+)
+def test_a_file_that_is_no_table_of_rows_is_refused(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    path = tmp_path / "rows.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=problem):
+        read_rows(path)
