@@ -3,9 +3,9 @@
     python studies/gpu_choice.py --rows FILE.csv --half even|odd [--measured FILE.csv | --n-measured 3]
 
 Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; dense models in one pool are read. A question is
-a model, engine, system, format, prompt and answer of which two configurations or more were measured, and a bound that one
-of them keeps. Of those whose forecast keeps it at the end of the interval at which bounds must hold, the one with the
-most forecast tokens/s a GPU is chosen:
+a model, engine, system, format, prompt and answer of which two configurations or more were measured, and a bound that
+one of them keeps. Of those whose forecast keeps it at the end of the interval at which bounds must hold, the one with
+the most forecast tokens/s a GPU is chosen:
 
     kept        the share of chosen configurations whose measured TPOT keeps the bound
     throughput  measured tokens/s a GPU of the chosen one over the most of those that keep the bound, 100 % at most,
@@ -60,21 +60,21 @@ class Score(NamedTuple):
     """How good choices are.
 
     Attributes:
-        n_questions: that a measured configuration answers.
+        n_cases: that a measured configuration answers.
         n_unanswered: of them.
-        kept: the share of answers that keep the bound.
+        met: the share of answers that keep the bound.
         throughput: of answers over the best, in the mean.
         throughput_of_all: the same where no answer is 0.
     """
 
-    n_questions: int
+    n_cases: int
     n_unanswered: int
-    kept: float
+    met: float
     throughput: float
     throughput_of_all: float
 
 
-Question = Sequence[Choosable]
+Case = Sequence[Choosable]
 Factors = Callable[[Group], Factor]
 
 
@@ -142,48 +142,48 @@ def factors_with(ratios: Mapping[Group, Sequence[float]], share: float) -> Facto
     return lambda group: factor_of(ratios.get(group, ()), TPOT_PRIOR, share)
 
 
-def questions(rows: Iterable[Choosable]) -> list[Question]:
+def cases(rows: Iterable[Choosable]) -> list[Case]:
     """Those with several configurations."""
-    by_question: dict[object, list[Choosable]] = defaultdict(list)
+    by_case: dict[object, list[Choosable]] = defaultdict(list)
     for row in rows:
-        by_question[row.group, row.requests].append(row)
-    return [some for some in by_question.values() if len(some) > 1]
+        by_case[row.group, row.requests].append(row)
+    return [some for some in by_case.values() if len(some) > 1]
 
 
-def chosen(question: Question, bound_s: float, factor: Factor) -> Choosable | None:
+def chosen(case: Case, bound_s: float, factor: Factor) -> Choosable | None:
     """The most forecast throughput among those whose forecast keeps the bound; None where none does."""
-    keep = [each for each in question if each.forecast_tpot_s * factor.held <= bound_s]
+    keep = [each for each in case if each.forecast_tpot_s * factor.held <= bound_s]
     return max(keep, key=lambda each: each.forecast_tokens_per_s, default=None)
 
 
-def score(asked: Sequence[Question], bounds_s: Sequence[float], factors: Factors) -> Score:
+def score(asked: Sequence[Case], bounds_s: Sequence[float], factors: Factors) -> Score:
     """How good the choices of some questions are with some bounds, each a question of its own."""
-    kept, shares, n_unanswered = [], [], 0
-    for question in asked:
-        factor = factors(question[0].group)
+    met, shares, n_unanswered = [], [], 0
+    for case in asked:
+        factor = factors(case[0].group)
         for bound_s in bounds_s:
-            best = max((each.tokens_per_s for each in question if each.tpot_s <= bound_s), default=None)
+            best = max((each.tokens_per_s for each in case if each.tpot_s <= bound_s), default=None)
             if best is None:
                 continue
-            choice = chosen(question, bound_s, factor)
+            choice = chosen(case, bound_s, factor)
             if choice is None:
                 n_unanswered += 1
                 continue
-            kept.append(choice.tpot_s <= bound_s)
+            met.append(choice.tpot_s <= bound_s)
             shares.append(min(1.0, choice.tokens_per_s / best))
-    n_questions = len(shares) + n_unanswered
+    n_cases = len(shares) + n_unanswered
     return Score(
-        n_questions,
+        n_cases,
         n_unanswered,
-        mean(kept) if kept else nan,
+        mean(met) if met else nan,
         mean(shares) if shares else nan,
-        sum(shares) / n_questions if n_questions else nan,
+        sum(shares) / n_cases if n_cases else nan,
     )
 
 
 def report(title: str, rows: Sequence[Choosable], ratios: Mapping[Group, Sequence[float]]) -> None:
     """Print the scores by bound, and the curve over shares."""
-    asked, factors = questions(rows), factors_with(ratios, HELD)
+    asked, factors = cases(rows), factors_with(ratios, HELD)
     print(f"{title}, bounds hold at an end that {HELD:.0%} of rows keep")
     print(line("no bound", score(asked, [inf], factors)))
     for bound_s in BOUNDS_S:
@@ -204,9 +204,9 @@ def coverage(rows: Sequence[Choosable], factors: Factors) -> tuple[float, float]
 
 def line(title: str, scored: Score) -> str:
     """Of a score."""
-    counts = f"{scored.n_questions:4} questions  {scored.n_unanswered:2} without answer"
+    counts = f"{scored.n_cases:4} questions  {scored.n_unanswered:2} without answer"
     shares = f"throughput {scored.throughput:6.1%}, of all {scored.throughput_of_all:6.1%}"
-    return f"{title:>10}  {counts}  kept {scored.kept:6.1%}  {shares}"
+    return f"{title:>10}  {counts}  kept {scored.met:6.1%}  {shares}"
 
 
 if __name__ == "__main__":

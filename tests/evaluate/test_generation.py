@@ -132,10 +132,10 @@ def test_a_bound_must_hold_at_the_end_of_the_interval_that_enough_rows_keep(flow
         return flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
 
     assert bound_to(1.001 * UNMEASURED.tpot.held).status is Status.OK
-    missed = bound_to(0.999 * UNMEASURED.tpot.held)
-    assert missed.status is Status.CONSTRAINED
-    assert missed.reason.endswith("at the end of the interval that 65% of measured rows keep")
-    assert missed.tpot_s == free.tpot_s, "what is shown is the forecast"
+    violating = bound_to(0.999 * UNMEASURED.tpot.held)
+    assert violating.status is Status.CONSTRAINED
+    assert violating.reason.endswith("at the end of the interval that 65% of measured rows keep")
+    assert violating.tpot_s == free.tpot_s, "what is shown is the forecast"
 
 
 def test_a_bound_on_a_request_holds_at_the_ends_of_both_latencies(flow: Flow) -> None:
@@ -188,8 +188,8 @@ def test_measured_rows_multiply_forecasts_and_narrow_their_intervals(flow: Flow,
 
 
 def test_a_study_of_other_measured_rows_is_another_one(flow: Flow, model: Path, tmp_path: Path) -> None:
-    one, two = (calibrated(rows(tmp_path / f"{t}.csv", model, t), model) for t in (0.01, 0.02))
-    versions = [each.setting.fingerprint()["target"] for each in (flow, one, two)]
+    first, second = (calibrated(rows(tmp_path / f"{t}.csv", model, t), model) for t in (0.01, 0.02))
+    versions = [each.setting.fingerprint()["target"] for each in (flow, first, second)]
     assert len(set(versions)) == 3
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.targets.gpu.calibration import Factor, Group
-from studies.gpu_choice import Choosable, coverage, questions, score
+from studies.gpu_choice import Choosable, cases, coverage, score
 from tests.studies.test_gpu_accuracy import ROWS, written
 
 GROUP = Group("model", "vllm", "h100_sxm", "")
@@ -20,7 +20,7 @@ def configuration(tpot_s: float, tokens_per_s: float, forecast_tpot_s: float) ->
     return Choosable("", GROUP, (1024, 128), tpot_s, tokens_per_s, forecast_tpot_s, 1e3 * forecast_tpot_s)
 
 
-QUESTION = (configuration(0.010, 80.0, 0.010), configuration(0.016, 100.0, 0.0145), configuration(0.03, 200.0, 0.03))
+CASE = (configuration(0.010, 80.0, 0.010), configuration(0.016, 100.0, 0.0145), configuration(0.03, 200.0, 0.03))
 
 
 def factor(held: float) -> Callable[[Group], Factor]:
@@ -28,32 +28,32 @@ def factor(held: float) -> Callable[[Group], Factor]:
 
 
 def test_the_most_forecast_throughput_within_the_bound_is_chosen() -> None:
-    assert score([QUESTION], [inf], factor(1.0)) == (1, 0, 1.0, 1.0, 1.0)
-    assert score([QUESTION], [0.015], factor(1.0)).kept == 0.0, "the second takes 16 ms of 14.5 that were forecast"
-    assert score([QUESTION], [0.02], factor(1.0)) == (1, 0, 1.0, 1.0, 1.0)
+    assert score([CASE], [inf], factor(1.0)) == (1, 0, 1.0, 1.0, 1.0)
+    assert score([CASE], [0.015], factor(1.0)).met == 0.0, "the second takes 16 ms of 14.5 that were forecast"
+    assert score([CASE], [0.02], factor(1.0)) == (1, 0, 1.0, 1.0, 1.0)
 
 
 def test_a_margin_keeps_bounds_and_costs_throughput() -> None:
-    assert score([QUESTION], [0.015], factor(1.1)) == (1, 0, 1.0, 1.0, 1.0)
-    assert score([QUESTION], [0.02], factor(1.4)) == (1, 0, 1.0, 0.8, 0.8)
+    assert score([CASE], [0.015], factor(1.1)) == (1, 0, 1.0, 1.0, 1.0)
+    assert score([CASE], [0.02], factor(1.4)) == (1, 0, 1.0, 0.8, 0.8)
 
 
-def test_bounds_that_no_measured_configuration_keeps_are_no_question() -> None:
-    assert score([QUESTION], [0.005], factor(1.0)).n_questions == 0
+def test_bounds_that_no_measured_configuration_meets_are_no_case() -> None:
+    assert score([CASE], [0.005], factor(1.0)).n_cases == 0
 
 
 def test_no_answer_counts_as_no_throughput() -> None:
-    result = score([QUESTION], [0.015, 0.02], factor(1.6))
-    assert (result.n_questions, result.n_unanswered, result.throughput, result.throughput_of_all) == (2, 1, 0.8, 0.4)
+    result = score([CASE], [0.015, 0.02], factor(1.6))
+    assert (result.n_cases, result.n_unanswered, result.throughput, result.throughput_of_all) == (2, 1, 0.8, 0.4)
 
 
 def test_one_configuration_is_no_choice() -> None:
-    other = QUESTION[0]._replace(requests=(8, 8))
-    assert questions([*QUESTION, other]) == [list(QUESTION)]
+    other = CASE[0]._replace(requests=(8, 8))
+    assert cases([*CASE, other]) == [list(CASE)]
 
 
 def test_rows_lie_within_intervals_and_keep_their_end() -> None:
-    assert coverage(QUESTION, factor(1.2)) == (pytest.approx(2 / 3), 1.0)
+    assert coverage(CASE, factor(1.2)) == (pytest.approx(2 / 3), 1.0)
 
 
 @pytest.mark.slow

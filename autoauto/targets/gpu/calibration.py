@@ -197,10 +197,10 @@ def factor_of(ratios: Sequence[float], prior: Prior, held: float = HELD) -> Fact
     """
     n_rows = len(ratios)
     measured = median(map(log, ratios)) if ratios else 0.0
-    n_told = 1 + (n_rows - 1) * 2 / pi if ratios else 0.0  # a median of n rows tells as much as the mean of fewer
-    near, far = (_shrunk(measured, n_told, prior.scatter, spread) for spread in (prior.near, prior.far))
+    n_effective = 1 + (n_rows - 1) * 2 / pi if ratios else 0.0  # a median of n rows tells as much as the mean of fewer
+    near, far = (_shrunk(measured, n_effective, prior.scatter, spread) for spread in (prior.near, prior.far))
     near, far = (mean._replace(variance=mean.variance + prior.scatter**2) for mean in (near, far))
-    rows = _Rows(near, far, _probability_far(measured, n_told, prior))
+    rows = _Rows(near, far, _probability_far(measured, n_effective, prior))
     low, high, at = (exp(rows.quantile(share)) for share in (0.5 - INTERVAL / 2, 0.5 + INTERVAL / 2, held))
     return Factor(exp(rows.centre), low, high, at, n_rows)
 

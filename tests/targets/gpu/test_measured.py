@@ -72,14 +72,14 @@ def test_both_forms_say_the_same(tmp_path: Path) -> None:
 def test_a_batch_is_of_a_micro_batch_and_stages_are_even(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     columns = COLUMNS + ",replicas,kv_cache_precision"
-    one = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,1,16,512,128,1,,,", columns)
-    two = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,5,16,512,128,1,,2,fp8", columns)
-    replicas = replicas_of(two, QWEN_8B)
+    single = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,1,16,512,128,1,,,", columns)
+    double = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,5,16,512,128,1,,2,fp8", columns)
+    replicas = replicas_of(double, QWEN_8B)
     assert replicas.sizes == (9, 7, 7, 7, 9)
     assert (replicas.n_replicas, replicas.n_gpus, replicas.requests) == (2, 10, Workload(512, 128))
     assert (replicas.serving.weights, replicas.serving.kv_cache) == (WeightFormat.FP8, WeightFormat.FP8)
-    assert replicas_of(one, QWEN_8B).serving.kv_cache is WeightFormat.BF16, "that of the checkpoint"
-    assert forecast_of(two, QWEN_8B).tokens_per_s > 2 * forecast_of(one, QWEN_8B).tokens_per_s
+    assert replicas_of(single, QWEN_8B).serving.kv_cache is WeightFormat.BF16, "that of the checkpoint"
+    assert forecast_of(double, QWEN_8B).tokens_per_s > 2 * forecast_of(single, QWEN_8B).tokens_per_s
 
 
 @pytest.mark.usefixtures("package")
@@ -96,7 +96,7 @@ def test_factors_are_those_of_the_rows_of_the_model_whatever_it_is_called(tmp_pa
 
 
 @pytest.mark.usefixtures("package")
-def test_throughput_tells_the_time_between_words_where_that_was_not_measured(tmp_path: Path) -> None:
+def test_throughput_gives_the_time_between_words_where_that_was_not_measured(tmp_path: Path) -> None:
     line = "Qwen3-8B,vllm,h100_sxm,bf16,1,1,16,512,128,{},{}"
     rates = forecast_of(row(tmp_path / "one.csv", line.format(1, "")), QWEN_8B)
     by_time = written(tmp_path / "a.csv", line.format(rates.tpot_s.item() * 1.25, ""))
