@@ -46,15 +46,15 @@ def test_a_group_far_from_1_is_taken_as_measured_and_one_near_1_is_pulled_to_it(
 
 def test_rows_of_the_prior_lie_in_the_interval_and_keep_bounds_as_often_as_is_said() -> None:
     random = np.random.default_rng(0)
-    n_inside, n_kept, n_groups = 0, 0, 4000
+    n_inside, n_below, n_groups = 0, 0, 4000
     for _ in range(n_groups):
         spread = PRIOR.far if random.random() < PRIOR.p_far else PRIOR.near
         logs = random.normal(random.normal(0, spread), PRIOR.scatter, 4)
         factor = factor_of([float(np.exp(x)) for x in logs[:3]], PRIOR)
         n_inside += factor.low <= np.exp(logs[3]) <= factor.high
-        n_kept += np.exp(logs[3]) <= factor.held
+        n_below += np.exp(logs[3]) <= factor.held
     assert n_inside / n_groups == pytest.approx(INTERVAL, abs=0.02)
-    assert n_kept / n_groups == pytest.approx(HELD, abs=0.02)
+    assert n_below / n_groups == pytest.approx(HELD, abs=0.02)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.65, 0.9])

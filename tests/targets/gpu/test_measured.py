@@ -156,7 +156,7 @@ def test_rows_of_kinds_that_are_not_modelled_say_so(tmp_path: Path, cells: dict[
         ("Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,1,,7", "line 2: a row must have a cell for every column, got more"),
     ],
 )
-def test_a_bad_row_is_refused_in_a_line_with_its_place(tmp_path: Path, line: str, problem: str) -> None:
+def test_a_bad_row_is_refused_in_a_line_that_names_it(tmp_path: Path, line: str, problem: str) -> None:
     with pytest.raises(BadInput, match=problem) as refusal:
         calibration_of(written(tmp_path / "rows.csv", line), QWEN_8B, read)
     assert "rows.csv" in str(refusal.value)
