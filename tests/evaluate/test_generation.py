@@ -134,7 +134,7 @@ def test_a_bound_must_hold_at_the_end_of_the_interval_that_enough_rows_keep(flow
     assert bound_to(1.001 * UNMEASURED.tpot.held).status is Status.OK
     violating = bound_to(0.999 * UNMEASURED.tpot.held)
     assert violating.status is Status.CONSTRAINED
-    assert violating.reason.endswith("at the end of the interval that 65% of measured rows keep")
+    assert violating.reason.endswith("at the end of the interval that 65 % of measured rows keep")
     assert violating.tpot_s == free.tpot_s, "what is shown is the forecast"
 
 
@@ -195,7 +195,7 @@ def test_a_study_of_other_measured_rows_is_another_one(flow: Flow, model: Path, 
 
 def test_what_was_fitted_and_at_which_end_bounds_hold_is_said(flow: Flow, model: Path, tmp_path: Path) -> None:
     (said,) = flow.setting.notes
-    assert "a bound on latency must hold at an end that 65% keep, 1.06 times TPOT and 1.24 times TTFT" in said
+    assert "a bound on latency must hold at an end that 65 % keep, 1.06 times TPOT and 1.24 times TTFT" in said
     first, second = calibrated(rows(tmp_path / "rows.csv", model, 0.01), model).setting.notes
     assert " from 3 measured rows of small in bf16 by vllm on h100_sxm" in first
     assert second == said

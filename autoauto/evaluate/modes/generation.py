@@ -148,7 +148,8 @@ def with_rates(trial: Trial, rates: TokenRates) -> Trial:
 def held_trial(trial: Trial, at_bound: TokenRates, constraints: Sequence[Constraint]) -> Trial:
     """A trial with the constraints that hold at the end of its interval at which bounds must."""
     seen = apply_constraints(with_rates(trial, at_bound), constraints)
-    reason = f"{seen.reason}, at the end of the interval that {HELD:.0%} of measured rows keep" if seen.reason else ""
+    end = f"at the end of the interval that {100 * HELD:.0f} % of measured rows keep"
+    reason = f"{seen.reason}, {end}" if seen.reason else ""
     return replace(trial, status=seen.status, reason=reason, violation=seen.violation)
 
 

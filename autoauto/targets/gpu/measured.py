@@ -343,7 +343,8 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
     """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
     free = UNMEASURED
     assumed = (
-        f"intervals hold {INTERVAL:.0%} of measured rows; a bound on latency must hold at an end that {HELD:.0%} keep, "
+        f"intervals hold {100 * INTERVAL:.0f} % of measured rows; a bound on latency must hold at an end that "
+        f"{100 * HELD:.0f} % keep, "
         f"{free.tpot.held:.2f} times TPOT and {free.ttft.held:.2f} times TTFT where nothing was measured"
     )
     if calibrated is None:
