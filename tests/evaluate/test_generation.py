@@ -17,7 +17,7 @@ from autoauto.records.target import Origin
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.space.trial import Status, Trial
+from autoauto.space.trial import Status
 from autoauto.study.defaults import default_space
 from autoauto.targets.gpu.calibration import UNMEASURED, Group
 from autoauto.targets.gpu.target import GpuTarget
@@ -123,19 +123,31 @@ def test_a_bound_on_the_time_of_a_token_is_a_constraint(flow: Flow) -> None:
     assert trial.violation == pytest.approx(2 * UNMEASURED.tpot.held - 1)
 
 
-def test_a_bound_must_hold_at_the_end_of_the_interval_that_enough_rows_keep(flow: Flow) -> None:
+def test_without_measured_rows_a_bound_is_kept_by_the_forecast(flow: Flow) -> None:
     free = flow.forecast(serving(2, 64))
     assert free.tpot_s is not None
+    for times, status in ((0.999, Status.CONSTRAINED), (1.001, Status.OK)):
+        bound = Constraint(f"tpot_s <= {times * free.tpot_s}")
+        trial = flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
+        assert trial.status is status
+        assert "interval" not in trial.reason
 
-    def bound_to(times: float) -> Trial:
-        bound = Constraint(f"tpot_s <= {times * (free.tpot_s or 0)}")
-        return flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
 
-    assert bound_to(1.001 * UNMEASURED.tpot.held).status is Status.OK
-    violating = bound_to(0.999 * UNMEASURED.tpot.held)
-    assert violating.status is Status.CONSTRAINED
-    assert violating.reason.endswith("at the end of the interval that 65 % of measured rows keep")
-    assert violating.tpot_s == free.tpot_s, "what is shown is the forecast"
+def test_with_measured_rows_it_must_hold_at_the_end_of_the_interval_that_enough_rows_keep(
+    model: Path, tmp_path: Path
+) -> None:
+    options = {"measured": str(rows(tmp_path / "rows.csv", model, 0.02))}
+    calibrated = load_flow(model, "h100_sxm-4", "gpu", options=options)
+    free = calibrated.forecast(serving(2, 64))
+    assert free.tpot_s is not None
+    assert free.tpot_high_s is not None
+    for times, status in ((1.001, Status.CONSTRAINED), (free.tpot_high_s / free.tpot_s, Status.OK)):
+        bound = Constraint(f"tpot_s <= {times * free.tpot_s}")
+        trial = calibrated.with_setting(constraints=(bound,)).forecast(serving(2, 64))
+        assert trial.status is status
+        assert trial.tpot_s == free.tpot_s, "what is shown is the forecast"
+        if status is Status.CONSTRAINED:
+            assert trial.reason.endswith("at the end of the interval that 65 % of measured rows keep")
 
 
 def test_a_bound_on_a_request_holds_at_the_ends_of_both_latencies(flow: Flow) -> None:
@@ -195,7 +207,7 @@ def test_a_study_of_other_measured_rows_is_another_one(flow: Flow, model: Path, 
 
 def test_what_was_fitted_and_at_which_end_bounds_hold_is_said(flow: Flow, model: Path, tmp_path: Path) -> None:
     (said,) = flow.setting.notes
-    assert "a bound on latency must hold at an end that 65 % keep, 1.06 times TPOT and 1.24 times TTFT" in said
+    assert "where rows were measured, by an end of the interval that 65 % keep" in said
     first, second = calibrated(rows(tmp_path / "rows.csv", model, 0.01), model).setting.notes
     assert " from 3 measured rows of small in bf16 by vllm on h100_sxm" in first
     assert second == said

@@ -148,8 +148,9 @@ def with_rates(trial: Trial, rates: TokenRates) -> Trial:
 def held_trial(trial: Trial, at_bound: TokenRates, constraints: Sequence[Constraint]) -> Trial:
     """A trial with the constraints that hold at the end of its interval at which bounds must."""
     seen = apply_constraints(with_rates(trial, at_bound), constraints)
-    end = f"at the end of the interval that {100 * HELD:.0f} % of measured rows keep"
-    reason = f"{seen.reason}, {end}" if seen.reason else ""
+    has_margin = at_bound.tpot_s != trial.tpot_s or at_bound.ttft_s != trial.ttft_s
+    end = f", at the end of the interval that {100 * HELD:.0f} % of measured rows keep" if has_margin else ""
+    reason = f"{seen.reason}{end}" if seen.reason else ""
     return replace(trial, status=seen.status, reason=reason, violation=seen.violation)
 
 

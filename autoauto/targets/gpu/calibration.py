@@ -133,7 +133,7 @@ class Factor(NamedTuple):
     Attributes:
         factor: most likely.
         low, high: within which a row's own ratio lies in `INTERVAL` of cases.
-        held: at which bounds must hold: a row's own ratio lies below in `HELD` of cases.
+        held: at which bounds must hold: where rows were measured, another row's ratio lies below in `HELD` of cases.
         n_rows: that it was fitted on.
     """
 
@@ -185,7 +185,13 @@ def fit(ratios: Iterable[Ratio]) -> Calibration:
 
 def _factors(rows: Sequence[Ratio]) -> Factors:
     tpot, ttft = [row.tpot for row in rows if row.tpot], [row.ttft for row in rows if row.ttft]
-    return Factors(factor_of(tpot, TPOT_PRIOR), factor_of(ttft, TTFT_PRIOR))
+    return Factors(_factor(tpot, TPOT_PRIOR), _factor(ttft, TTFT_PRIOR))
+
+
+def _factor(ratios: Sequence[float], prior: Prior) -> Factor:
+    """The factor of one quantity; where it was not measured, bounds hold at the forecast itself."""
+    fitted = factor_of(ratios, prior)
+    return fitted if ratios else fitted._replace(held=fitted.factor)
 
 
 def factor_of(ratios: Sequence[float], prior: Prior, held: float = HELD) -> Factor:
@@ -222,6 +228,6 @@ def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
     return odds / (1 + odds) if odds < _CERTAIN else 1.0
 
 
-UNMEASURED = Factors(factor_of((), TPOT_PRIOR), factor_of((), TTFT_PRIOR))
+UNMEASURED = _factors(())
 """Of a group of which nothing was measured."""
 NOT_CALIBRATED = Calibration({})
