@@ -150,11 +150,12 @@ def _phase(costs: PhaseCosts, candidate: PhaseCandidates, one_pass: PassCosts) -
     layers = LayerRange(int(candidate.starts[0]), int(candidate.stops[0]))
     load_bytes, store_bytes = int(one_pass.load_bytes[0]), int(one_pass.store_bytes[0])
     buffers = {LOAD_BUFFER: costs.n_buffers * load_bytes, STORE_BUFFER: costs.n_buffers * store_bytes}
+    variable_cycles = costs.variable_cycles(candidate.variable_bytes, costs.options.n_replicas)
     return Phase(
         layers=layers,
         graph=0,
         row=0,
-        variable_cycles=int(one_pass.variable_cycles[0]),
+        variable_cycles=one_pass.n_variable_moves * int(variable_cycles[0]),
         load_cycles=int(one_pass.load_cycles[0]),
         compute_cycles=int(one_pass.compute_cycles[0]),
         store_cycles=int(one_pass.store_cycles[0]),
@@ -264,20 +265,44 @@ def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: P
         BadInput: the cluster cannot run phases, or not so many replicas.
         Infeasible: some layers fit no phase, or the buffers do not fit the streaming memory.
     """
-    costs = prepare_phases(table, profile, cluster, options)
-    cuts = best_cuts(costs)
-    if cuts is None:
-        raise _out_of_memory(costs)
+    (plan,) = phased_by_replicas(table, profile, cluster, options, [options.n_replicas])
+    if isinstance(plan, Infeasible):
+        raise plan
+    return plan
+
+
+def phased_by_replicas(
+    table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions, counts: Sequence[int]
+) -> list[PhasedPlan | Infeasible]:
+    """The phases of `phased`, or why there are none, for several numbers of replicas.
+
+    They differ in what variables cost, so all else is computed once.
+
+    Args:
+        table, profile, cluster, options: as of `phased`.
+        counts: numbers of replicas, in place of that of `options`.
+
+    Raises:
+        BadInput: as `phased`.
+    """
+    costs = [prepare_phases(table, profile, cluster, replace(options, n_replicas=n)) for n in counts]
+    paths = best_cuts(costs[0], counts)
+    if paths is None:
+        return [_out_of_memory(costs[0])] * len(counts)
+    return [_within_streaming_memory(each, profile, cuts) for each, cuts in zip(costs, paths, strict=True)]
+
+
+def _within_streaming_memory(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -> PhasedPlan | Infeasible:
     plan = phased_plan(costs, profile, cuts)
     excess = sum(buffer.n_bytes for buffer in plan.buffers) - costs.streaming.capacity_bytes
-    if excess > 0:
-        raise Infeasible(
-            f"the buffers of all {options.steps} steps must fit the streaming memory of "
-            f"{format_bytes(costs.streaming.capacity_bytes)}, the fastest phases exceed it by {format_bytes(excess)}; "
-            "try fewer steps",
-            excess,
-        )
-    return plan
+    if excess <= 0:
+        return plan
+    return Infeasible(
+        f"the buffers of all {costs.options.steps} steps must fit the streaming memory of "
+        f"{format_bytes(costs.streaming.capacity_bytes)}, the fastest phases exceed it by {format_bytes(excess)}; "
+        "try fewer steps",
+        excess,
+    )
 
 
 def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
@@ -293,24 +318,25 @@ def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, opti
     return bool(costs.excess_bytes(single_candidate(table, 0, table.n_layers))[0] <= 0)
 
 
-def best_cuts(costs: PhaseCosts) -> list[int] | None:
+def best_cuts(costs: PhaseCosts, counts: Sequence[int]) -> list[list[int]] | None:
     """The cheapest sequence of phases that fit, as cuts between layers; None when there is none.
 
-    A shortest path over the cuts, with a phase as an edge:
+    There is one for every number of replicas, which decides what fits for none of them. A shortest path over the cuts,
+    with a phase as an edge:
 
         cost(stop) = min over start of  cost(start) + phase(start, stop)
 
         0 -----------> 2 ------> 3 --> ... --> n        every stop is reached from the starts whose phase fits
         0 ----> 1 -------------> 3
     """
-    cheapest, previous = _initial_values(costs)
+    cheapest, previous = _initial_values(costs, len(counts))
     for candidates in phase_candidates(costs.table, costs.compute_limit_bytes):
         fits = costs.excess_bytes(candidates) <= 0
         fitting = PhaseCandidates(*(column[fits] for column in candidates))
         if len(fitting.starts):
-            for stop, starts, cycles in _by_stop(fitting, costs.total_cycles(fitting)):
-                _keep_minimum(cheapest, previous, stop, starts, cheapest[starts] + cycles)
-    return _trace_back(previous) if cheapest[-1] < _NEVER else None
+            for stop, starts, cycles in _by_stop(fitting, costs.total_cycles(fitting, counts)):
+                _keep_minimum(cheapest, previous, stop, starts, cheapest[:, starts] + cycles)
+    return list(map(_trace_back, previous)) if cheapest[0, -1] < _NEVER else None
 
 
 def _minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
@@ -319,33 +345,32 @@ def _minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
     The minimum is at most the largest excess with a phase for every layer, so larger ranges need not be looked at.
     """
     allowance = max(int(costs.excess_bytes(singles).max()) for singles in single_layers(costs.table))
-    largest_excess, previous = _initial_values(costs)
-    largest_excess[0] = -_NEVER
+    largest_excess, previous = _initial_values(costs, 1)
+    largest_excess[:, 0] = -_NEVER
     for candidates in phase_candidates(costs.table, costs.compute_limit_bytes + allowance):
-        for stop, starts, excess in _by_stop(candidates, costs.excess_bytes(candidates)):
-            _keep_minimum(largest_excess, previous, stop, starts, np.maximum(largest_excess[starts], excess))
-    return _trace_back(previous)
+        for stop, starts, excess in _by_stop(candidates, costs.excess_bytes(candidates)[None]):
+            _keep_minimum(largest_excess, previous, stop, starts, np.maximum(largest_excess[:, starts], excess))
+    return _trace_back(previous[0])
 
 
-def _initial_values(costs: PhaseCosts) -> tuple[IntArray, IntArray]:
-    """By stop: the best value so far, and the start from which it is reached."""
-    values = np.full(costs.table.n_layers + 1, _NEVER, dtype=np.int64)
-    values[0] = 0
-    return values, np.zeros(costs.table.n_layers + 1, dtype=np.int64)
+def _initial_values(costs: PhaseCosts, n_rows: int) -> tuple[IntArray, IntArray]:
+    """By stop: the best value so far, and the start from which it is reached; a row for every number of replicas."""
+    values = np.full((n_rows, costs.table.n_layers + 1), _NEVER, dtype=np.int64)
+    values[:, 0] = 0
+    return values, np.zeros_like(values)
 
 
 def _by_stop(candidates: PhaseCandidates, values: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Every stop, which ascend, with its starts and their values."""
+    """Every stop, which ascend, with its starts and their values, of which every row has one for each candidate."""
     firsts = np.flatnonzero(np.diff(candidates.stops, prepend=-1)).tolist()
-    for first, end in pairwise((*firsts, len(values))):
-        yield int(candidates.stops[first]), candidates.starts[first:end], values[first:end]
+    for first, end in pairwise((*firsts, len(candidates.stops))):
+        yield int(candidates.stops[first]), candidates.starts[first:end], values[:, first:end]
 
 
 def _keep_minimum(values: IntArray, previous: IntArray, stop: int, starts: IntArray, totals: IntArray) -> None:
-    """Set the value and the start of a stop to those of the smallest total."""
-    best = int(totals.argmin())
-    values[stop] = min(int(totals[best]), _NEVER)
-    previous[stop] = starts[best]
+    """Set the value and the start of a stop to those of the smallest total, in every row."""
+    values[:, stop] = np.minimum(totals.min(axis=1), _NEVER)
+    previous[:, stop] = starts[totals.argmin(axis=1)]
 
 
 def _trace_back(previous: IntArray) -> list[int]:

@@ -90,10 +90,13 @@ def single_candidate(table: CostTable, start: int, stop: int) -> PhaseCandidates
 
 
 class PassCosts(NamedTuple):
-    """The costs of one pass over each of several ranges: arrays by range, with the names and units of `Phase`."""
+    """The costs of one pass over each of several ranges: arrays by range, with the names and units of `Phase`.
+
+    `n_variable_moves` is 1 where variables are loaded, 2 where they are then stored, too.
+    """
 
     kind: PhaseKind
-    variable_cycles: IntArray
+    n_variable_moves: int
     load_bytes: IntArray
     load_cycles: IntArray
     compute_cycles: IntArray
@@ -155,15 +158,15 @@ class PhaseCosts:
         has_io_tiles, buffer_bytes = bool(self.options.n_io_tiles), self._buffer_bytes(ranges)
         return ranges.base_bytes + (self.n_buffers - has_io_tiles) * buffer_bytes, has_io_tiles * buffer_bytes
 
-    def total_cycles(self, ranges: PhaseCandidates) -> IntArray:
-        """Cycles of all passes over each range, for all steps, with variables."""
-        steps, mode = self.options.steps, self.options.effective_mode
-        by_pass = [
-            costs.variable_cycles
-            + loop_cycles(mode, steps, costs.load_cycles, costs.compute_cycles, costs.store_cycles)
-            for costs in self.passes(ranges)
+    def total_cycles(self, ranges: PhaseCandidates, counts: Sequence[int]) -> IntArray:
+        """Cycles of all passes over each range, for all steps, with variables: a row for every number of replicas."""
+        steps, mode, passes = self.options.steps, self.options.effective_mode, self.passes(ranges)
+        loops = [
+            loop_cycles(mode, steps, costs.load_cycles, costs.compute_cycles, costs.store_cycles) for costs in passes
         ]
-        cycles: IntArray = np.add.reduce(by_pass)
+        n_moves = sum(costs.n_variable_moves for costs in passes)
+        variables = np.stack([self.variable_cycles(ranges.variable_bytes, n_replicas) for n_replicas in counts])
+        cycles: IntArray = np.add.reduce(loops) + n_moves * variables
         return cycles
 
     def passes(self, ranges: PhaseCandidates) -> tuple[PassCosts, ...]:
@@ -194,7 +197,7 @@ class PhaseCosts:
         stored = self._stored(ranges)
         return PassCosts(
             PhaseKind.FORWARD,
-            self._variable_cycles(ranges.variable_bytes),
+            1,
             self.input_bytes[ranges.starts],
             self._load_inputs(ranges.starts),
             self._on_compute_tiles(self._forward_cycles(ranges)),
@@ -223,7 +226,7 @@ class PhaseCosts:
         loaded, stored = self._moved_backward(ranges)
         return PassCosts(
             PhaseKind.BACKWARD,
-            2 * self._variable_cycles(ranges.variable_bytes),  # loaded, and stored when they are updated
+            2,  # variables are loaded, and stored when they are updated
             loaded,
             self._cycles(loaded, self.streaming.link),
             self._on_compute_tiles(self._backward_cycles(ranges)),
@@ -239,7 +242,7 @@ class PhaseCosts:
             compute = compute + self._forward_cycles(ranges)
         return PassCosts(
             PhaseKind.BOTH,
-            2 * self._variable_cycles(ranges.variable_bytes),
+            2,
             self.input_bytes[ranges.starts],
             self._load_inputs(ranges.starts),
             self._on_compute_tiles(compute),
@@ -275,9 +278,9 @@ class PhaseCosts:
         n_tiles = self.cluster.devices[0].n_tiles
         return -(-cycles * n_tiles // (n_tiles - self.options.n_io_tiles))
 
-    def _variable_cycles(self, n_bytes: IntArray) -> IntArray:
+    def variable_cycles(self, n_bytes: IntArray, n_replicas: int) -> IntArray:
         """Cycles to load variables: each replica loads a shard, then all gather; to reduce and store takes as long."""
-        n_replicas, links = self.options.n_replicas, self.cluster.receive_links
+        links = self.cluster.receive_links
         shards = -(-n_bytes // n_replicas)
         rounds = (n_replicas - 1) * self._cycles(shards, links[min(1, len(links) - 1)])
         return self._cycles(shards, self.streaming.link) + rounds

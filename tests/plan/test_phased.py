@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.plan.phased import phased
+from autoauto.plan.phased import phased, phased_by_replicas
 from autoauto.programs.batch_serialisation.sharded_collectives import Sharding
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
@@ -157,6 +157,20 @@ def test_no_partition_is_cheaper(training_table: MakeTable, block: int) -> None:
             assert plan.cost_cycles == cycles
             assert sum(problem.costs(*ends)[0] for ends in pairwise(plan.partition)) == cycles
             assert all(problem.costs(*ends)[1] <= 0 for ends in pairwise(plan.partition))
+
+
+def test_plans_for_several_numbers_of_replicas_are_those_for_each(training_table: MakeTable) -> None:
+    for seed in range(60):
+        problem, counts = instance(seed, training_table), [1, 2, 4]
+        together = phased_by_replicas(problem.table, problem.profile, problem.cluster, problem.options, counts)
+        for n, outcome in zip(counts, together, strict=True):
+            alone = replace(problem, options=replace(problem.options, n_replicas=n))
+            if isinstance(outcome, Infeasible):
+                with pytest.raises(Infeasible) as caught:
+                    alone.plan()
+                assert str(caught.value) == str(outcome)
+            else:
+                assert outcome == alone.plan()
 
 
 def test_random_instances_are_both_feasible_and_infeasible(training_table: MakeTable) -> None:

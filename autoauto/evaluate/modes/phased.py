@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autoauto.estimate.correct import corrected
@@ -10,7 +11,7 @@ from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import Costs, shared_cycles
 from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.mode import StepBounds
-from autoauto.plan.phased import fits_at_once, phased
+from autoauto.plan.phased import fits_at_once, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import DoesNotFit, Infeasible
@@ -21,6 +22,8 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial
 
 _MAX_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts
+_Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
+"""The fastest phases and their options, or why there are none."""
 
 
 class PhasedFlow:
@@ -29,6 +32,7 @@ class PhasedFlow:
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self._tables: Memo[Knobs, CostTable] = Memo(_MAX_TABLES)
+        self._fastest: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)  # by number of replicas
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """See `ModeFlow`; phases have no timeline."""
@@ -67,7 +71,9 @@ class PhasedFlow:
             BadInput: the cluster cannot run phases, or not so many replicas.
             Infeasible: some layers fit no phase.
         """
-        return self._phases(knobs, options, self._table(knobs, options))
+        profile, cluster = self.costs.profile(self.costs.setting.options(knobs)), self.costs.setting.cluster
+        plan = phased(self._table(knobs, options), profile, cluster, options)
+        return self._sharing_host(knobs, options, plan)
 
     def fastest(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
         """The fastest phases over the io modes that the period allows, with their options.
@@ -78,32 +84,41 @@ class PhasedFlow:
         Raises:
             DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
+        self.costs.setting.check_devices(knobs)
+        by_count = self._fastest.of(self.costs.with_equal_costs(replace(knobs, n_ipu=1)), dict)
+        if knobs.n_ipu not in by_count:
+            by_count |= self._fastest_by_replicas(knobs)
+        phases = by_count[knobs.n_ipu]
+        if isinstance(phases, DoesNotFit):
+            raise phases.with_traceback(None)
+        return phases
+
+    def _fastest_by_replicas(self, knobs: Knobs) -> dict[int, _Phases]:
+        """The fastest phases of so many replicas, and of all powers of two, which a search asks for next."""
         setting = self.costs.setting
-        setting.check_devices(knobs)
+        counts = sorted({knobs.n_ipu, *(1 << i for i in range(len(setting.cluster).bit_length()))})
         n_steps, recompute = knobs.mode.n_micro_batches, knobs.mode.recompute is True
-        compute = PhasedOptions(n_steps, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=recompute)
+        compute = PhasedOptions(n_steps, IoMode.COMPUTE, recompute=recompute)
         one_step = replace(knobs, n_ipu=1).with_values(n_micro_batches=1)  # the table depends on neither number
         table = self._tables.of(one_step, lambda: self._table(knobs, compute))
-        if fits_at_once(table, self.costs.profile(setting.options(knobs)), setting.cluster, compute):
-            raise Infeasible(
+        profile = self.costs.profile(setting.options(knobs))
+        if fits_at_once(table, profile, setting.cluster, compute):
+            whole = Infeasible(
                 f"phases are for models that no device holds, but one phase holds all of {setting.graph.name}; "
                 "try --strategy pipeline with --replicas",
                 0,
             )
+            return dict.fromkeys(counts, whole)
         modes = (*IoMode,) if setting.period_of_devices is Period.OVERLAP else (IoMode.COMPUTE,)
-        plans, failures = [], []
+        ways: dict[int, list[_Phases]] = {n: [] for n in counts}
         for options in (replace(compute, io_mode=io_mode) for io_mode in modes):
-            try:
-                plans.append((options, self._phases(knobs, options, table)))
-            except DoesNotFit as failure:
-                failures.append(failure)
-        if not plans:
-            raise min(failures, key=lambda failure: failure.excess_bytes)
-        return min(plans, key=lambda pair: pair[1].cost_cycles)
+            plans = phased_by_replicas(table, profile, setting.cluster, options, counts)
+            for n, plan in zip(counts, plans, strict=True):
+                on_n = replace(options, n_replicas=n)
+                ways[n].append(plan if isinstance(plan, Infeasible) else (on_n, self._sharing_host(knobs, on_n, plan)))
+        return {n: _fastest(of_count) for n, of_count in ways.items()}
 
-    def _phases(self, knobs: Knobs, options: PhasedOptions, table: CostTable) -> PhasedPlan:
-        setting = self.costs.setting
-        plan = phased(table, self.costs.profile(setting.options(knobs)), setting.cluster, options)
+    def _sharing_host(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
         cycles = shared_cycles(self.costs, replace(knobs, n_ipu=1), range(options.n_replicas))
         return replace(plan, shared_cycles=cycles)
 
@@ -120,6 +135,7 @@ class PhasedFlow:
         correction = self.costs.correction(knobs)
         profile = self.costs.profile(setting.options(knobs))
         profile = without_checkpoints(corrected(profile, setting.graph, correction))
+        profile = replace(profile, outlined=())  # phases have no subgraphs for equal layers
         proportion = setting.proportion(correction)
         table = cost_table(profile, setting.cluster.first(1), proportion, Period.BARRIER, *training)
         return with_entry_overhead(table, profile, correction)
@@ -167,3 +183,11 @@ class PhasedFlow:
             origin=origin,
             constraints=setting.constraints,
         )
+
+
+def _fastest(ways: Sequence[_Phases]) -> _Phases:
+    """The fastest phases of several ways to move tensors; if none fit, the failure that lacks least."""
+    failures = [way for way in ways if isinstance(way, DoesNotFit)]
+    if len(failures) == len(ways):
+        return min(failures, key=lambda failure: failure.excess_bytes)
+    return min((way for way in ways if not isinstance(way, DoesNotFit)), key=lambda way: way[1].cost_cycles)

@@ -266,7 +266,7 @@ class CostTable:
     @property
     def plain(self) -> CostTable:
         """The same without subgraphs for equal layers."""
-        return replace(self, memory=replace(self.memory, outlined=None))
+        return self if self.memory.outlined is None else replace(self, memory=replace(self.memory, outlined=None))
 
     def part(self, first: int, stop: int) -> CostTable:
         """The same layers on the devices `[first, stop)` alone.
