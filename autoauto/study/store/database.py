@@ -25,6 +25,7 @@ from autoauto.database import connect_arguments, driver_errors, driver_url, firs
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.study.interrupts import Interrupts
+from autoauto.study.store.trial_storage import TrialStorage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -246,11 +247,11 @@ def _open(url: str, options: dict[str, Any]) -> RDBStorage:
     """Optuna creates the tables that it does not find; it is tried again when another process just created one."""
     for _ in range(_MAX_CREATION_TRIES):
         try:
-            return RDBStorage(url, engine_kwargs=options)
+            return TrialStorage(url, engine_kwargs=options)
         except DBAPIError as error:
             if not isinstance(error, IntegrityError) and "already exists" not in str(error.orig):
                 raise
-    return RDBStorage(url, engine_kwargs=options)
+    return TrialStorage(url, engine_kwargs=options)
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:

@@ -1,0 +1,93 @@
+"""Optuna's storage, which writes a finished trial in a few statements: `TrialStorage`.
+
+By Optuna each parameter, value and attribute of a trial is written by two or three statements of its own, which takes
+more time than many an estimated trial. Tables, rows, locks and numbers are Optuna's, so every program reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    check_distribution_compatibility,
+    distribution_to_json,
+    json_to_distribution,
+)
+from optuna.storages import RDBStorage
+from optuna.storages._rdb import models
+from optuna.trial import FrozenTrial
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+
+class TrialStorage(RDBStorage):
+    """The `RDBStorage` that writes the rows of a finished trial together."""
+
+    def _get_prepared_new_trial(
+        self, study_id: int, template_trial: FrozenTrial | None, session: Session
+    ) -> models.TrialModel:
+        """See `RDBStorage`, which has locked the study, and commits or rolls back."""
+        if template_trial is None or template_trial.intermediate_values:
+            return super()._get_prepared_new_trial(study_id, template_trial, session)
+        trial = models.TrialModel(
+            study_id=study_id,
+            number=None,
+            state=template_trial.state,
+            datetime_start=template_trial.datetime_start,
+            datetime_complete=template_trial.datetime_complete,
+        )
+        session.add(trial)
+        session.flush()  # gives it its id
+        _check_distributions(session, study_id, template_trial.distributions)
+        for name, rows in _rows(template_trial).items():
+            if rows:
+                table = models.BaseModel.metadata.tables[name]
+                session.execute(insert(table), [{"trial_id": trial.trial_id, **row} for row in rows])
+        trial.number = trial.count_past_trials(session)
+        session.add(trial)
+        return trial
+
+
+def _rows(trial: FrozenTrial) -> dict[str, list[dict[str, Any]]]:
+    """The rows of what belongs to a trial by their table, without the id of the trial."""
+    values = map(models.TrialValueModel.value_to_stored_repr, trial.values or ())
+    return {
+        "trial_values": [
+            {"objective": objective, "value": value, "value_type": kind}
+            for objective, (value, kind) in enumerate(values)
+        ],
+        "trial_params": [
+            {
+                "param_name": name,
+                "param_value": distribution.to_internal_repr(trial.params[name]),
+                "distribution_json": distribution_to_json(distribution),
+            }
+            for name, distribution in trial.distributions.items()
+        ],
+        "trial_user_attributes": _attributes(trial.user_attrs),
+        "trial_system_attributes": _attributes(trial.system_attrs),
+    }
+
+
+def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
+
+
+def _check_distributions(session: Session, study_id: int, distributions: Mapping[str, BaseDistribution]) -> None:
+    """Refuse a parameter of another kind, or with other categories, than an earlier trial of the study has.
+
+    Raises:
+        ValueError: as Optuna.
+    """
+    if not distributions:
+        return
+    earlier = select(models.TrialParamModel.distribution_json).join(models.TrialModel).limit(1)
+    of_study = earlier.where(models.TrialModel.study_id == study_id)
+    of_names = (of_study.where(models.TrialParamModel.param_name == name).scalar_subquery() for name in distributions)
+    known = session.execute(select(*of_names)).one()
+    for text, distribution in zip(known, distributions.values(), strict=True):
+        if text is not None:
+            check_distribution_compatibility(json_to_distribution(text), distribution)

@@ -1,0 +1,116 @@
+"""Trials that are written in a few statements: row by row as Optuna writes them, and refused where Optuna refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from math import inf
+from typing import Any, NamedTuple
+
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import RDBStorage
+from optuna.storages._rdb import models
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy import event, select
+from sqlalchemy.engine import make_url
+
+from autoauto.database import driver_url
+from autoauto.study.store.database import open_storage
+
+RANGES = {"n_ipu": IntDistribution(1, 4), "share": FloatDistribution(0.0, 1.0), "mode": CategoricalDistribution("ab")}
+TABLES = (
+    models.TrialValueModel,
+    models.TrialParamModel,
+    models.TrialUserAttributeModel,
+    models.TrialSystemAttributeModel,
+)
+
+
+def a_trial(values: list[float] | None, mode: str = "b") -> FrozenTrial:
+    trial = create_trial(
+        state=TrialState.COMPLETE if values else TrialState.PRUNED,
+        values=values,
+        params={"n_ipu": 2, "share": 0.5, "mode": mode},
+        distributions=RANGES,
+        user_attrs={"status": "ok", "note": "ä"},
+        system_attrs={"constraints": [0.5], "stages": [{"start": 1}]},
+    )
+    trial.datetime_start = trial.datetime_complete = datetime(2026, 1, 2, 3, 4, 5)
+    return trial
+
+
+TRIALS = [a_trial([1.0, inf]), a_trial([-inf, 2.0], mode="a"), a_trial(None)]
+
+
+class Written(NamedTuple):
+    """A study, and the storage through which its trials are written."""
+
+    storage: RDBStorage
+    study_id: int
+
+    @classmethod
+    def by(cls, storage: RDBStorage, name: str) -> Written:
+        return cls(storage, storage.create_new_study([StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE], name))
+
+    def add(self, *trials: FrozenTrial) -> None:
+        for trial in trials:
+            self.storage.create_new_trial(self.study_id, trial)
+
+    def rows(self) -> list[list[Any]]:
+        """The rows of all tables, without the ids that are those of the study alone."""
+        queries = [select(models.TrialModel.__table__).where(models.TrialModel.study_id == self.study_id)]
+        of_study = select(models.TrialModel.trial_id).where(models.TrialModel.study_id == self.study_id)
+        queries += [select(table.__table__).where(table.trial_id.in_(of_study)) for table in TABLES]
+        with self.storage.engine.connect() as connection:
+            first = min(connection.execute(of_study).scalars())
+            return [
+                sorted(
+                    str({k: v for k, v in row.items() if not k.endswith("_id")} | {"trial": row["trial_id"] - first})
+                    for row in connection.execute(query).mappings()
+                )
+                for query in queries
+            ]
+
+
+@pytest.fixture
+def ours(any_storage: str, study_name: str) -> Written:
+    return Written.by(open_storage(any_storage), study_name)
+
+
+@pytest.fixture
+def theirs(any_storage: str, other_study_name: str) -> Iterator[Written]:
+    storage = RDBStorage(driver_url(make_url(any_storage)).render_as_string(hide_password=False))
+    yield Written.by(storage, other_study_name)
+    storage.engine.dispose()
+
+
+def test_the_rows_are_those_that_optuna_writes(ours: Written, theirs: Written) -> None:
+    for study in (ours, theirs):
+        study.add(*TRIALS, create_trial(state=TrialState.FAIL, user_attrs={"status": "failed"}))
+    assert any("failed" in row for row in ours.rows()[3])
+    # Of the last trial Optuna sets the time itself.
+    assert [rows[:-1] for rows in ours.rows()] == [rows[:-1] for rows in theirs.rows()]
+
+
+def test_a_table_takes_one_statement_however_many_rows_a_trial_has(ours: Written) -> None:
+    statements: list[str] = []
+    event.listen(ours.storage.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    ours.add(TRIALS[0])
+    assert sum(text.startswith("INSERT INTO trial") for text in statements) == 1 + len(TABLES)
+
+
+@pytest.mark.parametrize("other", [CategoricalDistribution("abc"), IntDistribution(0, 1)])
+def test_parameters_of_another_kind_are_refused_as_by_optuna(
+    ours: Written, theirs: Written, other: CategoricalDistribution | IntDistribution
+) -> None:
+    wrong = create_trial(values=[1.0, 1.0], params={"mode": other.to_external_repr(0)}, distributions={"mode": other})
+    messages = []
+    for study in (ours, theirs):
+        study.add(TRIALS[0])
+        with pytest.raises(ValueError, match=r".") as caught:
+            study.add(wrong)
+        messages.append(str(caught.value))
+        assert len(study.storage.get_all_trials(study.study_id)) == 1
+    assert messages[1] in messages[0]
