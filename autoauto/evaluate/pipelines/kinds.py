@@ -20,16 +20,20 @@ from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.costs.costs import Costs
+from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
 from autoauto.plan.pipeline.probe import UNBOUNDED
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.profile.profiler import Progress
+from autoauto.records.costs.correction import Correction
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, MachineDevice, Period
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import MAX_EXACT
 from autoauto.space.knobs import Knobs
+
+_MAX_TABLES = 512  # in memory
 
 
 def across_kinds(
@@ -86,8 +90,43 @@ def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
     return replicated([(plan, tuple(free[stage.device_kind].pop() for stage in plan.stages)) for plan in plans])
 
 
+class KindTables:
+    """The costs of one device of every kind that may stand anywhere; all numbers of replicas and devices share them."""
+
+    def __init__(self, costs: Sequence[Costs]) -> None:
+        """Take the costs of every kind alone."""
+        self._costs = costs
+        self._tables: Memo[tuple[int, Knobs], tuple[Correction, CostTable]] = Memo(_MAX_TABLES)
+
+    def of(
+        self, number: int, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
+    ) -> CostTable:
+        """The table of a kind, by its number, for a configuration of one pipeline."""
+        correction = self._costs[number].correction(knobs, progress)
+        known = self._tables.get((number, knobs))
+        if known is None or known[0] != correction:
+            table = _anywhere(self._costs[number], kind, reference_hz, knobs, progress)
+            known = self._tables[number, knobs] = correction, table
+        return known[1]
+
+
+def _anywhere(
+    alone: Costs, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
+) -> CostTable:
+    """The costs of one device of a kind that may stand anywhere, by the estimates of the kind alone."""
+    host, link = kind.host_link, kind.device_link
+    line = replace(
+        alone.setting.cluster,
+        devices=(kind.device,) * 3,
+        receive_links=(host, link, link),
+        send_links=(link, link, host),
+        reference_hz=reference_hz,
+    )
+    return anywhere(alone.table_on(line, knobs, progress))
+
+
 def best_on_kinds(
-    setting: Setting, costs: Sequence[Costs], knobs: Knobs, n_devices: tuple[int, ...], progress: Progress | None
+    setting: Setting, tables: KindTables, knobs: Knobs, n_devices: tuple[int, ...], progress: Progress | None
 ) -> BoundedPlan:
     """The cheapest plan of `knobs.n_ipu` stages by estimated costs, each on a device of whichever kind.
 
@@ -95,8 +134,8 @@ def best_on_kinds(
 
     Args:
         setting: has devices of all kinds.
-        costs: of every kind alone.
-        knobs: the configuration, with any number of replicas.
+        tables: of every kind alone.
+        knobs: the configuration of one pipeline.
         n_devices: how many devices of every kind the pipeline may have; together they suffice.
         progress: of profiling.
 
@@ -107,10 +146,10 @@ def best_on_kinds(
     if knobs.training:
         setting.check_one_kind("training")
     kinds, reference_hz = setting.devices(knobs).kinds, setting.cluster.clock_hz
-    present = [trio for trio in zip(kinds, costs, n_devices, strict=True) if trio[2]]
-    tables = [_anywhere(alone, kind, reference_hz, knobs, progress) for kind, alone, _ in present]
-    bounded = _cheapest(tables, [n for *_, n in present], knobs.n_ipu)
-    names = [kind.device.name for kind, _, n in present for _ in range(n)]
+    present = [(number, kind, n) for number, (kind, n) in enumerate(zip(kinds, n_devices, strict=True)) if n]
+    of_present = [tables.of(number, kind, reference_hz, knobs, progress) for number, kind, _ in present]
+    bounded = _cheapest(of_present, [n for *_, n in present], knobs.n_ipu)
+    names = [kind.device.name for _, kind, n in present for _ in range(n)]
     stages = (
         replace(stage, device=index, device_kind=names[stage.device]) for index, stage in enumerate(bounded.plan.stages)
     )
@@ -196,18 +235,3 @@ def _waiting_for(table: CostTable, arrival_cycles: int, departure_cycles: int) -
     if departure_cycles != own_departure_cycles:
         send_cycles[0, -1] = MAX_EXACT
     return replace(table, receive_cycles=receive_cycles, send_cycles=send_cycles)
-
-
-def _anywhere(
-    alone: Costs, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
-) -> CostTable:
-    """The costs of one device of a kind that may stand anywhere, by the estimates of the kind alone."""
-    host, link = kind.host_link, kind.device_link
-    line = replace(
-        alone.setting.cluster,
-        devices=(kind.device,) * 3,
-        receive_links=(host, link, link),
-        send_links=(link, link, host),
-        reference_hz=reference_hz,
-    )
-    return anywhere(alone.table_on(line, knobs, progress))

@@ -10,7 +10,7 @@ from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
 from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StagePlanning
-from autoauto.evaluate.pipelines.kinds import across_kinds, best_on_kinds, whole_on_kinds
+from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, whole_on_kinds
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction
@@ -34,7 +34,7 @@ class Plans:
     def __init__(self, kinds: Sequence[Costs], costs: Costs, modes: Mapping[type[Mode], StagePlanning]) -> None:
         """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode."""
         self.costs, self.kinds = costs, kinds
-        self._modes = modes
+        self._modes, self._kind_tables = modes, KindTables(kinds)
         self._pipelines: Memo[Knobs, _Planned] = Memo(_MAX_CONFIGURATIONS)
         # By devices and cores of a pipeline: for the first device of one, the first with the same devices and links.
         self._alike: dict[tuple[int, int], dict[int, int]] = {}
@@ -96,7 +96,8 @@ class Plans:
     def _plan_or_failure(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan | Infeasible:
         try:
             if isinstance(devices, tuple):
-                return best_on_kinds(self.costs.setting, self.kinds, knobs, devices, progress)
+                one = _of_one_pipeline(knobs)
+                return best_on_kinds(self.costs.setting, self._kind_tables, one, devices, progress)
             return self.mode(knobs).best(knobs, devices, progress)
         except Infeasible as failure:
             return failure

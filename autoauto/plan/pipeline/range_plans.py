@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
+from autoauto.plan.pipeline.blocks import Blocks, contract
+from autoauto.plan.pipeline.bytes_by_ends import RangeEnds, SharedUses, bytes_by_ends
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
@@ -30,10 +31,13 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.plans.plan import BoundedPlan, Plan
-from autoauto.records.units import Amount, BoolArray, IntArray
+from autoauto.records.units import Amount, IntArray
 
 MAX_BLOCKS = 2_000
 """With more of them, only so many cuts are tried, and the plan has a lower bound (`BoundedPlan`)."""
+
+
+_NO_RANGE = np.iinfo(np.int64).max  # bytes; more than a device without limit and an allowance have
 
 
 class GradientCycles(Protocol):
@@ -224,10 +228,16 @@ class _KindStages:
 
     def choices(self, allowance_bytes: int) -> Iterator[StageChoice]:
         """The costs of all ranges in every way, with so many bytes more than the limit of a device."""
-        kinds = zip(self.coarse, self.blocks, strict=True)
-        fits = [range_fits(table, 0, blocks, allowance_bytes) for table, blocks in kinds]
+        limits = [int(table.memory_limit_bytes[0]) + allowance_bytes for table in self.tables]
+        fits = [n_bytes <= limit for n_bytes, limit in zip(self._range_bytes, limits, strict=True)]
         for (kind, m), costs in zip(self.ways, self._costs, strict=True):
             yield StageChoice(kind, m, replace(costs, fits=fits[kind]))
+
+    @cached_property
+    def _range_bytes(self) -> list[IntArray]:
+        return [
+            range_bytes(blocks, table.stash_entries[0]) for table, blocks in zip(self.coarse, self.blocks, strict=True)
+        ]
 
     @cached_property
     def _costs(self) -> list[RangeCosts]:
@@ -272,16 +282,23 @@ def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes
         received, sent = moved
         receive = receive + table.exchange.receive_links[device].load_cycles(received, table.exchange.clock_hz)
         send = send + table.exchange.send_links[device].load_cycles(sent, table.exchange.clock_hz)
-    return RangeCosts(-(-own_cycles // speed.numerator), receive, send, range_fits(table, device, blocks))
+    fits = range_bytes(blocks, table.stash_entries[device]) <= table.memory_limit_bytes[device]
+    return RangeCosts(-(-own_cycles // speed.numerator), receive, send, fits)
 
 
-def range_fits(table: CostTable, device: int, blocks: Blocks, allowance_bytes: int = 0) -> BoolArray:
-    """Which ranges fit one device with so many bytes more than its limit, by start and stop."""
-    limit = int(table.memory_limit_bytes[device]) + allowance_bytes
-    earliest = np.array(earliest_starts(blocks, limit, table.stash_entries[device]).starts)
-    start, stop = np.arange(len(blocks) + 1)[:, None], np.arange(len(blocks) + 1)[None, :]
-    fits: BoolArray = (start < stop) & (start >= earliest)
-    return fits
+def range_bytes(blocks: Blocks, stash_entries: int) -> IntArray:
+    """The bytes of every range of blocks with so many micro-batches in the stash, by start and stop.
+
+    Those of its smallest program; more than any limit for what is no range.
+    """
+    n_bytes = np.full((len(blocks) + 1, len(blocks) + 1), _NO_RANGE)
+    ends = RangeEnds(range(1, len(blocks) + 1), range(len(blocks)))
+    for form in blocks.forms:
+        unshared = form.one_in_flight.plus(stash_entries, form.stash_entry)
+        by_ends = bytes_by_ends(unshared, ends) + SharedUses.of(form.shared_keys, form.shared_bytes).by_ends(ends)
+        of_form = np.where(ends.are_ranges, by_ends, _NO_RANGE).T
+        n_bytes[:-1, 1:] = np.minimum(n_bytes[:-1, 1:], of_form)
+    return n_bytes
 
 
 def _device_key(table: CostTable, device: int) -> tuple[object, ...]:

@@ -33,6 +33,7 @@ from math import ceil, floor
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.records.errors import BadInput
@@ -80,6 +81,8 @@ class RangeStage(NamedTuple):
 
 
 Route = list[RangeStage]
+Matrix = npt.NDArray[np.float32]
+"""1 for ranges within the bounds and 0 for others, by start and stop: products of floats are the quick ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,42 +127,43 @@ class RangeProblem:
         Without a barrier both are one bound of the cost.
         """
         allowed = [(compute <= compute_cycles) & (transfer <= transfer_cycles) for compute, transfer in self._limits]
-        useful = self._useful_blocks(allowed)
+        matrices = [stages.astype(np.float32) for stages in allowed]
+        useful = self._useful_blocks(matrices)
         if useful is None:
             return None
         reached = np.zeros((len(self.n_in_use), self.n_blocks + 1), dtype=np.bool_)
         reached[0, 0] = True
         for choice, before, after in self.steps:
             starts, stops = (useful[self.n_in_use[states[0]]] for states in (before, after))
-            rows, stages = reached[np.ix_(before, starts)], allowed[choice][np.ix_(starts, stops)]
-            if len(before) == 1:  # one row: the union of matrix rows is quicker than a product
-                reached[after[0], stops] |= stages[rows[0]].any(axis=0)
-            else:
-                reached[np.ix_(after, stops)] |= rows.astype(np.float32) @ stages.astype(np.float32) > 0
+            rows = reached[before, starts].astype(np.float32)
+            reached[after, stops] |= rows @ matrices[choice][starts, stops] > 0
         ends = [state for state in self.last_states if reached[state, -1]]
         return self._trace(reached, allowed, ends[0]) if ends else None
 
-    def _useful_blocks(self, allowed: Sequence[BoolArray]) -> dict[int, IntArray] | None:
+    def _useful_blocks(self, matrices: Sequence[Matrix]) -> list[slice] | None:
         """By the devices in use the blocks that a line of devices of any kinds reaches, and can reach the end from.
 
-        None when it cannot reach the end.
+        None when it cannot reach the end. All blocks from the first to the last of them, of which few are others.
+
+        Args:
+            matrices: by choice, the ranges within the bounds.
         """
-        unions: dict[tuple[int, ...], BoolArray] = {}
+        unions: dict[tuple[int, ...], Matrix] = {}
         for choices in self._choices_between.values():
             if choices not in unions:
-                unions[choices] = np.logical_or.reduce([allowed[choice] for choice in choices])
+                unions[choices] = np.maximum.reduce([matrices[choice] for choice in choices])
         forward, backward = np.zeros((2, int(self.n_in_use.max()) + 1, self.n_blocks + 1), dtype=np.bool_)
         forward[0, 0] = True
         for (before, after), choices in self._choices_between.items():
-            forward[after] |= unions[choices][forward[before]].any(axis=0)
+            forward[after] |= forward[before].astype(np.float32) @ unions[choices] > 0
         backward[self.n_in_use[list(self.last_states)], -1] = True
         backward &= forward
         if not backward.any():
             return None
         for (before, after), choices in reversed(self._choices_between.items()):
-            starts = np.flatnonzero(forward[before])
-            backward[before, starts] |= unions[choices][np.ix_(starts, backward[after])].any(axis=1)
-        return {n_devices: np.flatnonzero(blocks) for n_devices, blocks in enumerate(backward)}
+            backward[before] |= (unions[choices] @ backward[after].astype(np.float32) > 0) & forward[before]
+        found = map(np.flatnonzero, backward)
+        return [slice(int(blocks[0]), int(blocks[-1]) + 1) if len(blocks) else slice(0) for blocks in found]
 
     def _limits_of(self, costs: RangeCosts) -> tuple[IntArray, IntArray]:
         """By range, how large the two bounds of a probe must be; more than `UNBOUNDED` for what is no stage."""
