@@ -24,7 +24,7 @@ from typing import NamedTuple
 from autoauto.graph.kinds import quantise
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import CompiledRange
+from autoauto.records.costs.profile import OUTLINED
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -42,7 +42,6 @@ PROPORTIONS, QUICK_PROPORTIONS = (0.1, 0.2, 0.4, 0.6, 1.0), (0.1, 0.6)
 BATCH_SIZES = (1, 2, 3, 5, 8, 9, 16, 23, 32, 33, 64, 100, 128, 129, 200, 256)
 AROUND = 2
 """Batch sizes on either side of the last that fits."""
-ENDLESS_BYTES = 2.0**60
 
 
 class Need(NamedTuple):
@@ -68,21 +67,13 @@ class Row(NamedTuple):
 
 def need(graph: LayerGraph, device: Device, options: CompileOptions) -> Need:
     """What one program needs, whatever memory the device has."""
-    plain = _compiled(graph, device, options, ENDLESS_BYTES)
-    if plain is None:
-        return Need(float("inf"), float("inf"))
-    plain_bytes = sum(plain.memory_bytes.values())
-    outlined = _compiled(graph, device, options, plain_bytes - 1.0)
-    return Need(plain_bytes, sum(outlined.memory_bytes.values()) if outlined else float("inf"))
-
-
-def _compiled(graph: LayerGraph, device: Device, options: CompileOptions, memory_bytes: float) -> CompiledRange | None:
-    """The whole model on a device with so much memory, None when its code does not fit."""
+    too_small = replace(device, memory_bytes=0.0)  # so that equal layers are one subgraph
     try:
-        limited = replace(device, memory_bytes=memory_bytes)
-        return IpuTarget().compile(graph, LayerRange(0, len(graph)), limited, options)
-    except OutOfMemory:
-        return None
+        memory_bytes = IpuTarget().compile(graph, LayerRange(0, len(graph)), too_small, options).memory_bytes
+    except OutOfMemory:  # too much code
+        return Need(float("inf"), float("inf"))
+    outlined_bytes = sum(memory_bytes.values())
+    return Need(outlined_bytes - memory_bytes.get(OUTLINED, 0), outlined_bytes)
 
 
 def falls(needs: Sequence[Need]) -> int:

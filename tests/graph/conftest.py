@@ -13,6 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from autoauto.graph.batch.rebatch import rebatch
+from autoauto.graph.load import builtin_models
 from autoauto.records.units import Array
 
 Build = Callable[..., onnx.ModelProto]
@@ -145,6 +146,30 @@ def check_rebatched(model: onnx.ModelProto, count: int = 3, *, differ: bool = Tr
     joined = {name: np.concatenate([feeds[name] for feeds in singles]) for name in singles[0] if name not in shared}
     for index, result in enumerate(run(batched, joined | shared)):
         assert lies_in(result, [outputs[index] for outputs in expected]), f"output {index} of {result.shape}"
+
+
+EQUAL_BLOCKS = {"bert-large-384-squad": ("layer_norm_2", "layer_norm_46"), "gpt2-small": ("add_174", "add_1632")}
+"""What the first of a deep model's equal blocks writes, and what the last one reads."""
+
+
+def builtin_of_two_blocks(name: str) -> onnx.ModelProto:
+    """A built-in model; of one in `EQUAL_BLOCKS` the first and the last block only, as others have the same nodes."""
+    model = onnx.load(builtin_models()[name])
+    written, read = EQUAL_BLOCKS.get(name, ("", ""))
+    needed, kept = {entry.name for entry in model.graph.output}, []
+    for node in reversed(model.graph.node):
+        if not read or needed & {*node.output}:
+            node.input[:] = [written if name == read else name for name in node.input]
+            needed |= {*node.input}
+            kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(kept))
+    return model
+
+
+@pytest.fixture(scope="session")
+def builtin() -> Callable[[str], onnx.ModelProto]:
+    return builtin_of_two_blocks
 
 
 @pytest.fixture(name="make", scope="session")

@@ -306,14 +306,14 @@ def with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "gpt2-small"])
-def test_a_builtin_model_with_weights(name: str, save: Any) -> None:
-    check(save(with_weights(onnx.load(builtin_models()[name]))), batch_sizes=(3,))
+def test_a_builtin_model_with_weights(name: str, builtin: Any, save: Any) -> None:
+    check(save(with_weights(builtin(name))), batch_sizes=(3,))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["densenet121", "inception_v1", "inception_v2", "shufflenet", "squeezenet"])
 def test_a_light_model_with_weights(name: str, light: Any, save: Any) -> None:
-    check(save(with_weights(onnx.load(light(name)))))
+    check(save(with_weights(onnx.load(light(name)))), batch_sizes=(3,))
 
 
 def test_a_builtin_model_as_it_comes() -> None:

@@ -59,8 +59,10 @@ def test_every_light_model_runs_at_batch_three(name: str, light: Callable[[str],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*builtin_models()} - DEEPER_OR_LONGER))
-def test_every_builtin_model_runs_at_batch_one_and_two(name: str, execute: Callable[..., Any]) -> None:
-    model = onnx.load(builtin_models()[name])
+def test_every_builtin_model_runs_at_batch_one_and_two(
+    name: str, builtin: Callable[[str], onnx.ModelProto], execute: Callable[..., Any]
+) -> None:
+    model = builtin(name)
     for batch_size in (1, 2):
         feeds = {
             entry.name: np.ones(
