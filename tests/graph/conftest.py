@@ -156,14 +156,14 @@ def builtin_of_two_blocks(name: str) -> onnx.ModelProto:
     """A built-in model; of one in `EQUAL_BLOCKS` the first and the last block only, as others have the same nodes."""
     model = onnx.load(builtin_models()[name])
     written, read = EQUAL_BLOCKS.get(name, ("", ""))
-    needed, kept = {entry.name for entry in model.graph.output}, []
+    needed, nodes = {entry.name for entry in model.graph.output}, []
     for node in reversed(model.graph.node):
         if not read or needed & {*node.output}:
             node.input[:] = [written if name == read else name for name in node.input]
             needed |= {*node.input}
-            kept.append(node)
+            nodes.append(node)
     del model.graph.node[:]
-    model.graph.node.extend(reversed(kept))
+    model.graph.node.extend(reversed(nodes))
     return model
 
 

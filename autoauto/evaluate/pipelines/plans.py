@@ -96,8 +96,8 @@ class Plans:
     def _plan_or_failure(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan | Infeasible:
         try:
             if isinstance(devices, tuple):
-                one = _of_one_pipeline(knobs)
-                return best_on_kinds(self.costs.setting, self._kind_tables, one, devices, progress)
+                alone = _of_one_pipeline(knobs)
+                return best_on_kinds(self.costs.setting, self._kind_tables, alone, devices, progress)
             return self.mode(knobs).best(knobs, devices, progress)
         except Infeasible as failure:
             return failure

@@ -162,8 +162,8 @@ class RangeProblem:
             return None
         for (before, after), choices in reversed(self._choices_between.items()):
             backward[before] |= (unions[choices] @ backward[after].astype(np.float32) > 0) & forward[before]
-        found = map(np.flatnonzero, backward)
-        return [slice(int(blocks[0]), int(blocks[-1]) + 1) if len(blocks) else slice(0) for blocks in found]
+        useful = map(np.flatnonzero, backward)
+        return [slice(int(blocks[0]), int(blocks[-1]) + 1) if len(blocks) else slice(0) for blocks in useful]
 
     def _limits_of(self, costs: RangeCosts) -> tuple[IntArray, IntArray]:
         """By range, how large the two bounds of a probe must be; more than `UNBOUNDED` for what is no stage."""
