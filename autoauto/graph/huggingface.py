@@ -211,12 +211,21 @@ def _checkpoint(
     entry = config.get("quantization_config") or text.get("quantization_config") or quantisation
     if not entry:
         return Checkpoint()
+    if not isinstance(entry, Mapping):
+        raise UnreadableModel(f"quantization_config must be an object, got {entry!r:.40} in {name}")
     weights = _weight_format(entry)
     if weights is None:
         method = entry.get("quant_algo") or entry.get("quant_method")
         raise UnreadableModel(f"weights must be {', '.join(WeightFormat)}, got {method!r:.40} in {name}")
-    cache = str(entry.get("kv_cache_quant_algo") or "").lower()
-    return Checkpoint(weights, WeightFormat.FP8 if cache == "fp8" else WeightFormat.BF16)
+    return Checkpoint(weights, WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16)
+
+
+def _has_fp8_cache(entry: Mapping[str, Any]) -> bool:
+    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors."""
+    scheme = entry.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping):
+        return scheme.get("num_bits") == 8 and scheme.get("type") == "float"
+    return str(entry.get("kv_cache_quant_algo") or "").lower() == "fp8"
 
 
 def _weight_format(entry: Mapping[str, Any]) -> WeightFormat | None:

@@ -309,7 +309,7 @@ class Cluster:
         Of several kinds they are of one kind each.
 
         Raises:
-            Infeasible: no kind has so many.
+            Infeasible: no machine, or no kind, has so many.
         """
         if n_each == 1:
             return self
@@ -323,7 +323,10 @@ class Cluster:
         size = self.machine_size
         machines = (range(first, min(first + size, len(self))) for first in range(0, len(self), size))
         firsts = [first for machine in machines for first in machine[::n_each] if first + n_each - 1 in machine]
-        assert firsts
+        if not firsts:
+            raise Infeasible(
+                f"a device of {n_each} must lie in a machine, of which {self.name} has {size} at most; try fewer", 0
+            )
         groups = [self.devices[first : first + n_each] for first in firsts]
         return replace(
             self,

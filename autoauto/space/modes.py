@@ -360,9 +360,10 @@ class Generation(Mode):
     output_tokens: int = OUTPUT_TOKENS.default
 
     def __post_init__(self) -> None:
-        if self.input_tokens < 1 or self.output_tokens < 1:
+        if self.input_tokens < 1 or self.output_tokens < 2:
             raise BadInput(
-                f"input and output tokens must be 1 or more, got {self.input_tokens} and {self.output_tokens}"
+                "input tokens must be 1 or more, output tokens 2 or more, since the first comes with the prompt; got "
+                f"{self.input_tokens} and {self.output_tokens}"
             )
 
 

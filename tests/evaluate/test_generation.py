@@ -102,8 +102,9 @@ def test_a_cache_that_does_not_fit_is_a_trial_with_its_missing_bytes(flow: Flow)
 
 def test_more_gpus_a_group_hold_larger_batches(flow: Flow) -> None:
     def largest(tensor_parallel: int) -> int:
-        sizes = (512 * i for i in range(1, 100))
-        return max(b for b in sizes if flow.forecast(serving(1, b, tensor_parallel=tensor_parallel)).runs)
+        sizes = (1024 * i for i in range(1, 50))
+        values = {"tensor_parallel": tensor_parallel, "max_batched_tokens": 2**17}
+        return max(b for b in sizes if flow.forecast(serving(1, b, **values)).runs)
 
     assert largest(4) > largest(2) > largest(1)
 
@@ -275,3 +276,27 @@ def test_knobs_of_other_targets_and_modes_are_refused(flow: Flow) -> None:
 def test_a_graph_is_no_decoder(flow: Flow) -> None:
     with pytest.raises(BadInput, match="--target gpu serves a decoder, whose inputs are words"):
         load_flow(flow.graph, "h100_sxm-4", "gpu")
+
+
+def test_a_group_larger_than_a_machine_is_a_trial_that_says_so(model: Path, tmp_path: Path) -> None:
+    trial = load_flow(model, "h100_sxm-16", "gpu").forecast(serving(1, 8, tensor_parallel=16))
+    assert not trial.runs
+    assert "a device of 16 must lie in a machine" in trial.reason
+
+
+@pytest.mark.parametrize(("engine", "runs"), [("vllm", False), ("trtllm", True)])
+def test_steps_have_room_for_the_sequences_that_an_engine_counts(flow: Flow, engine: str, runs: bool) -> None:
+    """vLLM counts those of both micro-batches, TensorRT-LLM those of one."""
+    trial = flow.forecast(serving(2, 200, engine=engine, max_batched_tokens=300))
+    assert trial.runs is runs
+    assert runs or "needs max_batched_tokens of at least its 400 sequences, got 300" in trial.reason
+
+
+def test_an_answer_of_one_token_has_no_decode_step() -> None:
+    with pytest.raises(BadInput, match="output tokens 2 or more, since the first comes with the prompt; got 8 and 1"):
+        serving(1, 1, input_tokens=8, output_tokens=1)
+
+
+def test_a_configuration_without_an_engine_or_requests_is_refused(flow: Flow) -> None:
+    with pytest.raises(BadInput, match="has an engine, got none"):
+        flow.forecast(Knobs(1, 1, **REQUESTS))  # type: ignore[arg-type]

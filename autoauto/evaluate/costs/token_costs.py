@@ -24,14 +24,14 @@ from autoauto.records.costs.correction import PLAIN_SUM, Correction, WholeRange
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.plans.plan import Plan
 from autoauto.records.units import IntArray
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Generation
 from autoauto.targets.gpu.costs import DecoderCosts
-from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.gpu.session import EngineName, GpuSession
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import GpuTarget, system_of
@@ -171,13 +171,30 @@ class TokenCosts:
         """See `Costs`."""
 
 
+def check_tokens(knobs: Knobs) -> None:
+    """Refuse steps without room for a token of every sequence; vLLM counts those of all micro-batches [vllm-serve].
+
+    Raises:
+        Unsupported: there are too many sequences.
+    """
+    session = session_of(knobs)
+    n_counted = knobs.n_ipu if session.engine == EngineName.VLLM else 1
+    if (n_sequences := knobs.batch_size * n_counted) > session.max_batched_tokens:
+        raise Unsupported(
+            f"{session.engine} needs max_batched_tokens of at least its {n_sequences:,} sequences, "
+            f"got {session.max_batched_tokens:,}; try a smaller batch_size"
+        )
+
+
 def session_of(knobs: Knobs) -> GpuSession:
     """The session of a configuration on GPUs."""
-    assert isinstance(knobs.session, GpuSession)
+    if not isinstance(knobs.session, GpuSession):
+        raise BadInput("a configuration on GPUs has an engine, got none; try engine vllm")
     return knobs.session
 
 
 def requests_of(knobs: Knobs) -> Workload:
     """The requests of a configuration that generates text."""
-    assert isinstance(knobs.mode, Generation)
+    if not isinstance(knobs.mode, Generation):
+        raise BadInput("a configuration on GPUs has input_tokens and output_tokens, got none; give both")
     return Workload(knobs.mode.input_tokens, knobs.mode.output_tokens)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.evaluate.costs.costs import Costs
-from autoauto.evaluate.costs.token_costs import KV_CACHE, TokenCosts, requests_of, session_of
+from autoauto.evaluate.costs.token_costs import KV_CACHE, TokenCosts, check_tokens, requests_of, session_of
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import BestPlans, StepBounds
 from autoauto.profile.profiler import Progress
@@ -79,7 +79,9 @@ class TokenStages:
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """See `StagePlanning`; the plan whose slowest stage has the shortest mean step."""
-        return self._stages.best(knobs, start, progress)
+        plan = self._stages.best(knobs, start, progress)
+        check_tokens(knobs)
+        return plan
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StagePlanning`."""
@@ -185,6 +187,7 @@ class GenerationFlow:
         device_bytes = setting.device_bytes(knobs) // knobs.session.cores_per_device
         try:
             plan = self._plans.best(knobs)
+            check_tokens(knobs)  # of devices of several kinds, too
             replicas = self._stages.replicas(knobs, plan)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes)

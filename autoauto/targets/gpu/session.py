@@ -120,6 +120,8 @@ class GpuSession(Session):
     def __post_init__(self) -> None:
         if self.tensor_parallel < 1:
             raise BadInput(f"tensor_parallel must be at least 1, got {self.tensor_parallel}")
+        if self.max_batched_tokens < 1:
+            raise BadInput(f"max_batched_tokens must be at least 1, got {self.max_batched_tokens}")
 
     @property
     def cores_per_device(self) -> int:

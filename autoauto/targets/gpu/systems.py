@@ -76,13 +76,18 @@ class GpuSystem:
 
 
 def system_names() -> tuple[str, ...]:
-    """The systems that the package describes.
+    """The systems that the package describes and has measured times of.
 
     Raises:
         MissingExtra: it is not installed.
     """
     described = (path for path in sorted(_folder().glob("*.yaml")) if "node:" in path.read_text(encoding="utf-8"))
-    return tuple(path.stem for path in described)
+    return tuple(path.stem for path in described if _engines_measured(path.stem))
+
+
+def _engines_measured(system: str) -> tuple[str, ...]:
+    """The engines whose kernels were measured on a system."""
+    return tuple(sorted(path.name for path in (_folder() / "data" / system / "gemm").glob("*") if path.is_dir()))
 
 
 @cache
@@ -111,7 +116,8 @@ def cluster_named(name: str) -> Cluster:
     """
     match = _NAME.fullmatch(name)
     if match is None or int(match["n_gpus"]) > MAX_DEVICES:
-        raise BadInput(f"a cluster of GPUs is SYSTEM-N with N of at most {MAX_DEVICES:,}, got {name!r:.60}")
+        known = ", ".join(system_names())
+        raise BadInput(f"a cluster of GPUs is SYSTEM-N, for example h100_sxm-8, of {known}; got {name!r:.60}")
     return cluster_of(system_named(match["system"]), int(match["n_gpus"]), name)
 
 
@@ -162,7 +168,6 @@ def _folder() -> Path:
 
 def _system(name: str, content: dict[str, Any]) -> GpuSystem:
     gpu, node, misc = content["gpu"], content["node"], content["misc"]
-    measured = sorted(path.name for path in (_folder() / "data" / name / "gemm").glob("*") if path.is_dir())
     return GpuSystem(
         name=name,
         memory_bytes=int(gpu["mem_capacity"]),
@@ -173,5 +178,5 @@ def _system(name: str, content: dict[str, Any]) -> GpuSystem:
         latency_s=float(node["p2p_latency"]),
         nccl_bytes=tuple(sorted((int(n), int(size)) for n, size in misc["nccl_mem"].items())),
         other_bytes=int(misc["other_mem"]),
-        engines=tuple(measured),
+        engines=_engines_measured(name),
     )

@@ -73,12 +73,15 @@ def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--cluster", "h100-8"), "got 'h100'; did you mean 'h100_pcie' or 'h100_sxm'?"),
+        (("--cluster", "h100-8"), "got 'h100'; did you mean 'h100_s"),
+        (("--cluster", "a30-4"), "got 'a30'"),
+        (("--cluster", "h100_sxm"), "a cluster of GPUs is SYSTEM-N, for example h100_sxm-8"),
+        (("--max-batched-tokens", "0"), "0"),
         (("--cluster", "l40s-2+l40s-3"), "each kind of GPUs stands once in a cluster"),
         (("--engine", "tgi"), "--engine: one or more of vllm, sglang, trtllm, got 'tgi'"),
         (("--mode", "training"), "the gpu target runs inference, got --mode training"),
         (("--precision", "fp16"), "got --precision fp16; leave it out, or try one of those"),
-        (("--input-tokens", "0"), "input and output tokens must be 1 or more, got 0 and 1024"),
+        (("--input-tokens", "0"), "since the first comes with the prompt; got 0 and 1024"),
         (("--shape", "tokens=4"), "serves a decoder, whose inputs are words"),
         (("--streams", "2"), "--streams is for --runtime openvino"),
         (("--constraint", "tpot <= 1"), "there is no tpot; did you mean 'tpot_s'?"),
@@ -107,3 +110,8 @@ def test_a_group_that_does_not_divide_the_heads_is_refused(run_cli: RunCli, mode
     code, _, err = run_cli("predict", model, "--target", "gpu", "--tensor-parallel", "3")
     assert code == 2
     assert "tensor_parallel must divide the 32 heads" in err
+
+
+def test_a_format_alone_is_a_knob_of_the_target(run_cli: RunCli, model: str) -> None:
+    code, out, _ = run_cli("predict", model, "--target", "gpu", "--precision", "fp8", *REQUESTS, "--json")
+    assert (code, json.loads(out)["precision"]) == (0, "fp8")
