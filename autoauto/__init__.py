@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from autoauto.records.units import Precision
     from autoauto.schedule.orders.registry import make_schedule
     from autoauto.schedule.simulate.simulate import simulate
+    from autoauto.server.client import connect
     from autoauto.space.constraint import Constraint
     from autoauto.space.knobs import Knobs
     from autoauto.space.modes import Strategy
@@ -102,6 +103,7 @@ __all__ = [
     "UnreadableModel",
     "Unsupported",
     "WorkerLost",
+    "connect",
     "export",
     "load_cluster",
     "load_flow",
@@ -155,6 +157,7 @@ _MODULES = {
     "UnreadableModel": "autoauto.records.errors",
     "Unsupported": "autoauto.records.errors",
     "WorkerLost": "autoauto.records.errors",
+    "connect": "autoauto.server.client",
     "export": "autoauto.evaluate.export",
     "load_cluster": "autoauto.targets.clusters",
     "load_flow": "autoauto.evaluate.open",

@@ -10,7 +10,19 @@ from collections.abc import Sequence
 
 from autoauto import __version__
 from autoauto.cli import completion
-from autoauto.cli.commands import clusters, compare, inspect, measure, models, phased, plan, predict, profile, schedule
+from autoauto.cli.commands import (
+    clusters,
+    compare,
+    inspect,
+    measure,
+    models,
+    phased,
+    plan,
+    predict,
+    profile,
+    schedule,
+    server,
+)
 from autoauto.cli.commands.artifacts import bench, export, serve
 from autoauto.cli.commands.studies import dashboard, explain, report, search, studies, trials, worker
 from autoauto.cli.options.parser import Parser
@@ -22,6 +34,7 @@ from autoauto.records.errors import AutoautoError
 COMMANDS = (
     search,
     worker,
+    server,
     profile,
     plan,
     predict,

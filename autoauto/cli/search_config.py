@@ -6,21 +6,19 @@ A knob is one value, a list or a range of values, and how it is searched: `read_
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from autoauto.records.errors import did_you_mean
+from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob import Domain
 from autoauto.space.knobs import MAX_SAMPLES
 from autoauto.space.modes import MAX_VALUES
 from autoauto.space.objectives import Method
 from autoauto.space.table import TABLE
 
-if TYPE_CHECKING:
-    from autoauto.records.files.toml import TomlFile
-
+Read = TypeVar("Read")
 
 WORDS: Mapping[str, tuple[Method, ...]] = {
     "fixed": tuple(Method),
@@ -36,7 +34,7 @@ _RANGE = ("from", "to", "step")
 
 
 SEARCH_SCHEMA = 1
-_NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *TABLE} - {"precision"})
+NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *TABLE} - {"precision"})
 _NO_OPTIONS = ("knobs", "schema")
 _LISTS = {
     **dict.fromkeys(("objective", "precision"), ","),
@@ -45,7 +43,21 @@ _LISTS = {
 """Options that may be lists, and what separates their items on the command line; None where each has the option."""
 
 
-def read_knobs(file: TomlFile) -> tuple[dict[str, tuple[Any, ...]], Method | None]:
+class ConfigFile(Protocol):
+    """What holds a search: a TOML file, or an object in JSON."""
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The values."""
+
+    def read(self, kind: type[Read], schema: int | None = None, upgrades: Any = None) -> Read:
+        """The values as a type; raises BadInput."""
+
+    def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
+        """An error about a value."""
+
+
+def read_knobs(file: ConfigFile) -> tuple[dict[str, tuple[Any, ...]], Method | None]:
     """The values of every knob under `[knobs]`, and the method that the file names or that its words imply.
 
     Raises:
@@ -63,7 +75,7 @@ def read_knobs(file: TomlFile) -> tuple[dict[str, tuple[Any, ...]], Method | Non
     return values, _method(file, words)
 
 
-def _read_knob(file: TomlFile, name: str) -> tuple[tuple[Any, ...], str]:
+def _read_knob(file: ConfigFile, name: str) -> tuple[tuple[Any, ...], str]:
     """The values of a knob, and the word that says how they are searched; empty without one."""
     keys, value = ["knobs", name], file.table["knobs"][name]
     word = ""
@@ -93,7 +105,7 @@ def _read_knob(file: TomlFile, name: str) -> tuple[tuple[Any, ...], str]:
     return tuple(map(domain.read, items)), word
 
 
-def _range(file: TomlFile, keys: list[str], table: Mapping[str, Any], domain: Domain) -> list[Any]:
+def _range(file: ConfigFile, keys: list[str], table: Mapping[str, Any], domain: Domain) -> list[Any]:
     """The values from `from` to `to` in steps of `step`; `to` is included if a step meets it."""
     name, is_whole = keys[1], domain.kind is int
     if domain.kind not in (int, float):
@@ -124,7 +136,7 @@ def _range(file: TomlFile, keys: list[str], table: Mapping[str, Any], domain: Do
     return [first + i * step if is_whole else round(first + i * step, 9) for i in range(int(steps) + 1)]
 
 
-def _method(file: TomlFile, words: Mapping[str, str]) -> Method | None:
+def _method(file: ConfigFile, words: Mapping[str, str]) -> Method | None:
     """The method that the file names, or that its words imply; None when there is neither.
 
     Raises:
@@ -178,8 +190,18 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
     """
     from autoauto.records.files.toml import read_toml
 
-    file = read_toml(path)
-    options = {action.dest: action for action in parser._actions if action.dest not in _NOT_IN_FILES}
+    return config_values(read_toml(path), parser)
+
+
+def config_values(
+    file: ConfigFile, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
+) -> dict[str, Any]:
+    """The values in a file, or in what stands for one, of options of `parser` that are not said `elsewhere`.
+
+    Raises:
+        BadInput: as `read_config`.
+    """
+    options = {action.dest: action for action in parser._actions if action.dest not in elsewhere}
     for key in file.table:
         if key not in options and key not in _NO_OPTIONS:
             is_table = isinstance(file.table[key], dict)
@@ -205,7 +227,7 @@ def unknown(key: str, known: Sequence[str], knobs: Sequence[str] = (), is_table:
     return f"there is no key {key!r:.60}; {hint}"
 
 
-def _values(file: TomlFile, options: Mapping[str, argparse.Action]) -> dict[str, object]:
+def _values(file: ConfigFile, options: Mapping[str, argparse.Action]) -> dict[str, object]:
     """The values of options, as the parser reads them from the command line."""
     import msgspec
 
@@ -234,7 +256,7 @@ def _kind(key: str, action: argparse.Action) -> Any:
     return {int: int, float: Number}.get(type(value), str)
 
 
-def _value(file: TomlFile, key: str, value: Any, action: argparse.Action) -> object:
+def _value(file: ConfigFile, key: str, value: Any, action: argparse.Action) -> object:
     """A value of an option, as the parser reads it from the command line."""
     if key in _LISTS:
         texts = [value] if isinstance(value, str) else value
@@ -244,7 +266,7 @@ def _value(file: TomlFile, key: str, value: Any, action: argparse.Action) -> obj
     return value if action.nargs == 0 else _read(file, key, str(value), action.type)
 
 
-def _read(file: TomlFile, key: str, text: str, read: Callable[[str], Any] | Any) -> object:
+def _read(file: ConfigFile, key: str, text: str, read: Callable[[str], Any] | Any) -> object:
     try:
         return text if read is None else read(text)
     except (argparse.ArgumentTypeError, ValueError) as error:

@@ -27,6 +27,7 @@ EXTRAS = {
     "parquet": ("pyarrow>=14",),
     "plot": ("plotly>=5.24",),
     "postgres": ("psycopg[binary]>=3.1",),
+    "server": ("aiohttp>=3.10", "prometheus-client>=0.20"),
     "serve": ("aiohttp>=3.10", "prometheus-client>=0.20", "onnxruntime>=1.19"),
 }
 """What the optional dependencies of pyproject.toml install."""

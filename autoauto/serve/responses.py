@@ -1,23 +1,17 @@
-"""Answers in JSON, errors as the protocol has them, and calls that must not make other requests wait."""
+"""Errors as the protocol has them."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from autoauto.http.bodies import LargeRequest, SlowRequest
+from autoauto.http.responses import json_response
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.serve.batcher import NotServing, QueueFull
-from autoauto.serve.bodies import LargeRequest, SlowRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-SHORT_BYTES = 1 << 16
-"""Bytes up to which a body is read or an answer is written in the event loop, not in a thread."""
 
 STATUS: Mapping[type[AutoautoError], int] = {
     BadInput: 400,
@@ -26,25 +20,6 @@ STATUS: Mapping[type[AutoautoError], int] = {
     QueueFull: 429,
     NotServing: 503,
 }
-
-
-async def unhurried(call: Callable[[], Any], n_bytes: int) -> Any:
-    """The result of a call; one that reads or writes much is not made in the event loop."""
-    return call() if n_bytes <= SHORT_BYTES else await asyncio.to_thread(call)
-
-
-def silent_logger() -> logging.Logger:
-    """Where aiohttp writes a traceback for every request that is no HTTP: nowhere, or clients could fill the disk."""
-    logger = logging.Logger("autoauto.serve")
-    logger.addHandler(logging.NullHandler())
-    return logger
-
-
-def json_response(content: object, status: int = 200) -> web.Response:
-    """An answer in JSON."""
-    from aiohttp import web
-
-    return web.Response(body=msgspec.json.encode(content), status=status, content_type="application/json")
 
 
 def error_response(status: int, message: str) -> web.Response:

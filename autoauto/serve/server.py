@@ -19,17 +19,18 @@ from functools import partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
+from autoauto.http.bodies import Bodies
+from autoauto.http.connections import Answers, Connections, listen, note_errors, raise_descriptors
+from autoauto.http.responses import json_response, silent_logger, unhurried
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing
-from autoauto.serve.bodies import Bodies
-from autoauto.serve.connections import Answers, Connections, note_errors, raise_descriptors
 from autoauto.serve.engine import PipelineEngine
 from autoauto.serve.metrics import ServerMetrics
 from autoauto.serve.protocol import read_request, write_response
-from autoauto.serve.responses import STATUS, error_response, json_response, silent_logger, unhurried
+from autoauto.serve.responses import STATUS, error_response
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -105,11 +106,10 @@ async def serve(
     )
     await runner.setup()
     try:
-        address = await server.listen(runner, options)
+        url = await server.listen(runner, options)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
-        host, port = address[:2]
-        await server.run(lambda: on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"))
+        await server.run(lambda: on_ready(url))
     finally:
         server.close()
         await runner.cleanup()
@@ -169,24 +169,14 @@ class Server:
             app.router.add_post(f"{path}/infer", self._infer)
         return app
 
-    async def listen(self, runner: web.AppRunner, options: ServerOptions) -> tuple[Any, ...]:
-        """Take connections; returns the address.
+    async def listen(self, runner: web.AppRunner, options: ServerOptions) -> str:
+        """Take connections; returns the URL.
 
         Raises:
-            BadInput: it is taken, or there is no such host.
+            BadInput: the address is taken, or there is no such host.
         """
-        assert runner.server is not None
-        self._connections = Connections(runner.server)
-        try:
-            self._listener = await self._loop.create_server(
-                runner.server, options.host, options.port, backlog=self._connections.backlog
-            )
-        except OSError as error:
-            raise BadInput(
-                f"{options.host}:{options.port} must be free to be served at: {error.strerror}; try another --port"
-            ) from error
-        address: tuple[Any, ...] = self._listener.sockets[0].getsockname()
-        return address
+        self._connections, self._listener, url = await listen(runner, options.host, options.port)
+        return url
 
     def close(self) -> None:
         """Take no more connections."""

@@ -8,11 +8,12 @@
                                 +--  exporters  <-  evaluate  <-  study  <-----+-  cli
                                 +--  programs  <-------------------------------+
                                 +--  serve (targets, exporters)  <-------------+
+                                +--  server (study)  <-------------------------+
 
-Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
-lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve) and `database` (profile,
-study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies below all that it names the values of
-(targets, profile, exporters).
+Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Three
+lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve, server), `http` (serve,
+server) and `database` (profile, study, server). `space` gathers what may vary of `targets` and `schedule`; `plugins`
+lies below all that it names the values of (targets, profile, exporters).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -27,7 +28,7 @@ import pytest
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule"})
 ALL_BUT_CLI = ROOMS | {
     *("records", "processes", "database", "space", "report"),
-    *("exporters", "evaluate", "study", "programs", "serve"),
+    *("exporters", "evaluate", "study", "programs", "serve", "server", "http"),
 }
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
@@ -43,10 +44,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "exporters": ROOMS | {"records", "space", "processes", "plugins"},
     "evaluate": ROOMS | {"records", "space", "exporters"},
     "study": frozenset({"records", "space", "evaluate", "processes", "database"}),
-    "serve": frozenset({"records", "targets", "exporters", "processes"}),
+    "http": frozenset({"records"}),
+    "serve": frozenset({"records", "targets", "exporters", "processes", "http"}),
+    "server": ROOMS | {"records", "space", "evaluate", "study", "processes", "database", "http"},
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli", "processes"}),
-    "__init__": ALL_BUT_CLI - {"programs", "serve"},
+    "__init__": ALL_BUT_CLI - {"programs", "serve", "http"},
 }
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "autoauto", "tests", "studies", "data", "docs"}
 MAX_ENTRIES = 14

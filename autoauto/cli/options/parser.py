@@ -37,9 +37,9 @@ _GROUPS = {
     "objective and constraints": ("objective", "constraints", "max_latency_s"),
     "measuring": (
         *("method", "n_measurements", "noise", "repeats", "try", "time_budget", "dry_run"),
-        *("workers", "time_limit", "memory_limit", "executor", "idle"),
+        *("workers", "time_limit", "memory_limit", "executor", "idle", "labels", "max_running"),
     ),
-    "storage": ("study", "study_name", "storage", "artifacts"),
+    "storage": ("study", "study_name", "storage", "server", "artifacts"),
     "output": ("to", "output", "check", "html", "trace", "csv", "parquet", "format", "top", "log", "json"),
 }
 """The groups of the help, and the arguments in each; the groups of a target or of profiles follow them."""
@@ -58,7 +58,7 @@ _COMMON = frozenset(
             "schedule",
             "stages",
         ),
-        *("n_micro_batches", "objective", "max_latency_s", "dry_run", "storage", "study_name", "config"),
+        *("n_micro_batches", "objective", "max_latency_s", "dry_run", "storage", "study_name", "server", "config"),
         *("to", "output", "check", "explain", "io_mode", "steps", "html", "json", "help", "help_all"),
     }
 )

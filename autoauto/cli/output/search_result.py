@@ -12,12 +12,25 @@ from autoauto.records.plans.plan import Plan
 from autoauto.space.table import flat
 
 if TYPE_CHECKING:
+    from autoauto.evaluate.flow import Flow
     from autoauto.records.plans.timeline import Timeline
     from autoauto.records.target import Origin
     from autoauto.space.objectives import Objectives
     from autoauto.space.study_summary import Comparison, StudySummary
     from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
+
+
+def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objectives: Objectives) -> None:
+    """Print what a search has found: its best configuration, or its Pareto front, and comparisons with others."""
+    if result.best is not None:
+        show_uses_of(summary)
+        origin, clock_hz = flow.traits.origin, flow.setting.shown_clock_hz
+        show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
+        show_comparisons(summary)
+    elif result.front:
+        show_front(result.front, result.counts, objectives, flow.traits.origin)
+    show_outside(summary)
 
 
 def show_best(

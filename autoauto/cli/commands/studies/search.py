@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from autoauto.cli.commands.studies.search_on_server import add_server, search_on_server
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
 from autoauto.cli.options.values import (
@@ -25,12 +26,8 @@ from autoauto.cli.output.search_result import (
     describe_expected,
     describe_result,
     describe_speed,
-    show_best,
-    show_comparisons,
-    show_front,
-    show_outside,
+    show_result,
     show_uses,
-    show_uses_of,
 )
 from autoauto.cli.search_config import add_config
 from autoauto.records.errors import Infeasible
@@ -63,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser, None, "this process measures itself")
     add_executor(parser)
     add_storage(parser)
+    add_server(parser)
     parser.add_argument("--study-name", metavar="NAME", help="default: made of all that the answer depends on")
     add_log(parser, "a bar, on a terminal only")
     add_json(parser)
@@ -151,7 +149,10 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.study.methods.registry import method_for
 
     args.method = method_for(args.objective, args.method)
-    flow, request = open_flow(args), SearchRequest.of(vars(args))
+    request = SearchRequest.of(vars(args))
+    if args.server and not args.dry_run:
+        return search_on_server(args, request)
+    flow = open_flow(args)
     if args.dry_run:
         return show_dry_run(args, flow, request.study)
     result = search_with_log(args, flow, request)
@@ -212,14 +213,7 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     from autoauto.report.tables.table import show_command
     from autoauto.study.store.database import shown_storage
 
-    if result.best is not None:
-        show_uses_of(summary)
-        origin, clock_hz = flow.traits.origin, flow.setting.shown_clock_hz
-        show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
-        show_comparisons(summary)
-    elif result.front:
-        show_front(result.front, result.counts, args.objective, flow.traits.origin)
-    show_outside(summary)
+    show_result(flow, result, summary, args.objective)
     if result.out_of_time:
         print_line(f"the time budget of {args.time_budget:g} s ended the search; the same command continues it")
     storage = shown_storage(args.storage)

@@ -1,20 +1,23 @@
-"""Measure for a search that runs elsewhere: join its study, and measure until nothing is left to do."""
+"""Measure for a search that runs elsewhere, until nothing is left to do; or run the searches of a server."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from autoauto.cli.commands.server import add_labels, make_worker, open_database
 from autoauto.cli.options.study import STUDY_HELP, add_storage, add_workers, chosen_name, process_executor_of
-from autoauto.cli.options.values import positive_number
-from autoauto.cli.output.lines import print_line
+from autoauto.cli.options.values import at_most, positive_number
+from autoauto.cli.output.lines import print_line, warn
 from autoauto.cli.output.log import add_log, trial_event, write_event
 from autoauto.space.objectives import parse_objectives
 
 if TYPE_CHECKING:
     from autoauto.space.trial import Trial
 
+IDLE_S = 60.0
 EXAMPLE = "worker --storage postgresql://me@server/trials --study-name first --workers 4"
 
 
@@ -33,15 +36,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--idle",
         type=positive_number,
-        default=60.0,
         metavar="S",
-        help="seconds without work after which the worker ends; default %(default)g",
+        help=f"seconds without work after which the worker ends; default {IDLE_S:g}, and never for a server",
+    )
+    add_labels(parser)
+    parser.add_argument(
+        "--max-running",
+        type=at_most(1_000),
+        metavar="N",
+        help="searches of one owner of a server that run at once; default: any number",
     )
     add_log(parser, "nothing")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure until there has been nothing to measure for a while."""
+    """Measure until there has been nothing to measure for a while; without a study, where there is a server, for it."""
+    from autoauto.server.tables import has_searches
+
+    if args.study_name is None and has_searches(args.storage):
+        return _run_searches(args)
+    return _measure(args)
+
+
+def _run_searches(args: argparse.Namespace) -> int:
+    """Run the searches of a server, one at a time, until a signal ends this process or none came for a while."""
+
+    def log(line: str) -> None:
+        if args.log == "json":
+            write_event("error", message=line)
+        else:
+            warn(line)
+
+    def on_end(search_id: str, state: str) -> None:
+        if args.log == "json":
+            write_event("search", search=search_id, state=state)
+
+    database = open_database(args.storage)
+    worker = make_worker(database, args, log, on_end)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: worker.end())
+    print_line(f"joined the searches in {database.shown}")
+    worker.run(args.idle)
+    print_line(f"{worker.n_finished} searches ended here")
+    return 0
+
+
+def _measure(args: argparse.Namespace) -> int:
+    """Measure for the search of a study."""
     from autoauto.study.execution.worker_loop import WorkerLoop
     from autoauto.study.interrupts import Interrupts
     from autoauto.study.search import flow_of_study
@@ -52,14 +93,15 @@ def run(args: argparse.Namespace) -> int:
     executor = process_executor_of(args, flow_of_study(study, args.storage, **local_files))
     print_line(f"joined study {study.study_name}: {args.workers} at a time")
     objectives, callback = parse_objectives(study.user_attrs["objective"]), _write_trial if args.log == "json" else None
+    idle_s = args.idle or IDLE_S
     with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as worker:
         last_busy_s = monotonic()
         while True:
             if worker.work(interrupts.interruptible):
                 last_busy_s = monotonic()
-            elif monotonic() - last_busy_s >= args.idle:
+            elif monotonic() - last_busy_s >= idle_s:
                 break
-    print(f"nothing to measure for {args.idle:g} s; {worker.n_finished} measured")
+    print(f"nothing to measure for {idle_s:g} s; {worker.n_finished} measured")
     if args.log == "json":
         write_event("end", exit_code=0, study_name=study.study_name, n_measured=worker.n_finished)
     return 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from autoauto.records.errors import AutoautoError, BadInput
 
@@ -35,10 +35,13 @@ class Bodies:
         max_bytes: of one body.
         max_sum_bytes: of all bodies that arrive or whose requests are not answered yet.
         max_s: the maximum time from the head of a request to the end of its body.
+        hint: what to try where a body is too long.
     """
 
-    def __init__(self, max_bytes: int, max_sum_bytes: int, max_s: float) -> None:
-        self._max_bytes, self._max_sum_bytes, self._max_s = max_bytes, max_sum_bytes, max_s
+    def __init__(
+        self, max_bytes: int, max_sum_bytes: int, max_s: float, hint: str = "try fewer samples in a request"
+    ) -> None:
+        self._max_bytes, self._max_sum_bytes, self._max_s, self._hint = max_bytes, max_sum_bytes, max_s, hint
         self._sum_bytes = 0
         self._arriving: dict[asyncio.Timeout, None] = {}
 
@@ -53,12 +56,30 @@ class Bodies:
         """
         body = bytearray()
         try:
-            await self._read(request, body)
+            await self._read(request, lambda part: self._add(body, part), body.__len__)
             yield body
         finally:
             self._sum_bytes -= len(body)
 
-    async def _read(self, request: web.Request, body: bytearray) -> None:
+    async def save(self, request: web.Request, file: IO[bytes]) -> None:
+        """Write the body of a request to a file, as it arrives; its bytes count until it ends.
+
+        Raises:
+            LargeRequest, SlowRequest, BadInput: as `read`.
+            OSError: the file cannot be written.
+        """
+        start = file.tell()
+
+        def add(part: bytes) -> None:
+            self._count(file.tell() - start, part)
+            file.write(part)
+
+        try:
+            await self._read(request, add, lambda: file.tell() - start)
+        finally:
+            self._sum_bytes -= file.tell() - start
+
+    async def _read(self, request: web.Request, add: Callable[[bytes], None], n_bytes: Callable[[], int]) -> None:
         from aiohttp.web import RequestPayloadError
 
         if (request.content_length or 0) > self._max_bytes:
@@ -73,10 +94,10 @@ class Bodies:
                 try:
                     async for chunk, _ in request.content.iter_chunks():  # not joined first
                         if unpacker is None:
-                            self._add(body, chunk)
+                            add(chunk)
                             continue
                         for part in unpacker.parts(chunk):
-                            self._add(body, part)
+                            add(part)
                             await asyncio.sleep(0)
                     if unpacker is not None and not unpacker.is_complete:
                         raise zlib.error("its end is missing")
@@ -84,15 +105,18 @@ class Bodies:
                     self._arriving.pop(limit, None)
         except TimeoutError as error:
             raise SlowRequest(
-                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {len(body)} bytes did"
+                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {n_bytes()} bytes did"
             ) from error
         except (RequestPayloadError, ConnectionError, zlib.error) as error:
             raise BadInput(f"a body must arrive as its head says: {error}") from error
 
     def _add(self, body: bytearray, chunk: bytes) -> None:
-        if len(body) + len(chunk) > self._max_bytes:
-            raise self._too_large()
+        self._count(len(body), chunk)
         body += chunk
+
+    def _count(self, n_before: int, chunk: bytes) -> None:
+        if n_before + len(chunk) > self._max_bytes:
+            raise self._too_large()
         self._sum_bytes += len(chunk)
         if self._sum_bytes > self._max_sum_bytes and self._arriving:
             oldest = next(iter(self._arriving))
@@ -100,7 +124,7 @@ class Bodies:
             oldest.reschedule(0.0)
 
     def _too_large(self) -> LargeRequest:
-        return LargeRequest(f"a body may have {self._max_bytes} bytes; try fewer samples in a request")
+        return LargeRequest(f"a body may have {self._max_bytes} bytes; {self._hint}")
 
 
 class Unpacker:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from autoauto.records.errors import BadInput
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -137,6 +139,24 @@ class Answers:
                 break
             total -= self._written.pop(oldest)
             oldest.reschedule(0.0)
+
+
+async def listen(runner: web.AppRunner, host: str, port: int) -> tuple[Connections, asyncio.Server, str]:
+    """Take connections to a server of aiohttp; returns them, the listener and the URL.
+
+    Raises:
+        BadInput: the address is taken, or there is no such host.
+    """
+    assert runner.server is not None
+    connections = Connections(runner.server)
+    try:
+        listener = await asyncio.get_running_loop().create_server(
+            runner.server, host, port, backlog=connections.backlog
+        )
+    except OSError as error:
+        raise BadInput(f"{host}:{port} must be free to be served at: {error.strerror}; try another port") from error
+    address, number = listener.sockets[0].getsockname()[:2]
+    return connections, listener, f"http://[{address}]:{number}" if ":" in address else f"http://{address}:{number}"
 
 
 def raise_descriptors() -> None:

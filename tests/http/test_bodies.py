@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.serve.bodies import Bodies, LargeRequest, SlowRequest
+from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
 
 web = pytest.importorskip("aiohttp.web")
 

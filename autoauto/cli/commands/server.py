@@ -1,0 +1,274 @@
+"""Offer searches as a service: a queue of them, users, a worker, and a REST interface; or its tokens, or a check."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.options.values import at_most, positive_number
+from autoauto.cli.output.lines import print_line, warn
+from autoauto.records.errors import BadInput, did_you_mean, missing_extra
+from autoauto.records.units import MIB
+
+if TYPE_CHECKING:
+    from autoauto.server.searches import State
+    from autoauto.server.tables import Database
+    from autoauto.server.worker import Worker
+
+EXAMPLE = "server token create mary --role submitter"
+DEFAULT_STORAGE = "sqlite:///studies/server.db"
+ROLES = ("reader", "submitter", "admin")
+_ACTIONS = ("token create NAME", "token revoke NAME", "token list", "check")
+_DAY_S = 86_400.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is to be done, a database, an address, and limits."""
+    parser.add_argument(
+        "action",
+        nargs="*",
+        metavar="ACTION",
+        help=f"{', '.join(_ACTIONS)}; without one the server starts, and runs until a signal ends it",
+    )
+    parser.add_argument(
+        "--storage",
+        default=DEFAULT_STORAGE,
+        metavar="URL",
+        help="database of the users, the searches and their trials; default %(default)s",
+    )
+    parser.add_argument(
+        "--listen",
+        type=address,
+        default=("127.0.0.1", 8080),
+        metavar="HOST:PORT",
+        help="where requests are answered; port 0 is a free one; default 127.0.0.1:8080",
+    )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name by which requests may call this server, as a proxy forwards it; addresses, localhost and the name "
+        "of this machine always may; may be repeated",
+    )
+    parser.add_argument(
+        "--open", action="store_true", help="need no token; only where --listen is an address of this machine alone"
+    )
+    parser.add_argument(
+        "--no-worker", action="store_true", help="run no search here; `autoauto worker --storage URL` runs them"
+    )
+    add_labels(parser)
+    parser.add_argument(
+        "--max-running",
+        type=at_most(1_000),
+        metavar="N",
+        help="searches of one owner that the worker in the server lets run at once; default: any number",
+    )
+    parser.add_argument(
+        "--max-model-mib",
+        type=at_most(100_000),
+        default=1_024,
+        metavar="N",
+        help="size of an uploaded model at most; default %(default)s",
+    )
+    parser.add_argument(
+        "--role", choices=ROLES, default="submitter", help="of token create: what its user may do; default %(default)s"
+    )
+    parser.add_argument(
+        "--expires-days",
+        type=positive_number,
+        metavar="DAYS",
+        help="of token create: days after which the token ends; default: never",
+    )
+    parser.add_argument(
+        "--log",
+        choices=["json"],
+        help="what stderr shows; json: one JSON object a line for every request and search; default: what went wrong",
+    )
+
+
+def add_labels(parser: argparse.ArgumentParser) -> None:
+    """Add what a worker says of itself."""
+    parser.add_argument(
+        "--labels",
+        type=labels,
+        default={},
+        metavar="NAME=VALUE,...",
+        help="what this worker says of itself, for example gpu=h100: searches that ask for it come here",
+    )
+
+
+def labels(text: str) -> dict[str, str]:
+    """Read labels.
+
+    >>> labels("gpu=h100,site=a")
+    {'gpu': 'h100', 'site': 'a'}
+    """
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and equals and value for name, equals, value in pairs):
+        raise argparse.ArgumentTypeError(f"labels are written gpu=h100,site=a, got {text!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read an address and a port.
+
+    >>> address("127.0.0.1:8080"), address("[::1]:0")
+    (('127.0.0.1', 8080), ('::1', 0))
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and colon and port.isascii() and port.isdecimal() and int(port) <= 65_535):
+        raise argparse.ArgumentTypeError(f"an address is written HOST:PORT, for example 127.0.0.1:8080, got {text!r}")
+    return host, int(port)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the server, or do what the action says.
+
+    Raises:
+        MissingExtra: a library is not installed.
+        BadInput: there is no such action, or it cannot be done.
+    """
+    match args.action:
+        case []:
+            return _serve(args)
+        case ["token", "create", name]:
+            return _create_token(args, name)
+        case ["token", "revoke", name]:
+            return _revoke_tokens(args, name)
+        case ["token", "list"]:
+            return _list_tokens(args)
+        case ["check"]:
+            return _check(args)
+    given, known = " ".join(args.action), ", ".join(_ACTIONS)
+    raise BadInput(f"there is no action {given!r:.100}; {did_you_mean(given, _ACTIONS, f'actions are {known}')}")
+
+
+def open_database(storage: str) -> Database:
+    """The database of a server."""
+    from autoauto.server.tables import Database
+
+    return Database(storage)
+
+
+def make_worker(
+    database: Database, args: argparse.Namespace, log: Callable[[str], None], on_end: Callable[[str, State], None]
+) -> Worker:
+    """A worker for the searches in a database."""
+    from autoauto.cli.output.search_answer import describe_answer, describe_best_so_far
+    from autoauto.server.queue import Queue
+    from autoauto.server.runner import Describers
+    from autoauto.server.worker import Worker
+
+    queue = Queue(database, args.labels, args.max_running)
+    return Worker(database, queue, Describers(describe_answer, describe_best_so_far), log, on_end)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
+        raise missing_extra("the server", "server")
+    from autoauto.cli.options.submission import request_of_json
+    from autoauto.server.app import ServiceOptions, serve_searches
+
+    host, port = args.listen
+    options = ServiceOptions(host, port, tuple(args.allow_host), args.open, args.max_model_mib * MIB)
+    database, log = open_database(args.storage), _logger(args.log)
+    worker = make_worker(
+        database,
+        args,
+        lambda line: log({"event": "error", "message": line}),
+        lambda search_id, state: log({"event": "search", "search": search_id, "state": str(state)}),
+    )
+    thread = threading.Thread(target=worker.run, name="autoauto worker")
+
+    def on_ready(url: str) -> None:
+        print_line(f"searches: {url}, {'no worker' if args.no_worker else 'a worker'}, {database.shown}")
+        print_line(_open_text(args, database))
+        if not args.no_worker:
+            thread.start()
+
+    try:
+        asyncio.run(serve_searches(database, request_of_json, options, on_ready, log))
+    finally:
+        worker.end()
+        if thread.is_alive():
+            thread.join()
+        database.close()
+    return 0
+
+
+def _open_text(args: argparse.Namespace, database: Database) -> str:
+    """What is open without a token, and how one is made where there is none."""
+    from autoauto.server.users import list_tokens
+
+    if args.open:
+        return "open to every user of this machine, as an administrator: all of it (--open)"
+    in_force = sum(token.state == "in force" for token in list_tokens(database))
+    storage = "" if args.storage == DEFAULT_STORAGE else f" --storage {database.shown}"
+    make = f"; none is in force, make one: autoauto server token create NAME{storage}"
+    return f"open without a token: /health, /openapi.json{'' if in_force else make}"
+
+
+def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
+    """A function that writes events on stderr: all as JSON, or in lines what went wrong."""
+    lock = threading.Lock()
+
+    def write_json(event: Mapping[str, Any]) -> None:
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        with lock:
+            print(json.dumps({"time": moment, **event}), file=sys.stderr, flush=True)
+
+    def write_errors(event: Mapping[str, Any]) -> None:
+        if event["event"] == "error":
+            request = f"request {event['id']}: " if "id" in event else ""
+            with lock:
+                warn(f"{request}{event['message']}")
+
+    return write_json if form == "json" else write_errors
+
+
+def _create_token(args: argparse.Namespace, name: str) -> int:
+    from autoauto.server.users import Role, create_token
+
+    lasts_s = None if args.expires_days is None else args.expires_days * _DAY_S
+    token = create_token(open_database(args.storage), name, Role(args.role), lasts_s)
+    print_line(f"token of {name}, {args.role}, shown this once: {token}")
+    return 0
+
+
+def _revoke_tokens(args: argparse.Namespace, name: str) -> int:
+    from autoauto.server.users import revoke_tokens
+
+    n_revoked = revoke_tokens(open_database(args.storage), name)
+    print_line(f"revoked: {n_revoked} of {name}")
+    return 0
+
+
+def _list_tokens(args: argparse.Namespace) -> int:
+    from autoauto.server.users import list_tokens
+
+    for token in list_tokens(open_database(args.storage)):
+        made = datetime.fromtimestamp(token.created_s, UTC).date()
+        print_line(f"{token.name} {token.role} {token.state}, made {made}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Print what a server needs, and whether it is there.
+
+    Raises:
+        BadInput: the database or its schema cannot be used.
+    """
+    from autoauto.server.check import check_lines
+
+    for line in check_lines(open_database(args.storage)):
+        print_line(line)
+    return 0

@@ -1,0 +1,103 @@
+"""A search by `autoauto search --server URL`: the same lines, with the workers of the server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.cli.output.lines import print_json, print_line, warn
+from autoauto.cli.output.log import write_event
+from autoauto.records.errors import BadInput
+
+if TYPE_CHECKING:
+    from autoauto.space.request import SearchRequest
+
+INTERRUPTED = 130
+_OF_HERE = ("workers", "time_limit", "memory_limit", "executor", "study_name", "profile", "dask")
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """Add a server that searches in place of this process."""
+    parser.add_argument(
+        "--server",
+        default=os.environ.get("AUTOAUTO_SERVER"),
+        metavar="URL",
+        help="search on this `autoauto server`, with the token in AUTOAUTO_TOKEN; Ctrl-C leaves the search running; "
+        "default: AUTOAUTO_SERVER, else this machine",
+    )
+
+
+def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
+    """Ask a server for a search, show how it goes, and print its answer.
+
+    Raises:
+        BadInput: an option is of this machine, or the search has failed.
+        Refused: the server does not take it.
+        ServerError: the server does not answer.
+    """
+    from autoauto.server.client import connect
+
+    _check_options(args)
+    search = connect(args.server).submit(request)
+    try:
+        with _progress(args.log) as show:
+            ended = search.wait(show)
+    except KeyboardInterrupt:
+        warn(f"search {search.id} goes on at {args.server}; the same command shows it again")
+        return INTERRUPTED
+    answer = ended["answer"]
+    if answer is None:
+        raise BadInput(f"search {search.id} {ended['state']}: {ended['reason']}")
+    _show(args, search.id, ended, answer)
+    if ended["reason"]:
+        warn(ended["reason"])
+    if args.log == "json":
+        write_event("end", exit_code=answer["exit_code"], search=search.id, best=answer["best"])
+    return int(answer["exit_code"])
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    given = [name for name in _OF_HERE if getattr(args, name, None)]
+    given += ["storage"] if args.storage != DEFAULT_STORAGE else []
+    if given:
+        raise BadInput(
+            f"--server searches with its own workers and database, got --{given[0].replace('_', '-')}; leave it out, "
+            "or search without --server"
+        )
+
+
+def _show(args: argparse.Namespace, search_id: str, ended: dict[str, Any], answer: dict[str, Any]) -> None:
+    if args.json:
+        print_json({name: value for name, value in answer.items() if name != "lines"} | {"server": args.server})
+        return
+    print(answer["lines"], end="")
+    if answer["ended_by"]:
+        print_line(f"ended by {answer['ended_by']} before it was done; POST /v1/searches/{search_id}/resume goes on")
+    print_line(f"search {search_id} on {args.server}, {ended['state']}")
+
+
+@contextmanager
+def _progress(log: str | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that shows how a search on a server goes: a bar on a terminal, or events."""
+    if log == "json":
+        yield _write_events
+        return
+    from autoauto.report.text import search_bar
+
+    with search_bar() as show:
+
+        def show_bar(now: dict[str, Any]) -> None:
+            progress, best = now["progress"], now["best"]
+            if progress is not None:
+                speed = best and best["samples_per_s"]
+                show(progress["activity"], progress["done"], progress["total"], speed, progress["left_s"], now["state"])
+
+        yield show_bar
+
+
+def _write_events(now: dict[str, Any]) -> None:
+    write_event("progress", search=now["id"], state=now["state"], **(now["progress"] or {}))

@@ -1,0 +1,80 @@
+"""A search as an object in JSON, which a client of the server sends: read as a search file is, `request_of_json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from autoauto.records.errors import BadInput
+
+if TYPE_CHECKING:
+    from autoauto.space.request import SearchRequest
+
+Read = TypeVar("Read")
+
+SPACE = "space"
+"""The key of the values of knobs."""
+OF_A_MACHINE = frozenset(
+    {
+        *("storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"),
+        *("profile", "profile_format", "profile_details", "devices", "link_gb_per_s", "parser", "run", "program"),
+    }
+)
+"""Options that say where and how a process searches, or name files of it: a client does not decide them."""
+
+
+class JsonObject(NamedTuple):
+    """An object in JSON in place of a file.
+
+    Attributes:
+        table: the object, with `knobs` for `space`.
+    """
+
+    table: dict[str, Any]
+
+    def read(
+        self,
+        kind: type[Read],
+        schema: int | None = None,
+        upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] | None = None,
+    ) -> Read:
+        """The values as a type.
+
+        Raises:
+            BadInput: one is missing or wrong; the message names it.
+        """
+        from autoauto.records.files.fields import MisfitError
+        from autoauto.records.files.json import converted, upgraded
+
+        try:
+            return converted(kind, self.table if schema is None else upgraded(self.table, schema, upgrades or {}))
+        except MisfitError as misfit:
+            raise self.bad(misfit.location, misfit.message) from misfit.__cause__
+
+    def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
+        """An error about a value, whose keys it names."""
+        names = [SPACE if name == "knobs" else str(name) for name in keys]
+        return BadInput(f"{'.'.join(names)}: {message.replace('[knobs]', SPACE)}" if names else message)
+
+
+def request_of_json(given: Mapping[str, Any]) -> SearchRequest:
+    """The request of an object with options and, as `space`, values of knobs.
+
+    Raises:
+        BadInput: an option or a knob is unknown, has a wrong value, or is none that a client decides.
+    """
+    from autoauto.cli.commands.studies import search
+    from autoauto.cli.options.parser import Parser
+    from autoauto.cli.search_config import NOT_IN_FILES, config_values
+    from autoauto.space.request import SearchRequest
+    from autoauto.study.methods.registry import method_for
+
+    if "knobs" in given:
+        raise BadInput("values of knobs are in space, got knobs; call it space")
+    parser = Parser(prog="autoauto search")
+    search.add_arguments(parser)
+    table = {("knobs" if name == SPACE else name): value for name, value in given.items()}
+    parser.set_defaults(**config_values(JsonObject(table), parser, NOT_IN_FILES | OF_A_MACHINE))
+    args = parser.parse_args([])
+    args.method = method_for(args.objective, args.method)
+    return SearchRequest.of(vars(args))

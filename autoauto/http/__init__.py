@@ -1,0 +1,1 @@
+"""What both HTTP servers use, on aiohttp: bodies, connections and answers within limits."""

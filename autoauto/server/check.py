@@ -1,0 +1,36 @@
+"""What a service stands on, in lines: `check_lines`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from sqlalchemy import and_, func, not_, select
+from sqlalchemy.engine import make_url
+
+from autoauto.records.units import format_bytes
+from autoauto.server.searches import State, count_states, has_expired
+from autoauto.server.tables import SCHEMA, SEARCHES, Database
+from autoauto.server.users import list_tokens
+
+
+def check_lines(database: Database) -> Iterator[str]:
+    """The database and its schema, which were opened; tokens, searches, workers that run one, and free disk space."""
+    yield f"database: {database.shown} answers"
+    yield f"schema: {SCHEMA}"
+    states = [token.state for token in list_tokens(database)]
+    yield f"tokens: {states.count('in force')} in force, {len(states) - states.count('in force')} ended"
+    yield f"searches: {', '.join(f'{n} {state}' for state, n in count_states(database).items())}"
+    yield f"workers: {_n_workers(database)} run a search now; those that wait for one leave no trace"
+    folders = {"uploads": tempfile.gettempdir()}
+    if not database.is_postgres:
+        folders["the database"] = str(make_url(database.storage).database).rpartition("/")[0] or "."
+    for what, folder in folders.items():
+        yield f"disk: {format_bytes(shutil.disk_usage(folder).free)} free for {what}"
+
+
+def _n_workers(database: Database) -> int:
+    held = and_(SEARCHES.c.state == State.RUNNING, SEARCHES.c.token.is_not(None), not_(has_expired(database)))
+    counting = select(func.count(SEARCHES.c.process.distinct())).where(held)
+    return database.write(lambda connection: connection.scalar(counting)) or 0

@@ -1,0 +1,280 @@
+"""The client of a server of searches, without further libraries: `connect`, `Client`, `ServerSearch`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from http.client import HTTPException
+from pathlib import Path
+from random import uniform
+from time import monotonic, sleep
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
+
+from autoauto.database import WAIT_S
+from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.space.problem import Problem
+from autoauto.space.request import SearchRequest
+
+TIMEOUT_S = 120.0
+POLL_S = 0.5
+_RETRY_S = 0.5
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_MAY_PASS = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+_ENDED = ("finished", "stopped", "failed")
+
+
+class ServerError(AutoautoError):
+    """A server does not answer, or fails."""
+
+
+class Refused(AutoautoError):
+    """A server refuses a request; the message is its own.
+
+    Attributes:
+        status: the code of HTTP.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def connect(url: str, token: str | None = None) -> Client:
+    """A server of searches.
+
+    >>> connect("http://127.0.0.1:8080", "autoauto-...").url
+    'http://127.0.0.1:8080'
+
+    Args:
+        url: of the server.
+        token: from `autoauto server token create NAME`; by default the one in AUTOAUTO_TOKEN.
+
+    Raises:
+        BadInput: it is no URL of HTTP.
+    """
+    return Client(url.rstrip("/"), os.environ.get("AUTOAUTO_TOKEN", "") if token is None else token)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Sends requests to a server of searches.
+
+    A server that is away, as while it is restarted, is waited for; every request may be sent twice.
+
+    Attributes:
+        url: of the server.
+        token: who sends them; empty for a server that is open.
+    """
+
+    url: str
+    token: str
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(f"a server is written http://HOST:PORT, got {self.url!r:.100}")
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise BadInput("a token has letters, digits and hyphens, got other characters; check AUTOAUTO_TOKEN")
+
+    def search(
+        self,
+        model: str | Path = "resnet50",
+        cluster: str | Path | None = None,
+        space: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> ServerSearch:
+        """Ask for a search; an equal one that the server knows is the same.
+
+        Args:
+            model: a built-in name, or an ONNX file, which is uploaded once.
+            cluster: a built-in name, or a TOML file, which is uploaded once.
+            space: values of knobs by their names.
+            options: as in a search file, for example objective="latency"; also limits, labels, priority, shared.
+
+        Raises:
+            Refused: the server does not do it.
+            BadInput: the model is not one file.
+            ServerError: the server does not answer.
+        """
+        given = {**options, "model": self.uploaded("model", str(model))}
+        given |= {} if cluster is None else {"cluster": self.uploaded("cluster", str(cluster))}
+        return self._submitted(given | ({} if space is None else {"space": dict(space)}))
+
+    def submit(self, request: SearchRequest) -> ServerSearch:
+        """Ask for a search; its model and cluster are uploaded where they are files.
+
+        Raises:
+            Refused, BadInput, ServerError: as `search`.
+        """
+        problem = request.problem
+        files = {name: self.uploaded(name, str(given)) for name, given in _files(problem).items()}
+        whole = replace(request, problem=replace(problem, **files)) if files else request  # type: ignore[arg-type]
+        return self._submitted({"request": json.loads(whole.to_json())})
+
+    def searches(self, **filters: object) -> Iterator[dict[str, Any]]:
+        """The searches that the caller may see, the newest first.
+
+        Args:
+            filters: state, owner.
+        """
+        path: str | None = "/v1/searches?" + "&".join(f"{name}={value}" for name, value in filters.items())
+        while path:
+            page = self.ask("GET", path)
+            yield from page["searches"]
+            path = page["next"]
+
+    def uploaded(self, what: str, given: str) -> str:
+        """The name of a model or cluster on the server: a file is uploaded, unless the server has it; others stay."""
+        path = Path(given)
+        if not path.is_file():
+            return given
+        if what == "model":
+            _check_one_file(path)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if self._has(digest):
+            return f"sha256:{digest}"
+        return str(self.ask("POST", "/v1/models", path)["model"])
+
+    def _has(self, digest: str) -> bool:
+        try:
+            self.ask("GET", f"/v1/models/{digest}")
+        except Refused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def _submitted(self, submission: Mapping[str, object]) -> ServerSearch:
+        return ServerSearch(self, str(self.ask("POST", "/v1/searches", submission)["id"]))
+
+    def ask(self, method: str, path: str, body: Mapping[str, object] | Path | None = None) -> dict[str, Any]:
+        """The answer to a request; one that may succeed later is repeated for a while.
+
+        Raises:
+            Refused: the server does not do it.
+            ServerError: the server does not answer, or fails.
+        """
+        give_up_s = monotonic() + WAIT_S
+        while True:
+            try:
+                return self._ask(method, path, body)
+            except ServerError as error:
+                if not error.__cause__ or monotonic() > give_up_s:
+                    raise
+            sleep(_RETRY_S * uniform(0.5, 1.5))
+
+    def _ask(self, method: str, path: str, body: Mapping[str, object] | Path | None) -> dict[str, Any]:
+        request = Request(f"{self.url}{path}", method=method, headers={"Accept": "application/json"})
+        if self.token:
+            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
+        try:
+            if isinstance(body, Path):
+                request.add_header("Content-Type", "application/octet-stream")
+                request.add_header("Content-Length", str(body.stat().st_size))
+                with body.open("rb") as file:
+                    request.data = file
+                    return self._answer(request)
+            if body is not None:
+                request.add_header("Content-Type", "application/json")
+                request.data = json.dumps(body).encode()
+            return self._answer(request)
+        except HTTPError as error:
+            raise _refusal(self.url, error) from (error if error.code in _MAY_PASS else None)
+        except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
+            reason = getattr(error, "reason", error)
+            raise ServerError(f"{self.url} must answer, it does not: {reason}; check --server, or try later") from error
+
+    def _answer(self, request: Request) -> dict[str, Any]:
+        with self._opener().open(request, timeout=TIMEOUT_S) as response:
+            content = response.read()
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ServerError(f"{self.url} must be a server of autoauto, it answers otherwise; check --server")
+        return answer
+
+    def _opener(self) -> OpenerDirector:
+        """Proxies of the environment are for other machines."""
+        return build_opener(ProxyHandler({})) if urlsplit(self.url).hostname in _LOCAL else build_opener()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSearch:
+    """A search on a server, which goes on whether or not anybody waits for it.
+
+    Attributes:
+        client: of the server.
+        id: its name there.
+    """
+
+    client: Client
+    id: str
+
+    def read(self) -> dict[str, Any]:
+        """Its state, progress, best so far and answer."""
+        return self.client.ask("GET", f"/v1/searches/{self.id}")
+
+    def stop(self) -> dict[str, Any]:
+        """End it with its best so far."""
+        return self.client.ask("POST", f"/v1/searches/{self.id}/stop")
+
+    def resume(self) -> dict[str, Any]:
+        """Let it go on after a stop, a failure or the end of a budget."""
+        return self.client.ask("POST", f"/v1/searches/{self.id}/resume")
+
+    def wait(self, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+        """What `read` gives when it has ended; meanwhile `progress` gets what it gives now."""
+        while True:
+            now = self.read()
+            if now["state"] in _ENDED:
+                return now
+            if progress is not None:
+                progress(now)
+            sleep(POLL_S)
+
+
+def _files(problem: Problem) -> dict[str, str]:
+    named = {"model": problem.model, "cluster": problem.cluster}
+    return {name: given for name, given in named.items() if given is not None and Path(given).is_file()}
+
+
+def _check_one_file(path: Path) -> None:
+    """Refuse a model that keeps weights in other files, which the server would not have.
+
+    Raises:
+        BadInput: it does.
+    """
+    from onnx import load_model
+    from onnx.external_data_helper import uses_external_data
+
+    try:
+        model = load_model(path, load_external_data=False)
+    except Exception:  # noqa: BLE001 (the server says what is wrong with it)
+        return
+    if any(map(uses_external_data, model.graph.initializer)):
+        raise BadInput(
+            f"a model for a server must be one file, {path} keeps weights in others; save it with onnx.save_model"
+        )
+
+
+def _refusal(url: str, error: HTTPError) -> AutoautoError:
+    """The error of an answer that is none, with the server's line."""
+    try:
+        detail = str(json.loads(error.read())["detail"])
+    except (ValueError, KeyError, TypeError, OSError):
+        detail = f"{url} answers {error.code}: {error.reason}"
+    if error.code in _MAY_PASS or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ServerError(detail)
+    if error.code == HTTPStatus.UNAUTHORIZED:
+        detail += "; set it as AUTOAUTO_TOKEN"
+    return Refused(detail, error.code)

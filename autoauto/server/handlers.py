@@ -1,0 +1,198 @@
+"""What the paths of the interface do, one function each: `Call` to `Answer`. They run in threads and may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from autoauto.records.errors import BadInput
+from autoauto.records.installation import VERSION
+from autoauto.server import models, searches
+from autoauto.server.metrics import ServiceMetrics
+from autoauto.server.searches import MAX_PRIORITY, State
+from autoauto.server.submission import Submission
+from autoauto.server.tables import Database, DatabaseAway
+from autoauto.server.users import User
+from autoauto.space.request import SearchRequest
+
+ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]
+"""Reads options and knobs as a search file has them; raises BadInput."""
+MAX_DEPTH = 20
+_OF_SERVER = ("request", "limits", "labels", "priority", "shared")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What all requests have in common.
+
+    Attributes:
+        database: of the service.
+        read_request: reads the options of a submission.
+        metrics: what is counted.
+        document: the OpenAPI document.
+    """
+
+    database: Database
+    read_request: ReadRequest
+    metrics: ServiceMetrics
+    document: bytes
+
+
+class Call(NamedTuple):
+    """A request whose sender may make it.
+
+    Attributes:
+        user: the sender.
+        path: the parameters of the path.
+        query: those behind it.
+        body: a body in JSON.
+        file: a body that was saved; None where the route has none.
+    """
+
+    user: User
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes = b""
+    file: IO[bytes] | None = None
+
+
+class Answer(NamedTuple):
+    """A status, what is written as JSON, and a location; `raw` and its media type in place of JSON."""
+
+    status: int
+    content: Any
+    location: str | None = None
+    raw: tuple[bytes, str] | None = None
+
+
+def health(service: Service, call: Call) -> Answer:
+    """Whether the database answers."""
+    _no_query(call)
+    if not service.database.answers():
+        raise DatabaseAway("the database of the server must answer, it does not; try again later")
+    return Answer(200, {"status": "ok", "version": VERSION})
+
+
+def openapi(service: Service, call: Call) -> Answer:
+    """The OpenAPI document."""
+    _no_query(call)
+    return Answer(200, None, raw=(service.document, "application/json"))
+
+
+def metrics(service: Service, call: Call) -> Answer:
+    """All counts."""
+    _no_query(call)
+    return Answer(200, None, raw=service.metrics.text(searches.count_states(service.database)))
+
+
+def submit(service: Service, call: Call) -> Answer:
+    """Ask for a search."""
+    _no_query(call)
+    given = _object(call.body)
+    options = {name: value for name, value in given.items() if name not in _OF_SERVER}
+    if "request" in given and options:
+        raise BadInput(f"a submission has options or a request, got request and {min(options)!r:.60}; leave one out")
+    request = _whole_request(given["request"]) if "request" in given else service.read_request(options)
+    submission = Submission.of(request, given.get("limits"), given.get("labels"))
+    priority, is_shared = given.get("priority", 0), given.get("shared", False)
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
+        raise BadInput(f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, got {priority!r:.60}")
+    if not isinstance(is_shared, bool):
+        raise BadInput(f"shared must be true or false, got {is_shared!r:.60}")
+    search_id, is_new = searches.submit(service.database, call.user, submission, priority, is_shared=is_shared)
+    state = State.WAITING if is_new else searches.read_search(service.database, call.user, search_id)["state"]
+    location = f"/v1/searches/{search_id}"
+    content = {"id": search_id, "state": state, "links": {"self": location}}
+    return Answer(202 if is_new else 200, content, location)
+
+
+def list_page(service: Service, call: Call) -> Answer:
+    """Some searches, and the path of the next page."""
+    searches.unknown_parameters(call.query, ("limit", "before", "state", "owner"))
+    limit, before = searches.page_of(call.query)
+    state, owner = searches.state_of(call.query), call.query.get("owner")
+    if owner is not None and "\0" in owner:
+        raise BadInput("owner must be a user's name, got a null character; leave it out")
+    page = searches.list_searches(service.database, call.user, state, owner, limit, before)
+    if page.before is None:
+        return Answer(200, {"searches": page.searches, "next": None})
+    following = {**call.query, "limit": limit, "before": page.before}
+    return Answer(200, {"searches": page.searches, "next": f"/v1/searches?{urlencode(following)}"})
+
+
+def read(service: Service, call: Call) -> Answer:
+    """A search."""
+    _no_query(call)
+    return Answer(200, searches.read_search(service.database, call.user, _search_id(call)))
+
+
+def stop(service: Service, call: Call) -> Answer:
+    """End a search."""
+    _no_query(call)
+    return Answer(200, searches.stop_search(service.database, call.user, _search_id(call)))
+
+
+def resume(service: Service, call: Call) -> Answer:
+    """Let a search go on."""
+    _no_query(call)
+    return Answer(200, searches.resume_search(service.database, call.user, _search_id(call)))
+
+
+def upload(service: Service, call: Call) -> Answer:
+    """Keep a file."""
+    _no_query(call)
+    assert call.file is not None
+    digest, is_new = models.store_model(service.database, call.user, call.file)
+    location = f"/v1/models/{digest}"
+    return Answer(201 if is_new else 200, {"digest": digest, "model": f"sha256:{digest}"}, location)
+
+
+def read_model(service: Service, call: Call) -> Answer:
+    """Whether the caller has uploaded a file."""
+    _no_query(call)
+    digest = call.path["digest"]
+    if not models.DIGEST.fullmatch(digest):
+        raise searches.NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
+    n_bytes = models.check_model(service.database, call.user, digest)
+    return Answer(200, {"digest": digest, "model": f"sha256:{digest}", "n_bytes": n_bytes})
+
+
+def _search_id(call: Call) -> str:
+    search_id = call.path["search_id"]
+    if not search_id.isalnum() or not search_id.isascii():  # PostgreSQL takes no null characters
+        raise searches.NotFound(f"there is no search {search_id!r:.60}; GET /v1/searches lists yours")
+    return search_id
+
+
+def _no_query(call: Call) -> None:
+    searches.unknown_parameters(call.query, ())
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        given = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadInput(f"a submission must be an object in JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise BadInput(f"a submission must be an object in JSON, got {given!r:.60}")
+    _check(given, MAX_DEPTH)
+    return given
+
+
+def _check(value: object, depth: int) -> None:
+    """Refuse what databases and readers do not take: null characters, and what lies too deep."""
+    if isinstance(value, str) and "\0" in value:
+        raise BadInput("texts of a submission have no null characters, got one; leave it out")
+    if isinstance(value, dict | list):
+        if not depth:
+            raise BadInput(f"objects and lists of a submission lie in each other at most {MAX_DEPTH} deep, got more")
+        for part in (*value, *value.values()) if isinstance(value, dict) else value:
+            _check(part, depth - 1)
+
+
+def _whole_request(given: object) -> SearchRequest:
+    return SearchRequest.from_json(msgspec.json.encode(given).decode())

@@ -1,0 +1,124 @@
+"""Files that clients upload, models and clusters, once by the digest of their content, in the database.
+
+So every worker that has the database has them. `store_model` keeps one, `local_files` writes those of a search where a
+worker reads them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from sqlalchemy import Connection, func, select
+
+from autoauto.records.errors import BadInput
+from autoauto.server.searches import NotFound
+from autoauto.server.tables import MODEL_HOLDERS, MODEL_PARTS, MODELS, Database, insert_new
+from autoauto.server.users import Role, User
+
+PART_BYTES = 1 << 20
+DIGEST = re.compile(r"[0-9a-f]{64}")
+_SUFFIXES = {"model": ".onnx", "cluster": ".toml"}
+
+
+def store_model(database: Database, user: User, file: IO[bytes]) -> tuple[str, bool]:
+    """Keep the content of a file for a user; returns its digest, and whether the content is new.
+
+    Raises:
+        BadInput: the file is empty.
+    """
+    digest, n_bytes = _digest(file)
+    if not n_bytes:
+        raise BadInput("a model is the content of a file, got an empty body; send the file")
+    is_new = not database.write(lambda connection: _is_stored(connection, digest))
+    if is_new:
+        for number, content in enumerate(_parts(file)):  # parts that another upload has written are the same
+            row: dict[str, object] = {"digest": digest, "part": number, "content": content}
+            database.write(lambda connection, row=row: insert_new(connection, MODEL_PARTS, row))
+
+    def hold(connection: Connection) -> None:
+        insert_new(connection, MODELS, {"digest": digest, "n_bytes": n_bytes, "created_s": time.time()})
+        insert_new(connection, MODEL_HOLDERS, {"digest": digest, "owner": user.name})
+
+    database.write(hold)
+    return digest, is_new
+
+
+def check_model(database: Database, user: User, digest: str) -> int:
+    """The bytes of a file that a user has uploaded.
+
+    Raises:
+        NotFound: the user has not.
+    """
+    held = select(MODEL_HOLDERS.c.digest).where(MODEL_HOLDERS.c.digest == digest)
+    if user.role is not Role.ADMIN:
+        held = held.where(MODEL_HOLDERS.c.owner == user.name)
+    size = select(MODELS.c.n_bytes).where(MODELS.c.digest == digest, MODELS.c.digest.in_(held))
+    n_bytes = database.write(lambda connection: connection.scalar(size))
+    if n_bytes is None:
+        raise NotFound(f"there is no model {digest!r:.80} that you have uploaded; try POST /v1/models")
+    return int(n_bytes)
+
+
+def local_files(database: Database, folder: Path, uploads: Mapping[str, str]) -> dict[str, str]:
+    """The paths of uploaded files on this machine, by what they are; those that are missing are written.
+
+    Args:
+        database: of the service.
+        folder: where they are written, under names that only their content decides.
+        uploads: digests by what the files are: "model" or "cluster".
+
+    Raises:
+        BadInput: the database does not have one, or it cannot be written.
+    """
+    return {what: str(_local_file(database, folder, what, digest)) for what, digest in uploads.items()}
+
+
+def _local_file(database: Database, folder: Path, what: str, digest: str) -> Path:
+    path = folder / f"{what}-{digest[:16]}{_SUFFIXES[what]}"
+    if path.is_file():
+        with path.open("rb") as known:
+            if _digest(known)[0] == digest:
+                return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            for part in _stored_parts(database, digest):
+                file.write(part)
+        with open(file.name, "rb") as written:
+            if _digest(written)[0] != digest:
+                os.unlink(file.name)
+                raise BadInput(f"the database must hold the uploaded {what} sha256:{digest}, it does not; upload it")
+        return Path(file.name).rename(path)
+    except OSError as error:
+        raise BadInput(f"{folder} must be writable for uploaded files: {error.strerror}; set TMPDIR") from error
+
+
+def _stored_parts(database: Database, digest: str) -> Iterator[bytes]:
+    counting = select(func.count()).where(MODEL_PARTS.c.digest == digest)
+    for number in range(database.write(lambda connection: connection.scalar(counting)) or 0):
+        part = select(MODEL_PARTS.c.content).where(MODEL_PARTS.c.digest == digest, MODEL_PARTS.c.part == number)
+        yield database.write(lambda connection, part=part: bytes(connection.execute(part).scalar_one()))
+
+
+def _is_stored(connection: Connection, digest: str) -> bool:
+    return connection.scalar(select(MODELS.c.digest).where(MODELS.c.digest == digest)) is not None
+
+
+def _digest(file: IO[bytes]) -> tuple[str, int]:
+    """The digest of the content of a file, and its bytes."""
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest, file.tell()
+
+
+def _parts(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while part := file.read(PART_BYTES):
+        yield part

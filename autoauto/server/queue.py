@@ -1,0 +1,198 @@
+"""Which search a worker runs next, and its lease: `Queue`. Every method is one transaction.
+
+    waiting ──claim──▶ running ──finish──▶ finished | failed | stopped
+       ▲                  │  renew: leased for another 30 s
+       ╰──────────────────╯ release; or the lease ran out, or its process is gone
+
+Between owners the one with the fewest running searches is next, then the one whose last search began longest ago;
+between the searches of an owner the one with the highest priority, then the oldest.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Row, and_, func, not_, or_, select, update
+
+from autoauto.server.searches import LEASE_S, State, has_expired, read_limits
+from autoauto.server.submission import Limits, Submission
+from autoauto.server.tables import SEARCHES, Database
+from autoauto.study.execution.leases import is_gone, this_process
+
+MAX_ATTEMPTS = 3
+"""A search that lost its worker so often without a further trial is not given to another."""
+
+
+class Lease(NamedTuple):
+    """A search that this process runs.
+
+    Attributes:
+        search_id: its name in the interface.
+        submission: what is asked for.
+        limits: totals of measurements and trials at which it ends.
+        left_s: seconds that are left of its time budget; None without one.
+        used_s: seconds that earlier attempts took.
+        n_trials: trials of earlier attempts.
+        token: a random name that only this lease has.
+    """
+
+    search_id: str
+    submission: Submission
+    limits: Limits
+    left_s: float | None
+    used_s: float
+    n_trials: int
+    token: str
+
+
+class Standing(NamedTuple):
+    """How far a search is.
+
+    Attributes:
+        progress: as clients read it, with the best so far.
+        n_measured, n_trials: totals.
+        used_s: seconds of all attempts.
+        is_further: whether a trial was added since the last one.
+    """
+
+    progress: Mapping[str, Any]
+    n_measured: int
+    n_trials: int
+    used_s: float
+    is_further: bool
+
+
+class Queue:
+    """The searches that wait for a worker.
+
+    Args:
+        database: of the service.
+        labels: what this worker says of itself.
+        max_running: searches of one owner that may run at once; None for any number.
+    """
+
+    def __init__(
+        self, database: Database, labels: Mapping[str, str] | None = None, max_running: int | None = None
+    ) -> None:
+        self._database, self._labels, self._max_running = database, dict(labels or {}), max_running
+
+    def claim(self) -> Lease | None:
+        """Lease the search that is next; None when none waits that this worker may run."""
+
+        def work(connection: Connection) -> Lease | None:
+            self._database.alone(connection)
+            self._end_leases_of_gone_processes(connection)
+            free = self._free()
+            columns = SEARCHES.c.id, SEARCHES.c.owner, SEARCHES.c.priority, SEARCHES.c.number, SEARCHES.c.submission
+            waiting = connection.execute(select(*columns).where(free).order_by(SEARCHES.c.number)).all()
+            for row in self._in_order(connection, [each for each in waiting if self._may_run(each)]):
+                if (lease := self._claim(connection, row.id)) is not None:
+                    return lease
+            return None
+
+        return self._database.write(work)
+
+    def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
+        """Extend a lease, and store how far its search is; returns whether it is to stop, None where it is lost."""
+        values: dict[str, Any] = {"expires_s": self._database.now() + LEASE_S}
+        if standing is not None:
+            values |= {
+                "progress": msgspec.json.encode(standing.progress).decode(),
+                "n_measured": standing.n_measured,
+                "n_trials": standing.n_trials,
+                "used_s": standing.used_s,
+            } | ({"n_attempts": 1} if standing.is_further else {})
+        renewal = update(SEARCHES).where(self._is_held(lease)).values(values).returning(SEARCHES.c.wants_stop)
+        return self._database.write(lambda connection: connection.scalar(renewal))
+
+    def finish(self, lease: Lease, state: State, answer: Mapping[str, Any] | None, reason: str, used_s: float) -> bool:
+        """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
+        values: dict[str, Any] = {
+            **{"state": str(state), "reason": reason, "used_s": used_s, "ended_s": time.time()},
+            **{"token": None, "wants_stop": False},
+        }
+        if answer is not None:
+            values["answer"] = msgspec.json.encode(answer).decode()
+        end = update(SEARCHES).where(self._is_held(lease)).values(values)
+        return self._database.write(lambda connection: connection.execute(end).rowcount) == 1
+
+    def release(self, lease: Lease, reason: str = "", *, is_lost: bool = False) -> None:
+        """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""
+
+        def work(connection: Connection) -> None:
+            values = {"state": str(State.WAITING), "token": None}
+            if not is_lost:
+                values["n_attempts"] = SEARCHES.c.n_attempts - 1  # type: ignore[assignment]
+            else:
+                values["reason"] = reason
+            connection.execute(update(SEARCHES).where(self._is_held(lease)).values(values))
+            if is_lost:
+                self._fail(connection, and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.state == State.WAITING))
+
+        self._database.write(work)
+
+    def _claim(self, connection: Connection, search_id: str) -> Lease | None:
+        this, token = and_(SEARCHES.c.id == search_id, self._free()), uuid.uuid4().hex
+        if self._fail(connection, this):
+            return None
+        values = {
+            **{"state": str(State.RUNNING), "token": token, "process": this_process()},
+            **{"expires_s": self._database.now() + LEASE_S, "started_s": time.time()},
+        }
+        claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
+        row = connection.execute(claim.returning(*SEARCHES.c)).one_or_none()
+        if row is None:
+            return None
+        limits, seconds = read_limits(row.limits)
+        left_s = None if seconds is None else seconds - row.used_s
+        submission = Submission.from_json(row.submission)
+        return Lease(row.id, submission, limits, left_s, row.used_s, row.n_trials, token)
+
+    def _fail(self, connection: Connection, which: Any) -> bool:
+        """End a search that has cost too many workers; returns whether it has."""
+        last = connection.scalar(select(SEARCHES.c.reason).where(which))
+        reason = f"it lost its worker {MAX_ATTEMPTS} times without a further trial; the last time: "
+        failed = {
+            **{"state": str(State.FAILED), "token": None, "ended_s": time.time()},
+            "reason": reason + (last or "the worker was killed, or lost the database"),
+        }
+        too_many = and_(which, SEARCHES.c.n_attempts >= MAX_ATTEMPTS)
+        return connection.execute(update(SEARCHES).where(too_many).values(failed)).rowcount == 1
+
+    def _free(self) -> Any:
+        lost = and_(SEARCHES.c.state == State.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(self._database)))
+        return or_(SEARCHES.c.state == State.WAITING, lost)
+
+    def _may_run(self, row: Row[Any]) -> bool:
+        labels = msgspec.json.decode(row.submission)["labels"]
+        return all(self._labels.get(name) == value for name, value in labels.items())
+
+    def _in_order(self, connection: Connection, waiting: Sequence[Row[Any]]) -> list[Row[Any]]:
+        """The searches in the order in which they are claimed, the first of every owner that may have another."""
+        if not waiting:
+            return []
+        running = and_(SEARCHES.c.state == State.RUNNING, not_(self._free()))
+        n_running = Counter(connection.scalars(select(SEARCHES.c.owner).where(running)))
+        latest = select(SEARCHES.c.owner, func.max(SEARCHES.c.started_s)).group_by(SEARCHES.c.owner)
+        started_s = {owner: moment or 0.0 for owner, moment in connection.execute(latest)}
+        allowed = [row for row in waiting if self._max_running is None or n_running[row.owner] < self._max_running]
+        firsts: dict[str, Row[Any]] = {}
+        for row in sorted(allowed, key=lambda row: (-row.priority, row.number)):
+            firsts.setdefault(row.owner, row)
+        return sorted(firsts.values(), key=lambda row: (n_running[row.owner], started_s[row.owner], row.number))
+
+    def _end_leases_of_gone_processes(self, connection: Connection) -> None:
+        """A worker of this machine that was killed delays its search by no lease."""
+        held = and_(SEARCHES.c.state == State.RUNNING, SEARCHES.c.token.is_not(None))
+        processes = connection.scalars(select(SEARCHES.c.process).where(held).distinct()).all()
+        if gone := [process for process in processes if is_gone(process)]:
+            ended = update(SEARCHES).where(held, SEARCHES.c.process.in_(gone))
+            connection.execute(ended.values(token=None))
+
+    def _is_held(self, lease: Lease) -> Any:
+        return and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.token == lease.token)

@@ -1,0 +1,201 @@
+"""The process that runs searches for a worker, one after the other: `run_searches`.
+
+    worker ──Task──▶ runner     worker ◀──Standing, then Outcome── runner     worker ──STOP──▶ runner
+
+It lives beside the worker so that a search that takes all memory, or crashes a library, costs this process only. Its
+trials are in the database as soon as they end; another process continues from them.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+from typing import Any, NamedTuple
+
+from optuna.exceptions import StorageInternalError
+from sqlalchemy.exc import SQLAlchemyError
+
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.open import open_problem
+from autoauto.processes.channel import Channel
+from autoauto.records.errors import AutoautoError
+from autoauto.server.queue import Standing
+from autoauto.server.searches import State
+from autoauto.server.submission import Limits
+from autoauto.space.request import SearchRequest
+from autoauto.space.trial import Trial
+from autoauto.study.nothing_fits import nothing_fits
+from autoauto.study.run import Observers, SearchProgress, SearchResult
+from autoauto.study.search import StudyStorage, search_study
+
+STOP = "stop"
+_NOW_S = 1e-9
+"""A time budget after which nothing further is tried: the best so far is verified."""
+_PERIOD_S = 0.2
+
+Describe = Callable[[Flow, SearchRequest, SearchResult, str], dict[str, Any]]
+"""Makes plain values of the result of a search, of which the last argument is the id; a function of a module."""
+DescribeBest = Callable[[Trial], dict[str, Any]]
+
+
+class Describers(NamedTuple):
+    """What makes plain values of results: functions of modules, which another process imports."""
+
+    answer: Describe
+    best: DescribeBest
+
+
+class Task(NamedTuple):
+    """A search that is to be run.
+
+    Attributes:
+        search_id: names its study.
+        request: with the paths of files on this machine.
+        storage: the URL of the database.
+        limits: totals of measurements and trials at which it ends.
+        left_s: seconds of its time budget; None without one.
+        used_s: seconds that earlier attempts took.
+        n_trials: trials of earlier attempts.
+        wants_stop: whether only the best so far is wanted.
+    """
+
+    search_id: str
+    request: SearchRequest
+    storage: str
+    limits: Limits
+    left_s: float | None
+    used_s: float
+    n_trials: int
+    wants_stop: bool
+
+
+class Outcome(NamedTuple):
+    """How a search ended.
+
+    Attributes:
+        state: finished, stopped or failed; waiting where the database was lost, and another attempt may succeed.
+        answer: what was found; None where it failed.
+        reason: in one line, why there is no answer.
+    """
+
+    state: State
+    answer: Mapping[str, Any] | None
+    reason: str = ""
+
+
+class _Ended(Exception):
+    """A search is to end now, with its best so far."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__(by)
+        self.by = by
+
+
+def study_name(search_id: str) -> str:
+    """The study that holds the trials of a search."""
+    return f"search-{search_id}"
+
+
+def run_searches(channel: Channel, describers: Describers) -> None:
+    """Run what the channel asks for, until its other end is closed."""
+    with suppress(EOFError, OSError):
+        while True:
+            task = channel.recv()
+            if isinstance(task, Task):  # a stop may arrive after its search has ended
+                channel.send(_outcome(_Run(channel, task, describers)))
+
+
+def _outcome(run: _Run) -> Outcome:
+    try:
+        return run.search()
+    except AutoautoError as error:
+        if _is_of_database(error):
+            return Outcome(State.WAITING, None, str(error))
+        return Outcome(State.FAILED, None, str(error))
+    except (OSError, EOFError):  # the worker is gone
+        raise
+    except Exception as error:  # noqa: BLE001 (one search must not end the others)
+        traceback.print_exc()
+        return Outcome(State.FAILED, None, f"autoauto failed: {type(error).__name__}: {error}")
+
+
+def _is_of_database(error: BaseException | None) -> bool:
+    """Whether an error comes from the database and not from the search."""
+    while error is not None:
+        if isinstance(error, SQLAlchemyError | StorageInternalError):
+            return True
+        error = error.__cause__
+    return False
+
+
+class _Run:
+    """One search."""
+
+    def __init__(self, channel: Channel, task: Task, describers: Describers) -> None:
+        self._channel, self._task, self._describers = channel, task, describers
+        self._started_s, self._sent_s = monotonic(), 0.0
+        self._n_trials, self._n_sent = task.n_trials, task.n_trials
+        self._n_measured = 0
+        self._now: SearchProgress | None = None
+
+    def search(self) -> Outcome:
+        """Search, and describe what was found."""
+        task = self._task
+        if task.wants_stop and not task.n_trials:
+            return Outcome(State.STOPPED, None, "stopped before it began")
+        flow = open_problem(task.request.problem, task.storage)
+        ended_by = STOP if task.wants_stop else None
+        result = None
+        if ended_by is None:
+            try:
+                result = self._search(flow, task.left_s)
+                ended_by = "seconds" if result.out_of_time else None
+            except _Ended as end:
+                ended_by = end.by
+        if result is None:
+            result = self._search(flow, _NOW_S)
+        answer = self._describers.answer(flow, task.request, result, task.search_id) | {"ended_by": ended_by}
+        reason = "" if result.front else str(nothing_fits(result))
+        return Outcome(State.STOPPED if ended_by == STOP else State.FINISHED, answer, reason)
+
+    def _search(self, flow: Flow, left_s: float | None) -> SearchResult:
+        budget_s = None if left_s is None else max(left_s, _NOW_S)
+        config = replace(self._task.request.study, time_budget_s=budget_s)
+        storage = StudyStorage(self._task.storage, study_name(self._task.search_id), request=self._task.request)
+        is_last = left_s == _NOW_S
+        observers = Observers(self._on_trial, None if is_last else self._on_progress, self._on_verification)
+        return search_study(flow, config, storage, observers=observers)
+
+    def _on_trial(self, _: Trial) -> None:
+        self._n_trials += 1
+
+    def _on_progress(self, now: SearchProgress) -> None:
+        is_better = self._now is None or now.best != self._now.best
+        self._now, self._n_measured = now, now.n_measured
+        if is_better or monotonic() - self._sent_s >= _PERIOD_S:
+            self._send(str(now.activity), now.done, now.total, now.left_s)
+        limits = self._task.limits
+        if self._channel.poll() and self._channel.recv() == STOP:
+            raise _Ended(STOP)
+        if limits.measurements is not None and now.n_measured >= limits.measurements and now.knobs is not None:
+            raise _Ended("measurements")
+        if limits.trials is not None and self._n_trials >= limits.trials and now.knobs is not None:
+            raise _Ended("trials")
+
+    def _on_verification(self, done: int, total: int) -> None:
+        self._send("verifying", done, total, None)
+
+    def _send(self, activity: str, done: int, total: int, left_s: float | None) -> None:
+        best = self._now and self._now.best
+        progress = {
+            **{"activity": activity, "done": done, "total": total, "left_s": left_s},
+            "n_measured": self._n_measured,
+            "best": best and self._describers.best(best),
+        }
+        used_s = self._task.used_s + monotonic() - self._started_s
+        is_further = self._n_trials > self._n_sent
+        self._channel.send(Standing(progress, self._n_measured, self._n_trials, used_s, is_further))
+        self._sent_s, self._n_sent = monotonic(), self._n_trials

@@ -1,0 +1,364 @@
+"""Searches as clients see them: submitted, listed, read, stopped and resumed; see `tables.py`.
+
+    submit ──▶ waiting ──▶ running ──▶ finished | failed | stopped
+                  ▲           │                 │
+                  │           ╰ its worker died │
+                  ╰──────────── resume ─────────╯
+
+One row is one search, however many asked for it: its holders. A holder that stops it lets go of it; it ends when the
+last one has, or an administrator stops it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, exists, func, or_, select, update
+
+from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.server.submission import Limits, Submission
+from autoauto.server.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, Database, insert_new
+from autoauto.server.users import Role, User
+
+MAX_PAGE = 200
+MAX_PRIORITY = 100
+_ID_BYTES = 10
+_EMPTY = "null"
+
+
+class State(StrEnum):
+    """Where a search stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing happens any more unless it is resumed."""
+        return self not in (State.WAITING, State.RUNNING)
+
+
+class NotFound(AutoautoError):
+    """There is no such thing, or none that the caller may see."""
+
+
+class Forbidden(AutoautoError):
+    """The caller may see it, and may not do this."""
+
+
+class Conflict(AutoautoError):
+    """It is not in the state that this needs."""
+
+
+class Submitted(NamedTuple):
+    """What became of a submission: the id of its search, and whether it is new."""
+
+    search_id: str
+    is_new: bool
+
+
+class Page(NamedTuple):
+    """Some searches, the newest first, and the number below which those of the next page begin; None at the end."""
+
+    searches: list[dict[str, Any]]
+    before: int | None
+
+
+def submit(
+    database: Database, user: User, submission: Submission, priority: int = 0, *, is_shared: bool = False
+) -> Submitted:
+    """Ask for a search; an equal one that is known is the same.
+
+    Raises:
+        BadInput: the user has not uploaded a file that it names.
+    """
+    digest, now_s = submission.digest, time.time()
+    row: dict[str, object] = {
+        "id": secrets.token_hex(_ID_BYTES),
+        "digest": digest,
+        "submission": submission.to_json(),
+        "owner": user.name,
+        "priority": priority,
+        "state": State.WAITING,
+        "limits": _limits_json(submission, 0, 0, 0.0),
+        **dict.fromkeys(("reason",), ""),
+        **dict.fromkeys(("progress", "answer"), _EMPTY),
+        **dict.fromkeys(("n_attempts", "n_measured", "n_trials"), 0),
+        "used_s": 0.0,
+        "wants_stop": False,
+        "created_s": now_s,
+    }
+
+    def work(connection: Connection) -> Submitted:
+        for what, upload in submission.uploads.items():
+            _check_uploaded(connection, user, what, upload)
+        is_new = insert_new(connection, SEARCHES, row) == 1
+        search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
+        assert search_id is not None
+        holder = {"search_id": search_id, "owner": user.name, "is_shared": is_shared, "has_stopped": False}
+        if insert_new(connection, HOLDERS, holder):
+            _go_on_for_another(connection, search_id)
+        elif is_shared:
+            own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
+            connection.execute(update(HOLDERS).where(own).values(is_shared=True))
+        return Submitted(search_id, is_new or search_id == row["id"])  # also where it is repeated after a lost answer
+
+    return database.write(work)
+
+
+def _go_on_for_another(connection: Connection, search_id: str) -> None:
+    """A search that its other holders have stopped goes on for a new one."""
+    this = and_(SEARCHES.c.id == search_id, SEARCHES.c.wants_stop.is_(True))
+    connection.execute(update(SEARCHES).where(this).values(wants_stop=False))
+    stopped = and_(SEARCHES.c.id == search_id, SEARCHES.c.state == State.STOPPED)
+    again = {"state": str(State.WAITING), "reason": "", "n_attempts": 0, "ended_s": None}
+    connection.execute(update(SEARCHES).where(stopped).values(again))
+
+
+def _check_uploaded(connection: Connection, user: User, what: str, digest: str) -> None:
+    held = select(MODEL_HOLDERS.c.owner).where(MODEL_HOLDERS.c.digest == digest)
+    if user.role is not Role.ADMIN:
+        held = held.where(MODEL_HOLDERS.c.owner == user.name)
+    if connection.execute(held.limit(1)).one_or_none() is None:
+        raise BadInput(f"the {what} must be uploaded first, got sha256:{digest}; try POST /v1/models")
+
+
+def list_searches(
+    database: Database,
+    user: User,
+    state: State | None = None,
+    owner: str | None = None,
+    limit: int = 50,
+    before: int = 0,
+) -> Page:
+    """The searches that a user may see, the newest first, `limit` of them."""
+    wanted = [_visible(user)]
+    if state is not None:
+        wanted.append(_state(database) == str(state))
+    if owner is not None:
+        wanted.append(_held_by(owner))
+    if before:
+        wanted.append(SEARCHES.c.number < before)
+    query = _query(database, user).where(*wanted).order_by(SEARCHES.c.number.desc()).limit(limit + 1)
+    rows = database.write(lambda connection: connection.execute(query).all())
+    more = rows[limit - 1].number if len(rows) > limit else None
+    return Page([_described(row, user) for row in rows[:limit]], more)
+
+
+def read_search(database: Database, user: User, search_id: str) -> dict[str, Any]:
+    """A search with its answer.
+
+    Raises:
+        NotFound: there is none that the user may see.
+    """
+    row = database.write(lambda connection: _row(database, connection, user, search_id))
+    answer = msgspec.json.decode(row.answer) or {}
+    described = _described(row, user)
+    return described | {"best": answer.get("best") or described["best"], "answer": answer or None}
+
+
+def stop_search(database: Database, user: User, search_id: str) -> dict[str, Any]:
+    """Stop a search for its caller, and altogether where no other holder is left.
+
+    Raises:
+        NotFound, Forbidden: the user may not see it, or does not hold it.
+    """
+
+    def work(connection: Connection) -> None:
+        row = _row(database, connection, user, search_id)
+        _check_held(connection, user, search_id)
+        if State(row.state).has_ended:
+            return
+        if user.role is not Role.ADMIN:
+            own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
+            connection.execute(update(HOLDERS).where(own).values(has_stopped=True))
+            waits = exists().where(HOLDERS.c.search_id == search_id, HOLDERS.c.has_stopped.is_(False))
+        else:
+            waits = exists().where(HOLDERS.c.search_id.is_(None))
+        this = and_(SEARCHES.c.id == search_id, ~waits)
+        ended = {"state": str(State.STOPPED), "ended_s": time.time(), "reason": "stopped before it began"}
+        never = and_(this, SEARCHES.c.state == State.WAITING, SEARCHES.c.n_trials == 0)
+        connection.execute(update(SEARCHES).where(never).values(ended))
+        going = and_(this, SEARCHES.c.state.in_([State.WAITING, State.RUNNING]))
+        connection.execute(update(SEARCHES).where(going).values(wants_stop=True))
+
+    database.write(work)
+    return read_search(database, user, search_id)
+
+
+def resume_search(database: Database, user: User, search_id: str) -> dict[str, Any]:
+    """Let a search go on that was stopped, has failed or whose budget has ended; the budget begins anew.
+
+    Raises:
+        NotFound, Forbidden: the user may not see it, or does not hold it.
+        Conflict: it has found its answer.
+    """
+
+    def work(connection: Connection) -> None:
+        row = _row(database, connection, user, search_id)
+        _check_held(connection, user, search_id)
+        own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
+        connection.execute(update(HOLDERS).where(own).values(has_stopped=False))
+        answer = msgspec.json.decode(row.answer) or {}
+        if row.state == State.FINISHED and not answer.get("ended_by"):
+            raise Conflict(f"search {search_id} has found its answer, nothing is left to do; submit another request")
+        submission = Submission.from_json(row.submission)
+        again = {
+            **{"state": str(State.WAITING), "reason": "", "n_attempts": 0, "wants_stop": False, "ended_s": None},
+            "limits": _limits_json(submission, row.n_measured, row.n_trials, row.used_s),
+        }
+        ended = and_(SEARCHES.c.id == search_id, SEARCHES.c.state.not_in([State.WAITING, State.RUNNING]))
+        connection.execute(update(SEARCHES).where(ended).values(again))
+        connection.execute(update(SEARCHES).where(SEARCHES.c.id == search_id).values(wants_stop=False))
+
+    database.write(work)
+    return read_search(database, user, search_id)
+
+
+def count_states(database: Database) -> dict[str, int]:
+    """How many searches there are in every state."""
+    counting = select(SEARCHES.c.state, func.count()).group_by(SEARCHES.c.state)
+    rows = database.write(lambda connection: connection.execute(counting).all())
+    return {str(state): 0 for state in State} | {state: int(n) for state, n in rows}
+
+
+def _limits_json(submission: Submission, n_measured: int, n_trials: int, used_s: float) -> str:
+    """The budget as totals: what was used before counts, too."""
+    budget_s, limits = submission.request.study.time_budget_s, submission.limits.plus(n_measured, n_trials)
+    totals = {"measurements": limits.measurements, "trials": limits.trials}
+    return msgspec.json.encode(totals | {"seconds": None if budget_s is None else budget_s + used_s}).decode()
+
+
+def read_limits(text: str) -> tuple[Limits, float | None]:
+    """The totals that `_limits_json` wrote, and the seconds among them."""
+    totals = msgspec.json.decode(text)
+    return Limits(totals["measurements"], totals["trials"]), totals["seconds"]
+
+
+def _state(database: Database) -> ColumnElement[str]:
+    """The state, in which a search whose worker was lost is waiting."""
+    is_lost = and_(SEARCHES.c.state == State.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
+    return case((is_lost, str(State.WAITING)), else_=SEARCHES.c.state)
+
+
+def has_expired(database: Database) -> ColumnElement[bool]:
+    """Whether the lease of a search has run out; one that would last longer was written before a clock was set."""
+    now = database.now()
+    return or_(SEARCHES.c.expires_s < now, SEARCHES.c.expires_s > now + 2 * LEASE_S)
+
+
+LEASE_S = 30.0
+"""Duration of a lease that is not renewed."""
+
+
+def _query(database: Database, user: User) -> Any:
+    own = and_(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.owner == user.name)
+    has_stopped = select(HOLDERS.c.has_stopped).where(own).scalar_subquery()
+    shared = exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.is_shared.is_(True))
+    shown_state = _state(database).label("shown_state")
+    return select(SEARCHES, shown_state, has_stopped.label("has_stopped"), shared.label("is_shared"))
+
+
+def _row(database: Database, connection: Connection, user: User, search_id: str) -> Row[Any]:
+    query = _query(database, user).where(SEARCHES.c.id == search_id, _visible(user))
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFound(f"there is no search {search_id!r:.60} that you may see; GET /v1/searches lists yours")
+    return row
+
+
+def _visible(user: User) -> ColumnElement[bool]:
+    if user.role is Role.ADMIN:
+        return SEARCHES.c.id.is_not(None)
+    may_see = or_(HOLDERS.c.owner == user.name, HOLDERS.c.is_shared.is_(True))
+    return exists().where(HOLDERS.c.search_id == SEARCHES.c.id, may_see)
+
+
+def _held_by(owner: str) -> ColumnElement[bool]:
+    return exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.owner == owner)
+
+
+def _check_held(connection: Connection, user: User, search_id: str) -> None:
+    own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
+    is_held = connection.execute(select(HOLDERS.c.owner).where(own)).one_or_none() is not None
+    if not is_held and user.role is not Role.ADMIN:
+        raise Forbidden(f"search {search_id} is shared with you, and only who asked for it may do this")
+
+
+def _described(row: Row[Any], user: User) -> dict[str, Any]:
+    """A search as clients read it, without its whole answer."""
+    submission, answer = msgspec.json.decode(row.submission), msgspec.json.decode(row.answer) or {}
+    progress: Mapping[str, Any] | None = msgspec.json.decode(row.progress)
+    problem = submission["request"]["problem"]
+    state = State(row.shown_state)
+    if row.has_stopped and not state.has_ended:
+        state = State.STOPPED  # for its caller: it goes on for another holder, or ends soon
+    is_owner = user.role is Role.ADMIN or row.owner == user.name
+    return {
+        "id": row.id,
+        "state": state,
+        "reason": row.reason,
+        "model": problem["model"],
+        "cluster": problem["cluster"],
+        "target": problem["target"],
+        "objective": submission["request"]["study"]["objectives"],
+        **({"owner": row.owner, "priority": row.priority} if is_owner else {"owner": None, "priority": None}),
+        "shared": bool(row.is_shared),
+        "created": row.created_s,
+        "started": row.started_s,
+        "ended": row.ended_s,
+        "used_s": row.used_s,
+        "n_measured": row.n_measured,
+        "n_trials": row.n_trials,
+        "n_attempts": row.n_attempts,
+        "ended_by": answer.get("ended_by"),
+        "progress": progress and {name: value for name, value in progress.items() if name != "best"},
+        "best": (progress or {}).get("best"),
+        "links": {"self": f"/v1/searches/{row.id}"},
+    }
+
+
+def page_of(given: Mapping[str, str]) -> tuple[int, int]:
+    """The number of searches on a page, and the number below which they begin, among parameters of a request.
+
+    Raises:
+        BadInput: one of them is no whole number, or out of range.
+    """
+    return _number(given, "limit", 50, 1, MAX_PAGE), _number(given, "before", 0, 0, 2**31 - 1)
+
+
+def _number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = given.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and low <= int(text) <= high):
+        raise BadInput(f"{name} must be a whole number from {low} to {high}, got {text!r:.60}")
+    return int(text)
+
+
+def state_of(given: Mapping[str, str]) -> State | None:
+    """The state among parameters of a request; None for all.
+
+    Raises:
+        BadInput: there is no such state.
+    """
+    text, known = given.get("state"), [str(state) for state in State]
+    if text is not None and text not in known:
+        raise BadInput(f"state is one of {', '.join(known)}, got {text!r:.60}")
+    return None if text is None else State(text)
+
+
+def unknown_parameters(given: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse parameters that a path does not have.
+
+    Raises:
+        BadInput: there is one.
+    """
+    if others := sorted(set(given) - set(known)):
+        raise BadInput(f"parameters here are {', '.join(known) or 'none'}, got {others[0]!r:.60}; leave it out")

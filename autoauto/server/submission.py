@@ -1,0 +1,177 @@
+"""What a client submits, `Submission`: a request of a search that names no file of this machine, and its limits.
+
+Equal submissions have one digest, by which they are one search, whoever sends them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+
+import msgspec
+
+from autoauto.graph.huggingface import bundled_names
+from autoauto.graph.load import builtin_models
+from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.files.json import to_plain
+from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.space.problem import Problem
+from autoauto.space.request import SearchRequest
+from autoauto.study.methods.registry import method_for
+from autoauto.targets.registry import TARGETS
+
+UPLOADED = re.compile(r"sha256:([0-9a-f]{64})")
+"""How a file that was uploaded is named, in place of a model or a cluster."""
+MAX_LIMIT = 2**31 - 1
+_OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
+"""In what stands for the value of an option: files and addresses of a machine, which no client may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a search may use, beside the seconds of its request; None for as much as it takes.
+
+    Attributes:
+        measurements: configurations that are measured.
+        trials: configurations that are tried, also those that do not fit.
+    """
+
+    measurements: int | None = None
+    trials: int | None = None
+
+    @staticmethod
+    def of(given: object) -> Limits:
+        """Read limits.
+
+        Raises:
+            BadInput: there is another key, or a value that is no whole number from 1.
+        """
+        if not isinstance(given, Mapping):
+            raise BadInput(f"limits are an object with measurements or trials, got {given!r:.60}")
+        for name, value in given.items():
+            if name not in _LIMITS:
+                hint = did_you_mean(str(name), _LIMITS, f"limits are {' and '.join(_LIMITS)}")
+                raise BadInput(f"there is no limit {name!r:.60}; {hint}")
+            if value is not None and not (isinstance(value, int) and value is not True and 1 <= value <= MAX_LIMIT):
+                raise BadInput(f"limit {name} must be a whole number from 1 to {MAX_LIMIT}, got {value!r:.60}")
+        return Limits(**given)
+
+    def plus(self, n_measured: int, n_trials: int) -> Limits:
+        """The limits of a search that has used so much already."""
+        return Limits(
+            None if self.measurements is None else self.measurements + n_measured,
+            None if self.trials is None else self.trials + n_trials,
+        )
+
+
+_LIMITS = ("measurements", "trials")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A search as the service keeps it.
+
+    Attributes:
+        request: its model and cluster are names that come with autoauto, or files that were uploaded.
+        limits: beside its time budget.
+        labels: what a worker must say of itself to run it, for example {"gpu": "h100"}.
+    """
+
+    request: SearchRequest
+    limits: Limits = Limits()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(request: SearchRequest, limits: object = None, labels: object = None) -> Submission:
+        """A submission with the defaults of what its answer depends on.
+
+        Raises:
+            BadInput: it names a file or an address of a machine, or what it says of workers is no text.
+        """
+        problem = _without_files(request.problem)
+        study = replace(request.study, method=str(method_for(request.study.objectives, request.study.method)))
+        seconds = study.time_budget_s
+        if seconds is not None and not (isinstance(seconds, int | float) and isfinite(seconds) and seconds > 0):
+            raise BadInput(f"a time budget must be a number of seconds above 0, got {seconds!r:.60}")
+        return Submission(SearchRequest(problem, study), Limits.of(limits or {}), read_labels(labels or {}))
+
+    def to_json(self) -> str:
+        """The submission in the one form of which the digest is made."""
+        plain = {
+            "request": {"problem": to_plain(self.request.problem), "study": self.request.study.plain},
+            "limits": {name: getattr(self.limits, name) for name in _LIMITS},
+            "labels": dict(self.labels),
+        }
+        return msgspec.json.encode(plain, order="sorted").decode()
+
+    @staticmethod
+    def from_json(text: str) -> Submission:
+        """Read what `to_json` wrote.
+
+        Raises:
+            BadInput: it is none.
+        """
+        plain = msgspec.json.decode(text)
+        request = SearchRequest.from_json(msgspec.json.encode(plain["request"]).decode())
+        return Submission(request, Limits(**plain["limits"]), plain["labels"])
+
+    @property
+    def digest(self) -> str:
+        """The same for equal submissions only."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @property
+    def uploads(self) -> dict[str, str]:
+        """The digests of its uploaded files, by what they are: "model" or "cluster"."""
+        named = {"model": self.request.problem.model, "cluster": self.request.problem.cluster}
+        matches = {what: UPLOADED.fullmatch(name or "") for what, name in named.items()}
+        return {what: match[1] for what, match in matches.items() if match}
+
+    def with_files(self, paths: Mapping[str, str]) -> SearchRequest:
+        """The request with the paths of its uploaded files on this machine."""
+        return replace(self.request, problem=replace(self.request.problem, **paths))  # type: ignore[arg-type]
+
+
+def read_labels(given: object) -> dict[str, str]:
+    """What a worker says of itself, or what a search asks of it.
+
+    Raises:
+        BadInput: it is no object of short texts.
+    """
+    if not isinstance(given, Mapping) or not all(
+        isinstance(part, str) and 0 < len(part) <= 100 for pair in given.items() for part in pair
+    ):
+        raise BadInput(f'labels are texts by names, for example {{"gpu": "h100"}}, got {given!r:.60}')
+    if len(given) > 20:
+        raise BadInput(f"at most 20 labels, got {len(given)}")
+    return dict(given)
+
+
+def _without_files(problem: Problem) -> Problem:
+    """A problem with its defaults, which names no file of this machine.
+
+    Raises:
+        BadInput: it names one.
+    """
+    if problem.profile is not None:
+        raise BadInput("a server does not read files of profiles, got profile; search without --server")
+    if problem.target not in TARGETS:
+        raise BadInput(f"target is one of {', '.join(TARGETS)}, got {problem.target!r:.60}")
+    entry = TARGETS[problem.target]
+    for option in entry.options:
+        if option.name in problem.options and option.metavar and _OF_MACHINES.search(option.metavar):
+            raise BadInput(f"a server takes no {option.flag} from clients, since it is of a machine; leave it out")
+    model, cluster = problem.model or DEFAULT_MODEL, problem.cluster or entry.default_cluster
+    known = bundled_names() if entry.serves_decoders else tuple(builtin_models())
+    if model not in known and not UPLOADED.fullmatch(model):
+        hint = did_you_mean(model, known, "upload the file, POST /v1/models, and give sha256: and its digest")
+        raise BadInput(f"a model is a built-in name or an uploaded file, got {model!r:.100}; {hint}")
+    if not UPLOADED.fullmatch(cluster) and re.search(r"[/\\.\0]", cluster):
+        raise BadInput(
+            f"a cluster is a built-in name or an uploaded file, got {cluster!r:.100}; upload the file, "
+            "POST /v1/models, and give sha256: and its digest"
+        )
+    return replace(problem, model=model, cluster=cluster)

@@ -1,0 +1,268 @@
+"""The tables of the service, beside those of the studies in one database: `Database`.
+
+    tokens     who may do what: hashes of tokens, names and roles
+    searches   a request once, whoever asks for it, and what became of it
+    holders    who asked for a search, and may see it
+    models     files that were uploaded, by the digest of their content, in parts
+    model_holders   who uploaded a model, and may search it
+
+All statements are such that two processes may run them at once, and that they may be repeated after a lost connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    inspect,
+    literal,
+    literal_column,
+    text,
+)
+from sqlalchemy.exc import SQLAlchemyError
+
+from autoauto.database import create_table, first_line, retried
+from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.study.store.database import existing_engine, in_memory, open_storage, shown_storage
+
+T = TypeVar("T")
+
+SCHEMA = 1
+"""The number of the form of these tables; a database of another one is refused."""
+MAX_NAME = 80
+_METADATA = MetaData()
+TOKENS = Table(
+    "autoauto_tokens",
+    _METADATA,
+    Column("token_id", Integer, primary_key=True),
+    Column("name", String(MAX_NAME), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("created_s", Float(53), nullable=False),
+    Column("expires_s", Float(53)),
+    Column("revoked_s", Float(53)),
+)
+SEARCHES = Table(
+    "autoauto_searches",
+    _METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("submission", Text, nullable=False),
+    Column("owner", String(MAX_NAME), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("progress", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("limits", Text, nullable=False),
+    Column("n_attempts", Integer, nullable=False),
+    Column("n_measured", Integer, nullable=False),
+    Column("n_trials", Integer, nullable=False),
+    Column("used_s", Float(53), nullable=False),
+    Column("wants_stop", Boolean, nullable=False),
+    Column("created_s", Float(53), nullable=False),
+    Column("started_s", Float(53)),
+    Column("ended_s", Float(53)),
+    Column("token", String(32)),
+    Column("process", String(256)),
+    Column("expires_s", Float(53)),
+    Index("autoauto_searches_state", "state"),
+    Index("autoauto_searches_owner", "owner", "started_s"),
+)
+HOLDERS = Table(
+    "autoauto_holders",
+    _METADATA,
+    Column("search_id", String(32), primary_key=True),
+    Column("owner", String(MAX_NAME), primary_key=True),
+    Column("is_shared", Boolean, nullable=False),
+    Column("has_stopped", Boolean, nullable=False),
+    Index("autoauto_holders_owner", "owner"),
+)
+MODELS = Table(
+    "autoauto_models",
+    _METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("n_bytes", BigInteger, nullable=False),
+    Column("created_s", Float(53), nullable=False),
+)
+MODEL_PARTS = Table(
+    "autoauto_model_parts",
+    _METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("part", Integer, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+MODEL_HOLDERS = Table(
+    "autoauto_model_holders",
+    _METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("owner", String(MAX_NAME), primary_key=True),
+    UniqueConstraint("digest", "owner"),
+)
+_SCHEMAS = Table(
+    "autoauto_server_schema",
+    _METADATA,
+    Column("schema", Integer, primary_key=True),
+)
+_TABLES = (TOKENS, SEARCHES, HOLDERS, MODELS, MODEL_PARTS, MODEL_HOLDERS, _SCHEMAS)
+
+
+class DatabaseAway(AutoautoError):
+    """The database cannot be used now."""
+
+
+class Database:
+    """The database of a service; its tables are made where they are missing.
+
+    Args:
+        storage: the URL, as of a study.
+
+    Attributes:
+        storage: the URL.
+
+    Raises:
+        BadInput: the URL or the database cannot be used, or another version of autoauto made the tables.
+        MissingExtra: the database's driver is not installed.
+    """
+
+    def __init__(self, storage: str) -> None:
+        if in_memory(storage):
+            raise BadInput(
+                f"a server stores its searches in a file or on a server, got {storage}; try sqlite:///studies/server.db"
+            )
+        self.storage = storage
+        self._studies = open_storage(storage)  # closes its connections when it is no longer used
+        self._engine = self._studies.engine
+        self.run(self._make_tables)
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether it is a PostgreSQL server, which several machines may use."""
+        return self._engine.dialect.name == "postgresql"
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password."""
+        return shown_storage(self.storage)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """The result of `work` in one transaction, which is repeated when its connection is lost.
+
+        Raises:
+            DatabaseAway: it cannot be used for longer than it may be restarted.
+        """
+
+        def transaction() -> T:
+            with self._engine.begin() as connection:
+                return work(connection)
+
+        return self.run(transaction)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, repeated as in `write`.
+
+        Raises:
+            DatabaseAway: as `write`.
+        """
+        with _errors(self.shown):
+            return retried(work)
+
+    def answers(self) -> bool:
+        """Whether the database answers now; nothing is waited for."""
+        try:
+            with self._engine.connect() as connection:
+                connection.execute(text("SELECT 1"))
+        except SQLAlchemyError:
+            return False
+        return True
+
+    def now(self) -> ColumnElement[float]:
+        """The time of leases: PostgreSQL's clock; for SQLite the monotonic clock of the one machine that uses it."""
+        if not self.is_postgres:
+            return literal(time.monotonic())
+        return literal_column("extract(epoch FROM clock_timestamp())", Float)
+
+    def alone(self, connection: Connection) -> None:
+        """Let no other process claim a search until the transaction ends; SQLite has one writer at a time anyway."""
+        if self.is_postgres:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CLAIM_LOCK})
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _make_tables(self) -> None:
+        for table in _TABLES:
+            create_table(self._engine, table)
+            for index in table.indexes:
+                self._make_index(index)
+        with self._engine.begin() as connection:
+            schemas = set(connection.scalars(_SCHEMAS.select()))
+            if not schemas:
+                insert_new(connection, _SCHEMAS, {"schema": SCHEMA})
+        if schemas - {SCHEMA}:
+            raise BadInput(
+                f"the schema of the server's tables must be {SCHEMA}, got {max(schemas)} in {self.shown}: another "
+                "version of autoauto made them; use that version, or another --storage"
+            )
+
+    def _make_index(self, index: Index) -> None:
+        known = {each["name"] for each in inspect(self._engine).get_indexes(str(index.table))}
+        if index.name not in known:
+            try:
+                index.create(self._engine, checkfirst=True)
+            except SQLAlchemyError as error:
+                if "already exists" not in str(error):  # another process just made it
+                    raise
+
+
+def has_searches(storage: str) -> bool:
+    """Whether a database is that of a service.
+
+    Raises:
+        BadInput: there is no such database, or it holds no studies.
+    """
+    with _errors(shown_storage(storage)):
+        return retried(lambda: inspect(existing_engine(storage)).has_table(SEARCHES.name))
+
+
+_CLAIM_LOCK = int.from_bytes(hashlib.sha256(b"autoauto claims").digest()[:7])
+
+
+@contextmanager
+def _errors(shown: str) -> Iterator[None]:
+    """Turn the exceptions of the database's driver into DatabaseAway."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise DatabaseAway(
+            f"the database of the server must answer, {shown} does not: {first_line(error)}; try again later"
+        ) from error
+
+
+def insert_new(connection: Connection, table: Table, *rows: dict[str, object]) -> int:
+    """Insert rows, but those whose key is stored already; returns how many are new."""
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert
+    else:
+        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
+    return sum(connection.execute(insert(table).values(row).on_conflict_do_nothing()).rowcount for row in rows)

@@ -1,0 +1,192 @@
+"""A worker of the service, `Worker`: it claims searches, and has a process beside it run them.
+
+claim ──▶ Task to the runner ──▶ its standings are stored, the lease is renewed ──▶ Outcome is stored
+                  │                              │
+                  ╰ the runner dies: release     ╰ the lease is lost, or the worker ends: the runner is killed
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from time import monotonic
+
+from autoauto.processes.channel import BadMessage
+from autoauto.processes.start import ChildProcess
+from autoauto.records.errors import AutoautoError
+from autoauto.records.installation import cache_dir
+from autoauto.server.models import local_files
+from autoauto.server.queue import Lease, Queue, Standing
+from autoauto.server.runner import STOP, Describers, Outcome, Task, run_searches
+from autoauto.server.searches import LEASE_S, State
+from autoauto.server.tables import Database
+
+POLL_S = 0.2
+"""How often a worker without a search looks for one."""
+RENEW_S = 0.5
+"""How often the standing of a search is stored, and a stop is looked for."""
+MAX_SEARCHES = 200
+"""Searches after which the runner is replaced, so that what libraries leave behind does not add up."""
+_SLOW_POLL_S = 2.0
+_END_S = 10.0
+
+
+class Worker:
+    """Runs the searches of a queue, one at a time.
+
+    Args:
+        database: of the service.
+        queue: gives the searches.
+        describers: make plain values of results.
+        log: is called with a line about what went wrong.
+        on_end: is called with the id of every search that has ended here, and its state.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        queue: Queue,
+        describers: Describers,
+        log: Callable[[str], None],
+        on_end: Callable[[str, State], None] = lambda search_id, state: None,
+    ) -> None:
+        self._database, self._queue, self._describers = database, queue, describers
+        self._log, self._on_end = log, on_end
+        self._runner: ChildProcess | None = None
+        self._n_run = 0
+        self._is_ending = threading.Event()
+        self.n_finished = 0
+
+    def run(self, idle_s: float | None = None) -> None:
+        """Run searches until `end` is called, or for `idle_s` there was none."""
+        last_busy_s, last_claim_s = monotonic(), monotonic()
+        try:
+            while not self._is_ending.is_set():
+                if self._work():
+                    last_busy_s = last_claim_s = monotonic()
+                    continue
+                if idle_s is not None and monotonic() - last_busy_s >= idle_s:
+                    break
+                self._is_ending.wait(POLL_S if monotonic() - last_claim_s < LEASE_S else _SLOW_POLL_S)
+        finally:
+            self._close_runner()
+
+    def end(self) -> None:
+        """Let `run` end soon; its search is given to another worker."""
+        self._is_ending.set()
+
+    def _work(self) -> bool:
+        """Run the next search, if there is one; a database that is away is waited for."""
+        try:
+            lease = self._queue.claim()
+            if lease is None:
+                return False
+            self._run(lease)
+        except AutoautoError as error:
+            self._log(str(error))
+            self._close_runner()
+            self._is_ending.wait(_SLOW_POLL_S)
+            return False
+        return True
+
+    def _run(self, lease: Lease) -> None:
+        task = self._task(lease)
+        if task is None:
+            return
+        runner = self._ready_runner()
+        with suppress(OSError):  # it died while it was idle
+            runner.channel.send(task)
+        standing: Standing | None = None
+        renewed_s = monotonic()
+        asked_to_stop = task.wants_stop
+        while True:
+            message = self._message(runner)
+            if isinstance(message, Outcome):
+                self._finish(lease, message, standing)
+                return
+            if isinstance(message, Standing):
+                is_further = message.is_further or (standing is not None and standing.is_further)
+                standing = message._replace(is_further=is_further)
+            elif message is not None:  # it has ended
+                self._close_runner()
+                self._queue.release(lease, str(message), is_lost=True)
+                self._log(f"search {lease.search_id}: {message}")
+                return
+            if self._is_ending.is_set():
+                self._close_runner()
+                self._queue.release(lease)
+                return
+            if monotonic() - renewed_s >= RENEW_S:
+                wants_stop = self._queue.renew(lease, standing)
+                renewed_s = monotonic()
+                standing = None if standing is None else standing._replace(is_further=False)
+                if wants_stop is None:
+                    self._log(f"search {lease.search_id}: its lease was lost, another worker has it")
+                    self._close_runner()
+                    return
+                if wants_stop and not asked_to_stop:
+                    asked_to_stop = True
+                    with suppress(OSError):
+                        runner.channel.send(STOP)
+
+    def _task(self, lease: Lease) -> Task | None:
+        """What the runner is to do; None where a file is missing, with which the search has failed."""
+        wants_stop = self._queue.renew(lease, None)
+        try:
+            paths = local_files(self._database, _models_folder(), lease.submission.uploads)
+        except AutoautoError as error:
+            self._queue.finish(lease, State.FAILED, None, str(error), lease.used_s)
+            return None
+        request, storage = lease.submission.with_files(paths), self._database.storage
+        numbers = lease.limits, lease.left_s, lease.used_s, lease.n_trials
+        return Task(lease.search_id, request, storage, *numbers, bool(wants_stop))
+
+    def _message(self, runner: ChildProcess) -> Standing | Outcome | str | None:
+        """What the runner says within a moment: None is nothing, a text that it has ended, and how."""
+        try:
+            if not runner.channel.poll():
+                wait(runner.descriptors, RENEW_S / 2)
+            ending = runner.ending()  # first, so that its last messages are there
+            if runner.channel.poll():
+                message: Standing | Outcome = runner.channel.recv()
+                return message
+        except BadMessage as error:
+            return f"its process wrote {error}"
+        except (EOFError, OSError):
+            ending = runner.ending(_END_S)
+        if ending is None:
+            return None
+        code = ending.exit_code
+        return f"its process was killed by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
+
+    def _finish(self, lease: Lease, outcome: Outcome, standing: Standing | None) -> None:
+        if standing is not None:
+            self._queue.renew(lease, standing)
+        used_s = standing.used_s if standing else lease.used_s
+        if outcome.state is State.WAITING:
+            self._log(f"search {lease.search_id}: {outcome.reason}")
+            self._queue.release(lease)
+            return
+        if self._queue.finish(lease, outcome.state, outcome.answer, outcome.reason, used_s):
+            self.n_finished += 1
+            self._on_end(lease.search_id, outcome.state)
+
+    def _ready_runner(self) -> ChildProcess:
+        if self._runner is not None and (self._n_run >= MAX_SEARCHES or self._runner.ending() is not None):
+            self._close_runner()
+        if self._runner is None:
+            self._runner, self._n_run = ChildProcess(run_searches, (self._describers,), has_guard=True), 0
+        self._n_run += 1
+        return self._runner
+
+    def _close_runner(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+
+def _models_folder() -> Path:
+    return cache_dir() / "server-models"
