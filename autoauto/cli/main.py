@@ -21,10 +21,9 @@ from autoauto.cli.commands import (
     predict,
     profile,
     schedule,
-    server,
 )
 from autoauto.cli.commands.artifacts import bench, export, serve
-from autoauto.cli.commands.studies import dashboard, explain, report, search, studies, trials, worker
+from autoauto.cli.commands.studies import dashboard, explain, report, search, server, studies, trials, worker
 from autoauto.cli.options.parser import Parser
 from autoauto.cli.output.lines import warn
 from autoauto.cli.output.log import write_event

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
@@ -31,9 +31,9 @@ from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.handlers import Answer, Call, ReadRequest, Service
 from autoauto.server.metrics import ServiceMetrics
-from autoauto.server.routes import ROUTES, Body, Route, openapi_document
+from autoauto.server.routes import ROUTES, BodyKind, Route, openapi_document
 from autoauto.server.searches import Conflict, Forbidden, NotFound
-from autoauto.server.tables import Database, DatabaseAway
+from autoauto.server.tables import DatabaseAway, ServiceDatabase
 from autoauto.server.users import Role, User, user_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,11 @@ def _is_loopback(host: str) -> bool:
 
 
 async def serve_searches(
-    database: Database, read_request: ReadRequest, options: ServiceOptions, on_ready: Callable[[str], None], log: Log
+    database: ServiceDatabase,
+    read_request: ReadRequest,
+    options: ServiceOptions,
+    on_ready: Callable[[str], None],
+    log: Log,
 ) -> None:
     """Answer requests until SIGINT or SIGTERM.
 
@@ -203,7 +207,7 @@ class _Door:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if not scheme and self._options.is_open:
             return LOCAL
-        user = None
+        user: User | None = None
         if scheme.lower() == "bearer":
             user = await self._in_thread(lambda: user_of(self._service.database, token.strip()))
         if user is None:
@@ -219,12 +223,12 @@ class _Door:
         path, query = dict(request.match_info), dict(request.query)
         if len(query) < len(request.query):
             raise BadInput("a parameter is given once, got one twice; leave one out")
-        if route.body is Body.JSON:
+        if route.body is BodyKind.JSON:
             async with self._bodies.read(request) as body:
                 call = Call(user, path, query, bytes(body))
                 return _response(await self._in_thread(lambda: route.answer(self._service, call)))
-        if route.body is Body.FILE:
-            with tempfile.TemporaryFile() as file:
+        if route.body is BodyKind.FILE:
+            with cast("BinaryIO", tempfile.TemporaryFile()) as file:
                 await self._files.save(request, file)
                 call = Call(user, path, query, file=file)
                 return _response(await self._in_thread(lambda: route.answer(self._service, call)))

@@ -10,12 +10,12 @@ from sqlalchemy import and_, func, not_, select
 from sqlalchemy.engine import make_url
 
 from autoauto.records.units import format_bytes
-from autoauto.server.searches import State, count_states, has_expired
-from autoauto.server.tables import SCHEMA, SEARCHES, Database
+from autoauto.server.searches import SearchState, count_states, has_expired
+from autoauto.server.tables import SCHEMA, SEARCHES, ServiceDatabase
 from autoauto.server.users import list_tokens
 
 
-def check_lines(database: Database) -> Iterator[str]:
+def check_lines(database: ServiceDatabase) -> Iterator[str]:
     """The database and its schema, which were opened; tokens, searches, workers that run one, and free disk space."""
     yield f"database: {database.shown} answers"
     yield f"schema: {SCHEMA}"
@@ -30,7 +30,7 @@ def check_lines(database: Database) -> Iterator[str]:
         yield f"disk: {format_bytes(shutil.disk_usage(folder).free)} free for {what}"
 
 
-def _n_workers(database: Database) -> int:
-    held = and_(SEARCHES.c.state == State.RUNNING, SEARCHES.c.token.is_not(None), not_(has_expired(database)))
+def _n_workers(database: ServiceDatabase) -> int:
+    held = and_(SEARCHES.c.state == SearchState.RUNNING, SEARCHES.c.token.is_not(None), not_(has_expired(database)))
     counting = select(func.count(SEARCHES.c.process.distinct())).where(held)
     return database.write(lambda connection: connection.scalar(counting)) or 0

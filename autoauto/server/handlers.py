@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -13,9 +13,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.installation import VERSION
 from autoauto.server import models, searches
 from autoauto.server.metrics import ServiceMetrics
-from autoauto.server.searches import MAX_PRIORITY, State
+from autoauto.server.searches import MAX_PRIORITY, SearchState
 from autoauto.server.submission import Submission
-from autoauto.server.tables import Database, DatabaseAway
+from autoauto.server.tables import DatabaseAway, ServiceDatabase
 from autoauto.server.users import User
 from autoauto.space.request import SearchRequest
 
@@ -36,7 +36,7 @@ class Service:
         document: the OpenAPI document.
     """
 
-    database: Database
+    database: ServiceDatabase
     read_request: ReadRequest
     metrics: ServiceMetrics
     document: bytes
@@ -57,7 +57,7 @@ class Call(NamedTuple):
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: bytes = b""
-    file: IO[bytes] | None = None
+    file: BinaryIO | None = None
 
 
 class Answer(NamedTuple):
@@ -104,7 +104,7 @@ def submit(service: Service, call: Call) -> Answer:
     if not isinstance(is_shared, bool):
         raise BadInput(f"shared must be true or false, got {is_shared!r:.60}")
     search_id, is_new = searches.submit(service.database, call.user, submission, priority, is_shared=is_shared)
-    state = State.WAITING if is_new else searches.read_search(service.database, call.user, search_id)["state"]
+    state = SearchState.WAITING if is_new else searches.read_search(service.database, call.user, search_id)["state"]
     location = f"/v1/searches/{search_id}"
     content = {"id": search_id, "state": state, "links": {"self": location}}
     return Answer(202 if is_new else 200, content, location)

@@ -12,14 +12,15 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from autoauto.records.errors import BadInput
 from autoauto.server.searches import NotFound
-from autoauto.server.tables import MODEL_HOLDERS, MODEL_PARTS, MODELS, Database, insert_new
+from autoauto.server.tables import MODEL_HOLDERS, MODEL_PARTS, MODELS, ServiceDatabase, insert_new
 from autoauto.server.users import Role, User
 
 PART_BYTES = 1 << 20
@@ -27,7 +28,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 _SUFFIXES = {"model": ".onnx", "cluster": ".toml"}
 
 
-def store_model(database: Database, user: User, file: IO[bytes]) -> tuple[str, bool]:
+def store_model(database: ServiceDatabase, user: User, file: BinaryIO) -> tuple[str, bool]:
     """Keep the content of a file for a user; returns its digest, and whether the content is new.
 
     Raises:
@@ -39,18 +40,18 @@ def store_model(database: Database, user: User, file: IO[bytes]) -> tuple[str, b
     is_new = not database.write(lambda connection: _is_stored(connection, digest))
     if is_new:
         for number, content in enumerate(_parts(file)):  # parts that another upload has written are the same
-            row: dict[str, object] = {"digest": digest, "part": number, "content": content}
-            database.write(lambda connection, row=row: insert_new(connection, MODEL_PARTS, row))
+            row = {"digest": digest, "part": number, "content": content}
+            database.write(partial(insert_new, table=MODEL_PARTS, rows=[row]))
 
     def hold(connection: Connection) -> None:
-        insert_new(connection, MODELS, {"digest": digest, "n_bytes": n_bytes, "created_s": time.time()})
-        insert_new(connection, MODEL_HOLDERS, {"digest": digest, "owner": user.name})
+        insert_new(connection, MODELS, [{"digest": digest, "n_bytes": n_bytes, "created_s": time.time()}])
+        insert_new(connection, MODEL_HOLDERS, [{"digest": digest, "owner": user.name}])
 
     database.write(hold)
     return digest, is_new
 
 
-def check_model(database: Database, user: User, digest: str) -> int:
+def check_model(database: ServiceDatabase, user: User, digest: str) -> int:
     """The bytes of a file that a user has uploaded.
 
     Raises:
@@ -66,7 +67,7 @@ def check_model(database: Database, user: User, digest: str) -> int:
     return int(n_bytes)
 
 
-def local_files(database: Database, folder: Path, uploads: Mapping[str, str]) -> dict[str, str]:
+def local_files(database: ServiceDatabase, folder: Path, uploads: Mapping[str, str]) -> dict[str, str]:
     """The paths of uploaded files on this machine, by what they are; those that are missing are written.
 
     Args:
@@ -80,7 +81,7 @@ def local_files(database: Database, folder: Path, uploads: Mapping[str, str]) ->
     return {what: str(_local_file(database, folder, what, digest)) for what, digest in uploads.items()}
 
 
-def _local_file(database: Database, folder: Path, what: str, digest: str) -> Path:
+def _local_file(database: ServiceDatabase, folder: Path, what: str, digest: str) -> Path:
     path = folder / f"{what}-{digest[:16]}{_SUFFIXES[what]}"
     if path.is_file():
         with path.open("rb") as known:
@@ -100,25 +101,30 @@ def _local_file(database: Database, folder: Path, what: str, digest: str) -> Pat
         raise BadInput(f"{folder} must be writable for uploaded files: {error.strerror}; set TMPDIR") from error
 
 
-def _stored_parts(database: Database, digest: str) -> Iterator[bytes]:
+def _stored_parts(database: ServiceDatabase, digest: str) -> Iterator[bytes]:
     counting = select(func.count()).where(MODEL_PARTS.c.digest == digest)
     for number in range(database.write(lambda connection: connection.scalar(counting)) or 0):
         part = select(MODEL_PARTS.c.content).where(MODEL_PARTS.c.digest == digest, MODEL_PARTS.c.part == number)
-        yield database.write(lambda connection, part=part: bytes(connection.execute(part).scalar_one()))
+        yield database.write(partial(_content, part=part))
+
+
+def _content(connection: Connection, part: Select[Any]) -> bytes:
+    return bytes(connection.execute(part).scalar_one())
 
 
 def _is_stored(connection: Connection, digest: str) -> bool:
     return connection.scalar(select(MODELS.c.digest).where(MODELS.c.digest == digest)) is not None
 
 
-def _digest(file: IO[bytes]) -> tuple[str, int]:
+def _digest(file: BinaryIO) -> tuple[str, int]:
     """The digest of the content of a file, and its bytes."""
-    file.seek(0)
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return digest, file.tell()
+    digest = hashlib.sha256()
+    for part in _parts(file):
+        digest.update(part)
+    return digest.hexdigest(), file.tell()
 
 
-def _parts(file: IO[bytes]) -> Iterator[bytes]:
+def _parts(file: BinaryIO) -> Iterator[bytes]:
     file.seek(0)
     while part := file.read(PART_BYTES):
         yield part

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, func, not_, or_, select, update
+from sqlalchemy import Connection, and_, func, not_, or_, select, update
 
-from autoauto.server.searches import LEASE_S, State, has_expired, read_limits
+from autoauto.server.searches import LEASE_S, SearchState, has_expired, read_limits
 from autoauto.server.submission import Limits, Submission
-from autoauto.server.tables import SEARCHES, Database
+from autoauto.server.tables import SEARCHES, ServiceDatabase
 from autoauto.study.execution.leases import is_gone, this_process
 
 MAX_ATTEMPTS = 3
@@ -77,7 +77,7 @@ class Queue:
     """
 
     def __init__(
-        self, database: Database, labels: Mapping[str, str] | None = None, max_running: int | None = None
+        self, database: ServiceDatabase, labels: Mapping[str, str] | None = None, max_running: int | None = None
     ) -> None:
         self._database, self._labels, self._max_running = database, dict(labels or {}), max_running
 
@@ -108,9 +108,12 @@ class Queue:
                 "used_s": standing.used_s,
             } | ({"n_attempts": 1} if standing.is_further else {})
         renewal = update(SEARCHES).where(self._is_held(lease)).values(values).returning(SEARCHES.c.wants_stop)
-        return self._database.write(lambda connection: connection.scalar(renewal))
+        wants_stop: bool | None = self._database.write(lambda connection: connection.scalar(renewal))
+        return wants_stop
 
-    def finish(self, lease: Lease, state: State, answer: Mapping[str, Any] | None, reason: str, used_s: float) -> bool:
+    def finish(
+        self, lease: Lease, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
+    ) -> bool:
         """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
         values: dict[str, Any] = {
             **{"state": str(state), "reason": reason, "used_s": used_s, "ended_s": time.time()},
@@ -125,14 +128,14 @@ class Queue:
         """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""
 
         def work(connection: Connection) -> None:
-            values = {"state": str(State.WAITING), "token": None}
+            values = {"state": str(SearchState.WAITING), "token": None}
             if not is_lost:
                 values["n_attempts"] = SEARCHES.c.n_attempts - 1  # type: ignore[assignment]
             else:
                 values["reason"] = reason
             connection.execute(update(SEARCHES).where(self._is_held(lease)).values(values))
             if is_lost:
-                self._fail(connection, and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.state == State.WAITING))
+                self._fail(connection, and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.state == SearchState.WAITING))
 
         self._database.write(work)
 
@@ -141,7 +144,7 @@ class Queue:
         if self._fail(connection, this):
             return None
         values = {
-            **{"state": str(State.RUNNING), "token": token, "process": this_process()},
+            **{"state": str(SearchState.RUNNING), "token": token, "process": this_process()},
             **{"expires_s": self._database.now() + LEASE_S, "started_s": time.time()},
         }
         claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
@@ -158,37 +161,39 @@ class Queue:
         last = connection.scalar(select(SEARCHES.c.reason).where(which))
         reason = f"it lost its worker {MAX_ATTEMPTS} times without a further trial; the last time: "
         failed = {
-            **{"state": str(State.FAILED), "token": None, "ended_s": time.time()},
+            **{"state": str(SearchState.FAILED), "token": None, "ended_s": time.time()},
             "reason": reason + (last or "the worker was killed, or lost the database"),
         }
         too_many = and_(which, SEARCHES.c.n_attempts >= MAX_ATTEMPTS)
         return connection.execute(update(SEARCHES).where(too_many).values(failed)).rowcount == 1
 
     def _free(self) -> Any:
-        lost = and_(SEARCHES.c.state == State.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(self._database)))
-        return or_(SEARCHES.c.state == State.WAITING, lost)
+        lost = and_(
+            SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(self._database))
+        )
+        return or_(SEARCHES.c.state == SearchState.WAITING, lost)
 
-    def _may_run(self, row: Row[Any]) -> bool:
+    def _may_run(self, row: Any) -> bool:
         labels = msgspec.json.decode(row.submission)["labels"]
         return all(self._labels.get(name) == value for name, value in labels.items())
 
-    def _in_order(self, connection: Connection, waiting: Sequence[Row[Any]]) -> list[Row[Any]]:
+    def _in_order(self, connection: Connection, waiting: Sequence[Any]) -> list[Any]:
         """The searches in the order in which they are claimed, the first of every owner that may have another."""
         if not waiting:
             return []
-        running = and_(SEARCHES.c.state == State.RUNNING, not_(self._free()))
+        running = and_(SEARCHES.c.state == SearchState.RUNNING, not_(self._free()))
         n_running = Counter(connection.scalars(select(SEARCHES.c.owner).where(running)))
         latest = select(SEARCHES.c.owner, func.max(SEARCHES.c.started_s)).group_by(SEARCHES.c.owner)
         started_s = {owner: moment or 0.0 for owner, moment in connection.execute(latest)}
         allowed = [row for row in waiting if self._max_running is None or n_running[row.owner] < self._max_running]
-        firsts: dict[str, Row[Any]] = {}
+        firsts: dict[str, Any] = {}
         for row in sorted(allowed, key=lambda row: (-row.priority, row.number)):
             firsts.setdefault(row.owner, row)
         return sorted(firsts.values(), key=lambda row: (n_running[row.owner], started_s[row.owner], row.number))
 
     def _end_leases_of_gone_processes(self, connection: Connection) -> None:
         """A worker of this machine that was killed delays its search by no lease."""
-        held = and_(SEARCHES.c.state == State.RUNNING, SEARCHES.c.token.is_not(None))
+        held = and_(SEARCHES.c.state == SearchState.RUNNING, SEARCHES.c.token.is_not(None))
         processes = connection.scalars(select(SEARCHES.c.process).where(held).distinct()).all()
         if gone := [process for process in processes if is_gone(process)]:
             ended = update(SEARCHES).where(held, SEARCHES.c.process.in_(gone))

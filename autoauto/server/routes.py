@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from autoauto.records.installation import VERSION
 from autoauto.server import handlers
 from autoauto.server.handlers import Answer, Call, Service
-from autoauto.server.searches import MAX_PAGE, MAX_PRIORITY, State
+from autoauto.server.searches import MAX_PAGE, MAX_PRIORITY, SearchState
 from autoauto.server.users import Role
 
 Schema = Mapping[str, Any]
@@ -22,7 +22,7 @@ Schema = Mapping[str, Any]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Body(Enum):
+class BodyKind(Enum):
     """What a request carries."""
 
     NOTHING = 0
@@ -51,7 +51,7 @@ class Route(NamedTuple):
     role: Role | None
     summary: str
     codes: Mapping[int, Schema]
-    body: Body = Body.NOTHING
+    body: BodyKind = BodyKind.NOTHING
     content: Schema = _NOTHING
     query: Mapping[str, Schema] = _NOTHING
     errors: tuple[int, ...] = ()
@@ -70,7 +70,7 @@ _WHOLE: Schema = {"type": "integer"}
 _MOMENT: Schema = {"type": ["number", "null"], "description": "seconds since 1970, UTC"}
 _ANY: Schema = {"type": ["object", "null"]}
 _LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
-_STATE: Schema = {"type": "string", "enum": [str(state) for state in State]}
+_STATE: Schema = {"type": "string", "enum": [str(state) for state in SearchState]}
 _ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{20}$"}
 _DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _SEARCH = _object(
@@ -149,7 +149,7 @@ ROUTES = (
     Route(
         *("POST", "/v1/searches", handlers.submit, Role.SUBMITTER, "Ask for a search; an equal one is the same"),
         {202: _ref("Submitted"), 200: _ref("Submitted")},
-        Body.JSON,
+        BodyKind.JSON,
         _ref("Submission"),
     ),
     Route(
@@ -175,7 +175,7 @@ ROUTES = (
     Route(
         *("POST", "/v1/models", handlers.upload, Role.SUBMITTER, "Upload a model or a cluster, once"),
         {201: _ref("Model"), 200: _ref("Model")},
-        Body.FILE,
+        BodyKind.FILE,
     ),
     Route(
         *("GET", "/v1/models/{digest}", handlers.read_model, Role.SUBMITTER, "Whether you have uploaded a file"),
@@ -222,8 +222,8 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     if route.role:
         operation["description"] = f"For the role {route.role} and those above it."
-    if route.body is not Body.NOTHING:
-        is_file = route.body is Body.FILE
+    if route.body is not BodyKind.NOTHING:
+        is_file = route.body is BodyKind.FILE
         schema: Schema = {"type": "string", "format": "binary"} if is_file else route.content
         media = "application/octet-stream" if is_file else "application/json"
         operation["requestBody"] = {"required": True, "content": {media: {"schema": schema}}}
@@ -234,7 +234,7 @@ def _error_codes(route: Route) -> list[int]:
     """The codes of errors that a route may answer with."""
     codes = {400, 429, 500, 503, *route.errors}
     codes |= {401, 403} if route.role else set()
-    codes |= {408, 413, 415} if route.body is not Body.NOTHING else set()
+    codes |= {408, 413, 415} if route.body is not BodyKind.NOTHING else set()
     return sorted(codes)
 
 

@@ -23,7 +23,7 @@ from autoauto.evaluate.open import open_problem
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError
 from autoauto.server.queue import Standing
-from autoauto.server.searches import State
+from autoauto.server.searches import SearchState
 from autoauto.server.submission import Limits
 from autoauto.space.request import SearchRequest
 from autoauto.space.trial import Trial
@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
         reason: in one line, why there is no answer.
     """
 
-    state: State
+    state: SearchState
     answer: Mapping[str, Any] | None
     reason: str = ""
 
@@ -105,21 +105,21 @@ def run_searches(channel: Channel, describers: Describers) -> None:
         while True:
             task = channel.recv()
             if isinstance(task, Task):  # a stop may arrive after its search has ended
-                channel.send(_outcome(_Run(channel, task, describers)))
+                channel.send(_outcome(_RunningSearch(channel, task, describers)))
 
 
-def _outcome(run: _Run) -> Outcome:
+def _outcome(run: _RunningSearch) -> Outcome:
     try:
         return run.search()
     except AutoautoError as error:
         if _is_of_database(error):
-            return Outcome(State.WAITING, None, str(error))
-        return Outcome(State.FAILED, None, str(error))
+            return Outcome(SearchState.WAITING, None, str(error))
+        return Outcome(SearchState.FAILED, None, str(error))
     except (OSError, EOFError):  # the worker is gone
         raise
     except Exception as error:  # noqa: BLE001 (one search must not end the others)
         traceback.print_exc()
-        return Outcome(State.FAILED, None, f"autoauto failed: {type(error).__name__}: {error}")
+        return Outcome(SearchState.FAILED, None, f"autoauto failed: {type(error).__name__}: {error}")
 
 
 def _is_of_database(error: BaseException | None) -> bool:
@@ -131,7 +131,7 @@ def _is_of_database(error: BaseException | None) -> bool:
     return False
 
 
-class _Run:
+class _RunningSearch:
     """One search."""
 
     def __init__(self, channel: Channel, task: Task, describers: Describers) -> None:
@@ -145,7 +145,7 @@ class _Run:
         """Search, and describe what was found."""
         task = self._task
         if task.wants_stop and not task.n_trials:
-            return Outcome(State.STOPPED, None, "stopped before it began")
+            return Outcome(SearchState.STOPPED, None, "stopped before it began")
         flow = open_problem(task.request.problem, task.storage)
         ended_by = STOP if task.wants_stop else None
         result = None
@@ -159,7 +159,7 @@ class _Run:
             result = self._search(flow, _NOW_S)
         answer = self._describers.answer(flow, task.request, result, task.search_id) | {"ended_by": ended_by}
         reason = "" if result.front else str(nothing_fits(result))
-        return Outcome(State.STOPPED if ended_by == STOP else State.FINISHED, answer, reason)
+        return Outcome(SearchState.STOPPED if ended_by == STOP else SearchState.FINISHED, answer, reason)
 
     def _search(self, flow: Flow, left_s: float | None) -> SearchResult:
         budget_s = None if left_s is None else max(left_s, _NOW_S)

@@ -22,7 +22,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, exists, func,
 
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.submission import Limits, Submission
-from autoauto.server.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, Database, insert_new
+from autoauto.server.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, ServiceDatabase, insert_new
 from autoauto.server.users import Role, User
 
 MAX_PAGE = 200
@@ -31,7 +31,7 @@ _ID_BYTES = 10
 _EMPTY = "null"
 
 
-class State(StrEnum):
+class SearchState(StrEnum):
     """Where a search stands."""
 
     WAITING = "waiting"
@@ -43,7 +43,7 @@ class State(StrEnum):
     @property
     def has_ended(self) -> bool:
         """Whether nothing happens any more unless it is resumed."""
-        return self not in (State.WAITING, State.RUNNING)
+        return self not in (SearchState.WAITING, SearchState.RUNNING)
 
 
 class NotFound(AutoautoError):
@@ -73,7 +73,7 @@ class Page(NamedTuple):
 
 
 def submit(
-    database: Database, user: User, submission: Submission, priority: int = 0, *, is_shared: bool = False
+    database: ServiceDatabase, user: User, submission: Submission, priority: int = 0, *, is_shared: bool = False
 ) -> Submitted:
     """Ask for a search; an equal one that is known is the same.
 
@@ -87,7 +87,7 @@ def submit(
         "submission": submission.to_json(),
         "owner": user.name,
         "priority": priority,
-        "state": State.WAITING,
+        "state": SearchState.WAITING,
         "limits": _limits_json(submission, 0, 0, 0.0),
         **dict.fromkeys(("reason",), ""),
         **dict.fromkeys(("progress", "answer"), _EMPTY),
@@ -100,11 +100,11 @@ def submit(
     def work(connection: Connection) -> Submitted:
         for what, upload in submission.uploads.items():
             _check_uploaded(connection, user, what, upload)
-        is_new = insert_new(connection, SEARCHES, row) == 1
+        is_new = insert_new(connection, SEARCHES, [row]) == 1
         search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
         assert search_id is not None
         holder = {"search_id": search_id, "owner": user.name, "is_shared": is_shared, "has_stopped": False}
-        if insert_new(connection, HOLDERS, holder):
+        if insert_new(connection, HOLDERS, [holder]):
             _go_on_for_another(connection, search_id)
         elif is_shared:
             own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
@@ -118,8 +118,8 @@ def _go_on_for_another(connection: Connection, search_id: str) -> None:
     """A search that its other holders have stopped goes on for a new one."""
     this = and_(SEARCHES.c.id == search_id, SEARCHES.c.wants_stop.is_(True))
     connection.execute(update(SEARCHES).where(this).values(wants_stop=False))
-    stopped = and_(SEARCHES.c.id == search_id, SEARCHES.c.state == State.STOPPED)
-    again = {"state": str(State.WAITING), "reason": "", "n_attempts": 0, "ended_s": None}
+    stopped = and_(SEARCHES.c.id == search_id, SEARCHES.c.state == SearchState.STOPPED)
+    again = {"state": str(SearchState.WAITING), "reason": "", "n_attempts": 0, "ended_s": None}
     connection.execute(update(SEARCHES).where(stopped).values(again))
 
 
@@ -132,9 +132,9 @@ def _check_uploaded(connection: Connection, user: User, what: str, digest: str) 
 
 
 def list_searches(
-    database: Database,
+    database: ServiceDatabase,
     user: User,
-    state: State | None = None,
+    state: SearchState | None = None,
     owner: str | None = None,
     limit: int = 50,
     before: int = 0,
@@ -153,7 +153,7 @@ def list_searches(
     return Page([_described(row, user) for row in rows[:limit]], more)
 
 
-def read_search(database: Database, user: User, search_id: str) -> dict[str, Any]:
+def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
     """A search with its answer.
 
     Raises:
@@ -165,7 +165,7 @@ def read_search(database: Database, user: User, search_id: str) -> dict[str, Any
     return described | {"best": answer.get("best") or described["best"], "answer": answer or None}
 
 
-def stop_search(database: Database, user: User, search_id: str) -> dict[str, Any]:
+def stop_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
     """Stop a search for its caller, and altogether where no other holder is left.
 
     Raises:
@@ -175,7 +175,7 @@ def stop_search(database: Database, user: User, search_id: str) -> dict[str, Any
     def work(connection: Connection) -> None:
         row = _row(database, connection, user, search_id)
         _check_held(connection, user, search_id)
-        if State(row.state).has_ended:
+        if SearchState(row.state).has_ended:
             return
         if user.role is not Role.ADMIN:
             own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
@@ -184,17 +184,17 @@ def stop_search(database: Database, user: User, search_id: str) -> dict[str, Any
         else:
             waits = exists().where(HOLDERS.c.search_id.is_(None))
         this = and_(SEARCHES.c.id == search_id, ~waits)
-        ended = {"state": str(State.STOPPED), "ended_s": time.time(), "reason": "stopped before it began"}
-        never = and_(this, SEARCHES.c.state == State.WAITING, SEARCHES.c.n_trials == 0)
+        ended = {"state": str(SearchState.STOPPED), "ended_s": time.time(), "reason": "stopped before it began"}
+        never = and_(this, SEARCHES.c.state == SearchState.WAITING, SEARCHES.c.n_trials == 0)
         connection.execute(update(SEARCHES).where(never).values(ended))
-        going = and_(this, SEARCHES.c.state.in_([State.WAITING, State.RUNNING]))
+        going = and_(this, SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING]))
         connection.execute(update(SEARCHES).where(going).values(wants_stop=True))
 
     database.write(work)
     return read_search(database, user, search_id)
 
 
-def resume_search(database: Database, user: User, search_id: str) -> dict[str, Any]:
+def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
     """Let a search go on that was stopped, has failed or whose budget has ended; the budget begins anew.
 
     Raises:
@@ -208,14 +208,14 @@ def resume_search(database: Database, user: User, search_id: str) -> dict[str, A
         own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
         connection.execute(update(HOLDERS).where(own).values(has_stopped=False))
         answer = msgspec.json.decode(row.answer) or {}
-        if row.state == State.FINISHED and not answer.get("ended_by"):
+        if row.state == SearchState.FINISHED and not answer.get("ended_by"):
             raise Conflict(f"search {search_id} has found its answer, nothing is left to do; submit another request")
         submission = Submission.from_json(row.submission)
         again = {
-            **{"state": str(State.WAITING), "reason": "", "n_attempts": 0, "wants_stop": False, "ended_s": None},
+            **{"state": str(SearchState.WAITING), "reason": "", "n_attempts": 0, "wants_stop": False, "ended_s": None},
             "limits": _limits_json(submission, row.n_measured, row.n_trials, row.used_s),
         }
-        ended = and_(SEARCHES.c.id == search_id, SEARCHES.c.state.not_in([State.WAITING, State.RUNNING]))
+        ended = and_(SEARCHES.c.id == search_id, SEARCHES.c.state.not_in([SearchState.WAITING, SearchState.RUNNING]))
         connection.execute(update(SEARCHES).where(ended).values(again))
         connection.execute(update(SEARCHES).where(SEARCHES.c.id == search_id).values(wants_stop=False))
 
@@ -223,11 +223,11 @@ def resume_search(database: Database, user: User, search_id: str) -> dict[str, A
     return read_search(database, user, search_id)
 
 
-def count_states(database: Database) -> dict[str, int]:
+def count_states(database: ServiceDatabase) -> dict[str, int]:
     """How many searches there are in every state."""
     counting = select(SEARCHES.c.state, func.count()).group_by(SEARCHES.c.state)
     rows = database.write(lambda connection: connection.execute(counting).all())
-    return {str(state): 0 for state in State} | {state: int(n) for state, n in rows}
+    return {str(state): 0 for state in SearchState} | {state: int(n) for state, n in rows}
 
 
 def _limits_json(submission: Submission, n_measured: int, n_trials: int, used_s: float) -> str:
@@ -243,13 +243,13 @@ def read_limits(text: str) -> tuple[Limits, float | None]:
     return Limits(totals["measurements"], totals["trials"]), totals["seconds"]
 
 
-def _state(database: Database) -> ColumnElement[str]:
+def _state(database: ServiceDatabase) -> ColumnElement[str]:
     """The state, in which a search whose worker was lost is waiting."""
-    is_lost = and_(SEARCHES.c.state == State.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
-    return case((is_lost, str(State.WAITING)), else_=SEARCHES.c.state)
+    is_lost = and_(SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
+    return case((is_lost, str(SearchState.WAITING)), else_=SEARCHES.c.state)
 
 
-def has_expired(database: Database) -> ColumnElement[bool]:
+def has_expired(database: ServiceDatabase) -> ColumnElement[bool]:
     """Whether the lease of a search has run out; one that would last longer was written before a clock was set."""
     now = database.now()
     return or_(SEARCHES.c.expires_s < now, SEARCHES.c.expires_s > now + 2 * LEASE_S)
@@ -259,7 +259,7 @@ LEASE_S = 30.0
 """Duration of a lease that is not renewed."""
 
 
-def _query(database: Database, user: User) -> Any:
+def _query(database: ServiceDatabase, user: User) -> Any:
     own = and_(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.owner == user.name)
     has_stopped = select(HOLDERS.c.has_stopped).where(own).scalar_subquery()
     shared = exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.is_shared.is_(True))
@@ -267,7 +267,7 @@ def _query(database: Database, user: User) -> Any:
     return select(SEARCHES, shown_state, has_stopped.label("has_stopped"), shared.label("is_shared"))
 
 
-def _row(database: Database, connection: Connection, user: User, search_id: str) -> Row[Any]:
+def _row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
     query = _query(database, user).where(SEARCHES.c.id == search_id, _visible(user))
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -298,9 +298,9 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
     submission, answer = msgspec.json.decode(row.submission), msgspec.json.decode(row.answer) or {}
     progress: Mapping[str, Any] | None = msgspec.json.decode(row.progress)
     problem = submission["request"]["problem"]
-    state = State(row.shown_state)
+    state = SearchState(row.shown_state)
     if row.has_stopped and not state.has_ended:
-        state = State.STOPPED  # for its caller: it goes on for another holder, or ends soon
+        state = SearchState.STOPPED  # for its caller: it goes on for another holder, or ends soon
     is_owner = user.role is Role.ADMIN or row.owner == user.name
     return {
         "id": row.id,
@@ -342,16 +342,16 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int, high: i
     return int(text)
 
 
-def state_of(given: Mapping[str, str]) -> State | None:
+def state_of(given: Mapping[str, str]) -> SearchState | None:
     """The state among parameters of a request; None for all.
 
     Raises:
         BadInput: there is no such state.
     """
-    text, known = given.get("state"), [str(state) for state in State]
+    text, known = given.get("state"), [str(state) for state in SearchState]
     if text is not None and text not in known:
         raise BadInput(f"state is one of {', '.join(known)}, got {text!r:.60}")
-    return None if text is None else State(text)
+    return None if text is None else SearchState(text)
 
 
 def unknown_parameters(given: Mapping[str, str], known: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The tables of the service, beside those of the studies in one database: `Database`.
+"""The tables of the service, beside those of the studies in one database: `ServiceDatabase`.
 
     tokens     who may do what: hashes of tokens, names and roles
     searches   a request once, whoever asks for it, and what became of it
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -123,14 +123,15 @@ _SCHEMAS = Table(
     _METADATA,
     Column("schema", Integer, primary_key=True),
 )
-_TABLES = (TOKENS, SEARCHES, HOLDERS, MODELS, MODEL_PARTS, MODEL_HOLDERS, _SCHEMAS)
+TABLES = (TOKENS, SEARCHES, HOLDERS, MODELS, MODEL_PARTS, MODEL_HOLDERS, _SCHEMAS)
+"""All of them; the last one has the number of their form."""
 
 
 class DatabaseAway(AutoautoError):
     """The database cannot be used now."""
 
 
-class Database:
+class ServiceDatabase:
     """The database of a service; its tables are made where they are missing.
 
     Args:
@@ -211,14 +212,14 @@ class Database:
         self._engine.dispose()
 
     def _make_tables(self) -> None:
-        for table in _TABLES:
+        for table in TABLES:
             create_table(self._engine, table)
             for index in table.indexes:
                 self._make_index(index)
         with self._engine.begin() as connection:
             schemas = set(connection.scalars(_SCHEMAS.select()))
             if not schemas:
-                insert_new(connection, _SCHEMAS, {"schema": SCHEMA})
+                insert_new(connection, _SCHEMAS, [{"schema": SCHEMA}])
         if schemas - {SCHEMA}:
             raise BadInput(
                 f"the schema of the server's tables must be {SCHEMA}, got {max(schemas)} in {self.shown}: another "
@@ -259,10 +260,11 @@ def _errors(shown: str) -> Iterator[None]:
         ) from error
 
 
-def insert_new(connection: Connection, table: Table, *rows: dict[str, object]) -> int:
+def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:
     """Insert rows, but those whose key is stored already; returns how many are new."""
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert
     else:
         from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
-    return sum(connection.execute(insert(table).values(row).on_conflict_do_nothing()).rowcount for row in rows)
+    new = insert(table).on_conflict_do_nothing().returning(*table.primary_key)
+    return sum(len(connection.execute(new, row).all()) for row in rows)

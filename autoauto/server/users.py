@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sqlalchemy import select, update
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.server.tables import MAX_NAME, TOKENS, Database, insert_new
+from autoauto.server.tables import MAX_NAME, TOKENS, ServiceDatabase, insert_new
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@-]{{0,{MAX_NAME - 1}}}")
 _TOKEN_BYTES = 32
@@ -68,7 +68,7 @@ class TokenEntry(NamedTuple):
         return "expired" if self.expires_s is not None and self.expires_s <= time.time() else "in force"
 
 
-def create_token(database: Database, name: str, role: Role, lasts_s: float | None = None) -> str:
+def create_token(database: ServiceDatabase, name: str, role: Role, lasts_s: float | None = None) -> str:
     """A new token for a user, who may have several; its text is returned this once.
 
     Raises:
@@ -87,11 +87,11 @@ def create_token(database: Database, name: str, role: Role, lasts_s: float | Non
         "created_s": now_s,
         "expires_s": None if lasts_s is None else now_s + lasts_s,
     }
-    database.write(lambda connection: insert_new(connection, TOKENS, row))
+    database.write(lambda connection: insert_new(connection, TOKENS, [row]))
     return token
 
 
-def revoke_tokens(database: Database, name: str) -> int:
+def revoke_tokens(database: ServiceDatabase, name: str) -> int:
     """End all tokens of a user; returns how many were in force.
 
     Raises:
@@ -107,14 +107,14 @@ def revoke_tokens(database: Database, name: str) -> int:
     return n_revoked
 
 
-def list_tokens(database: Database) -> list[TokenEntry]:
+def list_tokens(database: ServiceDatabase) -> list[TokenEntry]:
     """All tokens, the oldest first."""
     columns = TOKENS.c.name, TOKENS.c.role, TOKENS.c.created_s, TOKENS.c.expires_s, TOKENS.c.revoked_s
     rows = database.write(lambda connection: connection.execute(select(*columns).order_by(TOKENS.c.token_id)).all())
     return [TokenEntry(row.name, Role(row.role), row.created_s, row.expires_s, row.revoked_s) for row in rows]
 
 
-def user_of(database: Database, token: str) -> User | None:
+def user_of(database: ServiceDatabase, token: str) -> User | None:
     """The user with a token; None where it is no token that is in force.
 
     The database is asked for a hash: how long that takes says nothing of the token of another.

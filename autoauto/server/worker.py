@@ -1,4 +1,4 @@
-"""A worker of the service, `Worker`: it claims searches, and has a process beside it run them.
+"""A worker of the service, `SearchWorker`: it claims searches, and has a process beside it run them.
 
 claim ──▶ Task to the runner ──▶ its standings are stored, the lease is renewed ──▶ Outcome is stored
                   │                              │
@@ -21,8 +21,8 @@ from autoauto.records.installation import cache_dir
 from autoauto.server.models import local_files
 from autoauto.server.queue import Lease, Queue, Standing
 from autoauto.server.runner import STOP, Describers, Outcome, Task, run_searches
-from autoauto.server.searches import LEASE_S, State
-from autoauto.server.tables import Database
+from autoauto.server.searches import LEASE_S, SearchState
+from autoauto.server.tables import ServiceDatabase
 
 POLL_S = 0.2
 """How often a worker without a search looks for one."""
@@ -34,7 +34,7 @@ _SLOW_POLL_S = 2.0
 _END_S = 10.0
 
 
-class Worker:
+class SearchWorker:
     """Runs the searches of a queue, one at a time.
 
     Args:
@@ -47,11 +47,11 @@ class Worker:
 
     def __init__(
         self,
-        database: Database,
+        database: ServiceDatabase,
         queue: Queue,
         describers: Describers,
         log: Callable[[str], None],
-        on_end: Callable[[str, State], None] = lambda search_id, state: None,
+        on_end: Callable[[str, SearchState], None] = lambda search_id, state: None,
     ) -> None:
         self._database, self._queue, self._describers = database, queue, describers
         self._log, self._on_end = log, on_end
@@ -138,7 +138,7 @@ class Worker:
         try:
             paths = local_files(self._database, _models_folder(), lease.submission.uploads)
         except AutoautoError as error:
-            self._queue.finish(lease, State.FAILED, None, str(error), lease.used_s)
+            self._queue.finish(lease, SearchState.FAILED, None, str(error), lease.used_s)
             return None
         request, storage = lease.submission.with_files(paths), self._database.storage
         numbers = lease.limits, lease.left_s, lease.used_s, lease.n_trials
@@ -166,7 +166,7 @@ class Worker:
         if standing is not None:
             self._queue.renew(lease, standing)
         used_s = standing.used_s if standing else lease.used_s
-        if outcome.state is State.WAITING:
+        if outcome.state is SearchState.WAITING:
             self._log(f"search {lease.search_id}: {outcome.reason}")
             self._queue.release(lease)
             return

@@ -7,7 +7,7 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from autoauto.cli.commands.server import add_labels, make_worker, open_database
+from autoauto.cli.commands.studies.server import add_labels, make_worker, open_database
 from autoauto.cli.options.study import STUDY_HELP, add_storage, add_workers, chosen_name, process_executor_of
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import print_line, warn

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from autoauto.cli.options.parser import Parser
+from autoauto.cli.search_config import NOT_IN_FILES, config_values
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,22 +59,23 @@ class JsonObject(NamedTuple):
         return BadInput(f"{'.'.join(names)}: {message.replace('[knobs]', SPACE)}" if names else message)
 
 
-def request_of_json(given: Mapping[str, Any]) -> SearchRequest:
+def request_of_json(add_arguments: Callable[[Parser], None], given: Mapping[str, Any]) -> SearchRequest:
     """The request of an object with options and, as `space`, values of knobs.
+
+    Args:
+        add_arguments: adds the options of a search to a parser.
+        given: the object.
 
     Raises:
         BadInput: an option or a knob is unknown, has a wrong value, or is none that a client decides.
     """
-    from autoauto.cli.commands.studies import search
-    from autoauto.cli.options.parser import Parser
-    from autoauto.cli.search_config import NOT_IN_FILES, config_values
     from autoauto.space.request import SearchRequest
     from autoauto.study.methods.registry import method_for
 
     if "knobs" in given:
         raise BadInput("values of knobs are in space, got knobs; call it space")
     parser = Parser(prog="autoauto search")
-    search.add_arguments(parser)
+    add_arguments(parser)
     table = {("knobs" if name == SPACE else name): value for name, value in given.items()}
     parser.set_defaults(**config_values(JsonObject(table), parser, NOT_IN_FILES | OF_A_MACHINE))
     args = parser.parse_args([])

@@ -9,18 +9,20 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.commands.studies import search
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.records.errors import BadInput, did_you_mean, missing_extra
 from autoauto.records.units import MIB
 
 if TYPE_CHECKING:
-    from autoauto.server.searches import State
-    from autoauto.server.tables import Database
-    from autoauto.server.worker import Worker
+    from autoauto.server.searches import SearchState
+    from autoauto.server.tables import ServiceDatabase
+    from autoauto.server.worker import SearchWorker
 
 EXAMPLE = "server token create mary --role submitter"
 DEFAULT_STORAGE = "sqlite:///studies/server.db"
@@ -152,30 +154,33 @@ def run(args: argparse.Namespace) -> int:
     raise BadInput(f"there is no action {given!r:.100}; {did_you_mean(given, _ACTIONS, f'actions are {known}')}")
 
 
-def open_database(storage: str) -> Database:
+def open_database(storage: str) -> ServiceDatabase:
     """The database of a server."""
-    from autoauto.server.tables import Database
+    from autoauto.server.tables import ServiceDatabase
 
-    return Database(storage)
+    return ServiceDatabase(storage)
 
 
 def make_worker(
-    database: Database, args: argparse.Namespace, log: Callable[[str], None], on_end: Callable[[str, State], None]
-) -> Worker:
+    database: ServiceDatabase,
+    args: argparse.Namespace,
+    log: Callable[[str], None],
+    on_end: Callable[[str, SearchState], None],
+) -> SearchWorker:
     """A worker for the searches in a database."""
     from autoauto.cli.output.search_answer import describe_answer, describe_best_so_far
     from autoauto.server.queue import Queue
     from autoauto.server.runner import Describers
-    from autoauto.server.worker import Worker
+    from autoauto.server.worker import SearchWorker
 
     queue = Queue(database, args.labels, args.max_running)
-    return Worker(database, queue, Describers(describe_answer, describe_best_so_far), log, on_end)
+    return SearchWorker(database, queue, Describers(describe_answer, describe_best_so_far), log, on_end)
 
 
 def _serve(args: argparse.Namespace) -> int:
     if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
         raise missing_extra("the server", "server")
-    from autoauto.cli.options.submission import request_of_json
+    from autoauto.cli.submission import request_of_json
     from autoauto.server.app import ServiceOptions, serve_searches
 
     host, port = args.listen
@@ -196,7 +201,7 @@ def _serve(args: argparse.Namespace) -> int:
             thread.start()
 
     try:
-        asyncio.run(serve_searches(database, request_of_json, options, on_ready, log))
+        asyncio.run(serve_searches(database, partial(request_of_json, search.add_arguments), options, on_ready, log))
     finally:
         worker.end()
         if thread.is_alive():
@@ -205,7 +210,7 @@ def _serve(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open_text(args: argparse.Namespace, database: Database) -> str:
+def _open_text(args: argparse.Namespace, database: ServiceDatabase) -> str:
     """What is open without a token, and how one is made where there is none."""
     from autoauto.server.users import list_tokens
 

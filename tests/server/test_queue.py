@@ -1,0 +1,287 @@
+"""The queue of searches in a database, without processes: who sees what, what is claimed, what is lost."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from autoauto.cli.commands.studies import search
+from autoauto.cli.submission import request_of_json
+from autoauto.records.errors import BadInput
+from autoauto.server.queue import MAX_ATTEMPTS, Lease, Queue, Standing
+from autoauto.server.searches import (
+    Conflict,
+    Forbidden,
+    NotFound,
+    SearchState,
+    list_searches,
+    read_search,
+    resume_search,
+    stop_search,
+    submit,
+)
+from autoauto.server.submission import Submission
+from autoauto.server.tables import SEARCHES, ServiceDatabase
+from autoauto.server.users import Role, User, create_token, list_tokens, revoke_tokens, user_of
+from tests.server.conftest import JOHN, MARY, ROOT_USER, small
+
+read_request = partial(request_of_json, search.add_arguments)
+READER = User("reader", Role.READER)
+
+
+def submission(batch_size: int = 4, limits: object = None, labels: object = None, **others: object) -> Submission:
+    return Submission.of(read_request(small(batch_size, **others)), limits, labels)
+
+
+def claimed(queue: Queue) -> Lease:
+    lease = queue.claim()
+    assert lease is not None
+    return lease
+
+
+def state(database: ServiceDatabase, search_id: str, user: User = MARY) -> str:
+    return str(read_search(database, user, search_id)["state"])
+
+
+def standing(n_trials: int, used_s: float = 1.0, *, is_further: bool = True) -> Standing:
+    progress = {"activity": "measuring", "done": 1, "total": 2, "left_s": None, "best": {"n_ipu": 1}}
+    return Standing(progress, n_trials, n_trials, used_s, is_further)
+
+
+def age_leases(database: ServiceDatabase) -> None:
+    """As if the leases had not been renewed for long."""
+    database.write(lambda connection: connection.execute(SEARCHES.update().values(expires_s=0.0)))
+
+
+def test_equal_requests_of_one_owner_and_of_two_are_one_search(database: ServiceDatabase) -> None:
+    first, again = (submit(database, MARY, submission()) for _ in range(2))
+    other = submit(database, JOHN, submission())
+    assert [first.is_new, again.is_new, other.is_new] == [True, False, False]
+    assert {first.search_id, again.search_id, other.search_id} == {first.search_id}
+    assert submit(database, MARY, submission(5)).search_id != first.search_id
+    queue = Queue(database)
+    assert {claimed(queue).search_id, claimed(queue).search_id, queue.claim()} >= {first.search_id, None}
+
+
+def test_a_search_is_seen_by_who_asked_for_it_by_administrators_and_by_all_when_shared(
+    database: ServiceDatabase,
+) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    assert state(database, search_id, MARY) == state(database, search_id, ROOT_USER) == "waiting"
+    for other in (JOHN, READER):
+        assert list_searches(database, other).searches == []
+        with pytest.raises(NotFound):
+            read_search(database, other, search_id)
+    submit(database, MARY, submission(), is_shared=True)
+    assert state(database, search_id, READER) == "waiting"
+    assert read_search(database, JOHN, search_id)["owner"] is None
+    with pytest.raises(Forbidden):
+        stop_search(database, JOHN, search_id)
+
+
+def test_pages_are_filled_the_newest_first(database: ServiceDatabase) -> None:
+    ids = [submit(database, MARY, submission(size)).search_id for size in range(1, 6)]
+    first = list_searches(database, MARY, limit=2)
+    second = list_searches(database, MARY, limit=3, before=first.before or 0)
+    assert [each["id"] for each in (*first.searches, *second.searches)] == ids[::-1]
+    assert (first.before is None, second.before) == (False, None)
+    assert list_searches(database, MARY, SearchState.FAILED).searches == []
+    assert len(list_searches(database, ROOT_USER, SearchState.WAITING, owner="mary").searches) == 5
+
+
+def test_owners_take_turns_and_priority_orders_the_searches_of_one(database: ServiceDatabase) -> None:
+    low, high = (submit(database, MARY, submission(n), priority).search_id for n, priority in ((1, 0), (2, 5)))
+    late = submit(database, MARY, submission(3)).search_id
+    johns = submit(database, JOHN, submission(4), -5).search_id
+    queue = Queue(database)
+    assert [claimed(queue).search_id for _ in range(4)] == [high, johns, low, late]
+
+
+def test_an_owner_has_no_more_running_searches_than_allowed(database: ServiceDatabase) -> None:
+    for size in range(1, 4):
+        submit(database, MARY, submission(size))
+    queue = Queue(database, max_running=2)
+    leases = [claimed(queue), claimed(queue)]
+    assert queue.claim() is None
+    queue.finish(leases[0], SearchState.FINISHED, {"best": None}, "", 1.0)
+    assert queue.claim() is not None
+
+
+def test_a_search_that_asks_for_labels_waits_for_a_worker_that_has_them(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission(labels={"gpu": "h100"})).search_id
+    assert Queue(database).claim() is None
+    assert Queue(database, {"gpu": "l40s"}).claim() is None
+    assert claimed(Queue(database, {"gpu": "h100", "site": "a"})).search_id == search_id
+
+
+def test_what_is_renewed_and_finished_is_read(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    lease = claimed(queue)
+    assert queue.renew(lease, standing(3)) is False
+    now = read_search(database, MARY, search_id)
+    assert (now["state"], now["best"], now["n_trials"]) == ("running", {"n_ipu": 1}, 3)
+    assert now["progress"] == {"activity": "measuring", "done": 1, "total": 2, "left_s": None}
+    assert queue.finish(lease, SearchState.FINISHED, {"best": {"n_ipu": 2}, "ended_by": None}, "", 2.0)
+    done = read_search(database, MARY, search_id)
+    assert (done["state"], done["best"], done["used_s"]) == ("finished", {"n_ipu": 2}, 2.0)
+    assert queue.claim() is None
+
+
+def test_a_lease_that_ran_out_is_given_to_another_and_its_worker_writes_nothing(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    lost = claimed(queue)
+    assert queue.claim() is None
+    age_leases(database)
+    assert state(database, search_id) == "waiting"
+    held = claimed(queue)
+    assert (held.search_id, held.token == lost.token) == (search_id, False)
+    assert queue.renew(lost, None) is None
+    assert not queue.finish(lost, SearchState.FINISHED, {"best": None}, "", 1.0)
+    assert state(database, search_id) == "running"
+
+
+def test_a_search_that_loses_its_worker_three_times_has_failed_with_the_reason(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    for _ in range(MAX_ATTEMPTS):
+        queue.release(claimed(queue), "killed by signal 9", is_lost=True)
+    assert queue.claim() is None
+    failed = read_search(database, MARY, search_id)
+    assert failed["state"] == "failed"
+    assert failed["reason"].endswith("killed by signal 9")
+    assert resume_search(database, MARY, search_id)["state"] == "waiting"
+    assert claimed(queue).search_id == search_id
+
+
+def test_silent_losses_count_too_unless_a_trial_was_added(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    for n in range(2 * MAX_ATTEMPTS):
+        queue.renew(claimed(queue), standing(n))
+        age_leases(database)
+    assert state(database, search_id) == "waiting"
+    for _ in range(MAX_ATTEMPTS - 1):
+        claimed(queue)
+        age_leases(database)
+    assert queue.claim() is None
+    assert state(database, search_id) == "failed"
+
+
+def test_a_worker_that_ends_gives_its_search_back_at_no_cost(database: ServiceDatabase) -> None:
+    submit(database, MARY, submission())
+    queue = Queue(database)
+    for _ in range(2 * MAX_ATTEMPTS):
+        queue.release(claimed(queue))
+    assert queue.claim() is not None
+
+
+def test_a_search_stops_when_all_that_hold_it_have_stopped_it(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    submit(database, JOHN, submission())
+    queue = Queue(database)
+    lease = claimed(queue)
+    assert stop_search(database, MARY, search_id)["state"] == "stopped"
+    assert queue.renew(lease, None) is False
+    assert state(database, search_id, JOHN) == "running"
+    stop_search(database, JOHN, search_id)
+    assert queue.renew(lease, None) is True
+    queue.finish(lease, SearchState.STOPPED, {"best": {"n_ipu": 1}, "ended_by": "stop"}, "", 1.0)
+    assert state(database, search_id, JOHN) == "stopped"
+    assert resume_search(database, JOHN, search_id)["state"] == "waiting"
+    assert claimed(queue).search_id == search_id
+
+
+def test_an_administrator_stops_the_search_of_others(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    assert stop_search(database, ROOT_USER, search_id)["state"] == "stopped"
+    assert Queue(database).claim() is None
+
+
+def test_another_who_asks_for_a_stopped_search_lets_it_go_on(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    stop_search(database, MARY, search_id)
+    assert submit(database, JOHN, submission()) == (search_id, False)
+    assert (state(database, search_id, JOHN), state(database, search_id, MARY)) == ("waiting", "stopped")
+
+
+def test_budgets_begin_anew_when_a_search_is_resumed(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission(limits={"trials": 4}, time_budget=10)).search_id
+    queue = Queue(database)
+    lease = claimed(queue)
+    assert (lease.limits.trials, lease.limits.measurements, lease.left_s) == (4, None, 10.0)
+    queue.renew(lease, standing(4, used_s=7.0))
+    queue.finish(lease, SearchState.FINISHED, {"best": {"n_ipu": 1}, "ended_by": "trials"}, "", 7.0)
+    resume_search(database, MARY, search_id)
+    again = claimed(queue)
+    assert (again.limits.trials, again.left_s, again.n_trials) == (8, 10.0, 4)
+    queue.finish(again, SearchState.FINISHED, {"best": {"n_ipu": 1}, "ended_by": None}, "", 7.0)
+    with pytest.raises(Conflict, match="has found its answer"):
+        resume_search(database, MARY, search_id)
+
+
+def test_tokens_are_known_until_they_are_revoked_or_expire_and_only_hashes_are_stored(
+    database: ServiceDatabase,
+) -> None:
+    token, second = create_token(database, "mary", Role.SUBMITTER), create_token(database, "mary", Role.READER)
+    past = create_token(database, "john", Role.ADMIN, lasts_s=-1.0)
+    assert user_of(database, token) == ("mary", Role.SUBMITTER)
+    assert [user_of(database, other) for other in (past, "", token[:-1], token + "x", "x" * 10_000)] == [None] * 5
+    assert [entry.state for entry in list_tokens(database)] == ["in force", "in force", "expired"]
+    rows = database.write(lambda connection: str(connection.exec_driver_sql("SELECT * FROM autoauto_tokens").all()))
+    assert token not in rows
+    assert token.removeprefix("autoauto-") not in rows
+    assert revoke_tokens(database, "mary") == 2
+    assert [user_of(database, each) for each in (token, second)] == [None, None]
+    with pytest.raises(BadInput, match="did you mean 'mary'"):
+        revoke_tokens(database, "mar")
+    with pytest.raises(BadInput, match="a user's name has"):
+        create_token(database, "mary smith", Role.READER)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "/etc/passwd"}, "a model is a built-in name or an uploaded file"),
+        ({"model": "resnet5"}, "did you mean 'resnet50'"),
+        ({"cluster": "../secret.toml"}, "a cluster is a built-in name or an uploaded file"),
+        ({"target": "host", "inputs": "/etc/passwd"}, "takes no --inputs"),
+        ({"target": "host", "dask": "10.0.0.1:80"}, "takes no --dask"),
+        ({"storage": "sqlite:///x"}, "there is no key 'storage'"),
+        ({"profile": ["x"]}, "there is no key 'profile'"),
+        ({"space": {"n_ipus": [1]}}, r"^space.n_ipus: there is no knob 'n_ipus'; did you mean 'n_ipu'"),
+        ({"space": {"n_ipu": ["x"]}}, r"^space.n_ipu: n_ipu must be a whole number"),
+        ({"space": [1]}, "must be a table"),
+        ({"n_ipu": [1]}, "n_ipu is a knob; write it under space"),
+        ({"knobs": {}}, "call it space"),
+        ({"time_budget": -1}, "time_budget"),
+        ({"objective": "speed"}, "objective"),
+        ({"modl": "resnet50"}, "did you mean 'model'"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message) as refused:
+        Submission.of(read_request(given))
+    assert "\n" not in str(refused.value)
+
+
+def test_defaults_that_are_given_make_an_equal_submission() -> None:
+    plain = Submission.of(read_request({"space": {"n_ipu": [1, 2]}}))
+    told = {"model": "resnet50", "cluster": "bow-2000", "target": "ipu", "objective": "throughput", "method": "guided"}
+    said = Submission.of(read_request({**told, "space": {"n_ipu": {"from": 1, "to": 2}}}))
+    assert plain.digest == said.digest
+    assert Submission.from_json(plain.to_json()) == plain
+    assert Submission.of(read_request({"space": {"n_ipu": [1]}})).digest != plain.digest
+
+
+def test_a_request_of_the_command_line_is_an_equal_submission() -> None:
+    from autoauto.cli.main import build_parser
+    from autoauto.space.request import SearchRequest
+
+    args = build_parser().parse_args(["search", "resnet50", "--n-ipu", "1,2", "--max-latency-s", "0.1"])
+    request = SearchRequest.from_json(SearchRequest.of(vars(args)).to_json())
+    told = {"model": "resnet50", "space": {"n_ipu": [1, 2]}, "max_latency_s": 0.1}
+    assert Submission.of(request).digest == Submission.of(read_request(told)).digest
