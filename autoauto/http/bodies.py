@@ -82,6 +82,8 @@ class Bodies:
     async def _read(self, request: web.Request, add: Callable[[bytes], None], n_bytes: Callable[[], int]) -> None:
         from aiohttp.web import RequestPayloadError
 
+        if not request.body_exists:  # all requests without one share a stream, which never ends where it is read twice
+            return
         if (request.content_length or 0) > self._max_bytes:
             raise self._too_large()
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.errors import BadInput
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
+from autoauto.records.errors import BadInput
 
 web = pytest.importorskip("aiohttp.web")
 
@@ -20,6 +20,7 @@ class Arriving:
     def __init__(self, content_length: int | None = None) -> None:
         self.content_length, self.content = content_length, self
         self.headers: dict[str, str] = {}
+        self.body_exists = True
         self.parts: asyncio.Queue[bytes | Exception] = asyncio.Queue()
 
     async def iter_chunks(self) -> AsyncIterator[tuple[bytes, bool]]:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.errors import BadInput
 from autoauto.http.connections import CHUNK_BYTES, Answers, Connections, note_errors
+from autoauto.records.errors import BadInput
 from autoauto.serve.protocol import read_request
 from tests.serve.conftest import RunningServer, port, request_body, write_folder
 from tests.serve.test_server import exchange

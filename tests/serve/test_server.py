@@ -142,6 +142,11 @@ def test_eight_clients_have_their_own_answers_while_others_misbehave(server: Run
     assert "autoauto_restarts_total 0.0" in server.get("/metrics")[1]
 
 
+def test_requests_without_a_body_are_refused_however_many(server: RunningServer) -> None:
+    """All of them share one stream of aiohttp, whose second reader would never come to its end."""
+    assert [request(f"{server.url}/infer", b"")[0] for _ in range(3)] == [400, 400, 400]
+
+
 def test_a_page_whose_name_was_made_to_lead_here_is_refused(server: RunningServer) -> None:
     for host, answer in (("rebound.example", b"400"), ("localhost:1", b"200"), ("[::1]", b"200")):
         asked = f"GET /v2/health/live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()

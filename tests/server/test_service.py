@@ -1,0 +1,293 @@
+"""A whole service in processes: searches are found, once for all, and no kill of a server or worker loses one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autoauto
+from autoauto.cli.main import main
+from autoauto.server.client import connect
+from autoauto.server.runner import study_name
+from autoauto.server.tables import ServiceDatabase
+from autoauto.study.store.study import load_study
+from tests.running import wait_until
+from tests.server.conftest import ROOT, Caller, Start, small
+
+StartWorker = Callable[..., "subprocess.Popen[bytes]"]
+LONG = {
+    "space": {"n_ipu": [1], "replicas": [1], "memory_proportion": [0.6], "batch_size": {"from": 1, "to": 12}},
+    "cluster": "c600",
+    "method": "exhaustive",
+}
+"""A search of many configurations."""
+
+
+def runner_of(pid: int) -> list[int]:
+    """The process numbers of what a worker has started."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in lists for child in file.read_text().split()]
+
+
+def n_trials(caller: Caller, search_id: str) -> int:
+    return int(caller("GET", f"/v1/searches/{search_id}").body["n_trials"])
+
+
+def trials_of(storage: str, search_id: str) -> list[dict[str, Any]]:
+    """The parameters of all trials that were stored for a search."""
+    return [trial.params for trial in load_study(storage, study_name(search_id)).get_trials()]
+
+
+def refuse_doubles(storage: str, search_id: str) -> None:
+    params = [json.dumps(each, sort_keys=True) for each in trials_of(storage, search_id)]
+    assert params
+    assert len(params) == len(set(params))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_server_with_a_worker_in_it_finds_what_the_command_finds(
+    storage: str, start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(storage)
+    mary = server.caller("mary")
+    search_id = mary("POST", "/v1/searches", small()).body["id"]
+    found = mary.ended(search_id)
+    assert (found["state"], found["reason"], found["ended_by"]) == ("finished", "", None)
+    options = "--cluster c600 --n-ipu 1 --replicas 1 --memory-proportion 0.6 --batch-size 4 --repeats 0"
+    command = ["search", "resnet50", *options.split()]
+    assert main([*command, "--json", "--storage", f"sqlite:///{tmp_path}/local.db"]) == 0
+    local = json.loads(capfd.readouterr().out)
+    assert found["best"] == local["best"]
+    assert {name: found["answer"][name] for name in local if name not in ("storage", "study_name")} == {
+        name: value for name, value in local.items() if name not in ("storage", "study_name")
+    }
+    monkeypatch.setenv("AUTOAUTO_TOKEN", mary.token or "")
+    assert main([*command, "--server", server.url]) == 0
+    remote = capfd.readouterr().out
+    assert remote.endswith(f"search {search_id} on {server.url}, finished\n")
+    assert main([*command, "--storage", f"sqlite:///{tmp_path}/local.db"]) == 0
+    shown = capfd.readouterr().out.partition("\nstudy ")[0]
+    assert remote.startswith(shown)
+    assert main([*command, "--server", server.url, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["best"] == local["best"]
+    ids = {each["id"] for each in mary("GET", "/v1/searches").body["searches"]}
+    assert ids == {search_id}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_many_clients_with_equal_and_other_searches_lose_double_and_see_none_of_others(
+    storage: str, start: Start, start_worker: StartWorker
+) -> None:
+    """Four owners ask for eight searches each at once, five of which all ask for; two workers elsewhere run them."""
+    server = start(storage, "--no-worker")
+    workers = [start_worker(storage), start_worker(storage)]
+    owners = [server.caller(f"owner{n}") for n in range(4)]
+    wanted = [[small(size) for size in (1, 2, 3, 4, 5, 10 + 3 * n, 11 + 3 * n, 12 + 3 * n)] for n in range(4)]
+    with ThreadPoolExecutor(16) as pool:
+        asked = [
+            [pool.submit(caller, "POST", "/v1/searches", body) for body in wanted[n]] for n, caller in enumerate(owners)
+        ]
+        replies = [[each.result() for each in of_owner] for of_owner in asked]
+    ids = [[reply.body["id"] for reply in of_owner] for of_owner in replies]
+    assert sum(reply.status == 202 for of_owner in replies for reply in of_owner) == 5 + 4 * 3
+    for n, caller in enumerate(owners):
+        for search_id in ids[n]:
+            assert caller.ended(search_id)["state"] == "finished"
+        seen = [each["id"] for each in caller("GET", "/v1/searches?limit=200").body["searches"]]
+        assert sorted(seen) == sorted(ids[n])
+    for search_id in {each for of_owner in ids for each in of_owner}:
+        assert len(trials_of(storage, search_id)) == 1
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_kills_of_server_worker_and_runner_lose_nothing(storage: str, start: Start, start_worker: StartWorker) -> None:
+    server = start(storage, "--no-worker")
+    mary = server.caller("mary")
+    search_id = mary("POST", "/v1/searches", LONG).body["id"]
+    first = start_worker(storage)
+    wait_until(lambda: n_trials(mary, search_id) >= 1, "the first trial")
+    [guard] = runner_of(first.pid)
+    for runner in runner_of(guard):
+        os.kill(runner, signal.SIGKILL)
+    before = n_trials(mary, search_id)
+    server.kill()
+    again = start(storage, "--no-worker", listen=server.url.removeprefix("http://"))
+    assert again.url == server.url
+    wait_until(lambda: n_trials(mary, search_id) > before, "a trial after the kill of the runner and the server")
+    first.kill()
+    first.wait()
+    start_worker(storage)
+    found = mary.ended(search_id)
+    assert (found["state"], found["reason"] if found["best"] is None else "") == ("finished", "")
+    refuse_doubles(storage, search_id)
+    assert len(trials_of(storage, search_id)) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_stop_leaves_the_best_so_far_verified_and_resume_goes_on(
+    storage: str, start: Start, start_worker: StartWorker
+) -> None:
+    server = start(storage, "--no-worker")
+    mary = server.caller("mary")
+    search_id = mary("POST", "/v1/searches", LONG).body["id"]
+    start_worker(storage)
+    wait_until(lambda: n_trials(mary, search_id) >= 1, "the first trial")
+    mary("POST", f"/v1/searches/{search_id}/stop")
+    stopped: dict[str, Any] = {}
+
+    def has_answer() -> bool:
+        stopped.update(mary("GET", f"/v1/searches/{search_id}").body)
+        return stopped["answer"] is not None
+
+    wait_until(has_answer, "the best so far")
+    assert (stopped["state"], stopped["ended_by"]) == ("stopped", "stop")
+    assert stopped["best"]["samples_per_s"] > 0
+    assert stopped["answer"]["n_repeats"] == 1
+    n_before = stopped["n_trials"]
+    assert n_before < 12
+    assert mary("POST", f"/v1/searches/{search_id}/resume").body["state"] == "waiting"
+    found = mary.ended(search_id)
+    assert (found["state"], found["ended_by"]) == ("finished", None)
+    refuse_doubles(storage, search_id)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_limit_of_trials_ends_a_search_with_an_answer(sqlite_storage: str, start: Start) -> None:
+    mary = start(sqlite_storage).caller("mary")
+    search_id = mary("POST", "/v1/searches", {**LONG, "limits": {"trials": 3}}).body["id"]
+    found = mary.ended(search_id)
+    assert (found["state"], found["ended_by"], found["n_trials"]) == ("finished", "trials", 3)
+    assert found["best"]["samples_per_s"] > 0
+    mary("POST", f"/v1/searches/{search_id}/resume")
+    assert mary.ended(search_id)["n_trials"] == 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_search_that_kills_its_runner_is_failed_and_others_go_on(
+    sqlite_storage: str, start: Start, start_worker: StartWorker
+) -> None:
+    server = start(sqlite_storage, "--no-worker")
+    mary = server.caller("mary")
+    search_id = mary("POST", "/v1/searches", LONG).body["id"]
+    worker = start_worker(sqlite_storage)
+    killed: set[int] = set()
+
+    def kill_runner_or_ended() -> bool:
+        for guard in runner_of(worker.pid):
+            if guard not in killed and mary("GET", f"/v1/searches/{search_id}").body["state"] == "running":
+                for runner in runner_of(guard):
+                    killed.add(guard)
+                    os.kill(runner, signal.SIGKILL)
+        return bool(mary("GET", f"/v1/searches/{search_id}").body["state"] == "failed")
+
+    wait_until(kill_runner_or_ended, "three kills")
+    failed = mary("GET", f"/v1/searches/{search_id}").body
+    assert "3 times" in failed["reason"]
+    assert "signal 9" in failed["reason"]
+    other = mary("POST", "/v1/searches", small()).body["id"]
+    assert mary.ended(other)["state"] == "finished"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_nothing_fits_or_cannot_be_opened_says_why(sqlite_storage: str, start: Start) -> None:
+    mary = start(sqlite_storage).caller("mary")
+    never = mary("POST", "/v1/searches", small(constraints=["latency_s <= 0.000001"])).body["id"]
+    unfit = mary.ended(never)
+    assert (unfit["state"], unfit["best"], unfit["answer"]["exit_code"]) == ("finished", None, 3)
+    assert unfit["reason"].startswith("no configuration fits")
+    digest = mary("POST", "/v1/models", b"this is no model").body["model"]
+    unread = mary.ended(mary("POST", "/v1/searches", {"model": digest}).body["id"])
+    assert unread["state"] == "failed"
+    assert unread["reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_client_of_python_uploads_a_model_once_and_ctrl_c_leaves_its_search(
+    sqlite_storage: str, start: Start, tmp_path: Path
+) -> None:
+    server = start(sqlite_storage)
+    mary = server.caller("mary")
+    model = next((ROOT / "data" / "models").glob("resnet50.onnx"))
+    (tmp_path / "mine.onnx").write_bytes(model.read_bytes())
+    client = autoauto.connect(server.url, mary.token)
+    space = {"n_ipu": [1], "replicas": [1], "memory_proportion": [0.6], "batch_size": [4]}
+    first, again = (client.search(tmp_path / "mine.onnx", "c600", space, repeats=0) for _ in range(2))
+    assert first.id == again.id
+    assert first.wait()["state"] == "finished"
+    options = ["--cluster", "c600", "--n-ipu", "1", "--replicas", "1", "--method", "exhaustive", "--log", "json"]
+    command = [sys.executable, "-m", "autoauto", "search", *options, "--server", server.url]
+    environment = {**os.environ, "AUTOAUTO_TOKEN": mary.token or ""}
+    waiting = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    assert waiting.stderr is not None
+    assert json.loads(waiting.stderr.readline())["event"] == "progress"
+    waiting.send_signal(signal.SIGINT)
+    _, error = waiting.communicate()
+    assert waiting.returncode == 130
+    assert "goes on at" in error.splitlines()[-1]
+    newest = next(iter(client.searches()))
+    assert newest["state"] in ("waiting", "running")
+    mary("POST", f"/v1/searches/{newest['id']}/stop")
+
+
+def test_a_server_that_does_not_answer_is_waited_for_and_then_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoauto.server.client.WAIT_S", 0.0)
+    with pytest.raises(autoauto.AutoautoError, match="must answer, it does not"):
+        connect("http://127.0.0.1:9", "x").search()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://"])
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(autoauto.BadInput, match="a server is written http://HOST:PORT"):
+        connect(url)
+
+
+def test_commands_make_list_and_revoke_tokens_and_check(
+    sqlite_storage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(*words: str) -> str:
+        assert main(["server", *words, "--storage", sqlite_storage]) == 0
+        return capsys.readouterr().out
+
+    token = printed("token", "create", "mary", "--role", "admin").split()[-1]
+    assert token.startswith("autoauto-")
+    assert printed("token", "list").startswith("mary admin in force, made ")
+    assert printed("token", "revoke", "mary") == "revoked: 1 of mary\n"
+    assert "tokens: 0 in force, 1 ended" in printed("check")
+    assert main(["server", "tokens", "--storage", sqlite_storage]) == 2
+    assert main(["server", "--open", "--listen", "0.0.0.0:0", "--storage", sqlite_storage]) == 2
+    assert "must listen at this machine alone" in capsys.readouterr().err
+
+
+def test_a_database_of_another_schema_is_refused(sqlite_storage: str) -> None:
+    database = ServiceDatabase(sqlite_storage)
+    database.write(lambda connection: connection.exec_driver_sql("UPDATE autoauto_server_schema SET schema = 99"))
+    database.close()
+    with pytest.raises(autoauto.BadInput, match="must be 1, got 99"):
+        ServiceDatabase(sqlite_storage)
+
+
+def test_an_open_server_needs_no_token_and_says_so(sqlite_storage: str, start: Start) -> None:
+    server = start(sqlite_storage, "--no-worker", "--open")
+    assert "as an administrator" in server.open_text
+    assert Caller(server.url, None)("GET", "/v1/searches").status == 200
+    assert Caller(server.url, "wrong")("GET", "/v1/searches").status == 401
