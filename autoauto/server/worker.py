@@ -85,8 +85,8 @@ class SearchWorker:
             if lease is None:
                 return False
             self._run(lease)
-        except AutoautoError as error:
-            self._log(str(error))
+        except Exception as error:  # noqa: BLE001 (no search may end the worker: its lease runs out, and it is tried again)
+            self._log(str(error) if isinstance(error, AutoautoError) else f"{type(error).__name__}: {error}")
             self._close_runner()
             self._is_ending.wait(_SLOW_POLL_S)
             return False

@@ -119,14 +119,14 @@ class Caller(NamedTuple):
 
     def ended(self, search_id: str) -> dict[str, Any]:
         """A search when it has ended."""
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
 
         def has_ended() -> bool:
-            found.update(self("GET", f"/v1/searches/{search_id}").body)
-            return found["state"] in ("finished", "stopped", "failed")
+            outcome.update(self("GET", f"/v1/searches/{search_id}").body)
+            return outcome["state"] in ("finished", "stopped", "failed")
 
         wait_until(has_ended, f"search {search_id} ends")
-        return found
+        return outcome
 
 
 def _reply(status: int, headers: Any, content: bytes) -> Reply:

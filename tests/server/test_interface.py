@@ -29,7 +29,7 @@ OPEN = {("get", "/health"), ("get", "/openapi.json")}
 """What needs no token; a new path that is to be open is written here too."""
 
 
-class Site(NamedTuple):
+class ServedUsers(NamedTuple):
     """A server, and users of every kind."""
 
     server: RunningServer
@@ -40,21 +40,21 @@ class Site(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedUsers]:
     folder = tmp_path_factory.mktemp("server")
     server = RunningServer(f"sqlite:///{folder}/server.db", folder, "--no-worker", "--max-model-mib", "2")
     users = [("mary", Role.SUBMITTER), ("john", Role.SUBMITTER), ("reader", Role.READER), ("root", Role.ADMIN)]
-    yield Site(server, *(server.caller(*user) for user in users))
+    yield ServedUsers(server, *(server.caller(*user) for user in users))
     server.close()
 
 
 @pytest.fixture(scope="module")
-def nobody(site: Site) -> Caller:
+def nobody(site: ServedUsers) -> Caller:
     return Caller(site.server.url, None)
 
 
 @pytest.fixture(scope="module")
-def search_id(site: Site) -> str:
+def search_id(site: ServedUsers) -> str:
     """A search of mary's."""
     return str(site.mary("POST", "/v1/searches", small(7)).body["id"])
 
@@ -77,7 +77,7 @@ def test_the_document_is_valid_and_has_every_route(nobody: Caller) -> None:
     assert {(method, path) for method, path, each in operations(document) if not each["security"]} == OPEN
 
 
-def test_every_path_needs_a_token_that_is_in_force(site: Site, nobody: Caller, search_id: str) -> None:
+def test_every_path_needs_a_token_that_is_in_force(site: ServedUsers, nobody: Caller, search_id: str) -> None:
     database = ServiceDatabase(site.server.storage)
     expired = create_token(database, "anna", Role.ADMIN, lasts_s=-1.0)
     revoked = create_token(database, "paul", Role.ADMIN)
@@ -95,19 +95,19 @@ def test_every_path_needs_a_token_that_is_in_force(site: Site, nobody: Caller, s
             assert reply.headers["Content-Type"] == "application/problem+json"
 
 
-def test_another_scheme_than_bearer_is_no_token(site: Site, nobody: Caller) -> None:
+def test_another_scheme_than_bearer_is_no_token(site: ServedUsers, nobody: Caller) -> None:
     assert nobody("GET", "/v1/searches", Authorization=f"Basic {site.mary.token}").status == 401
     assert nobody("GET", "/v1/searches", Authorization=f"bearer {site.mary.token}").status == 200
 
 
-def test_every_path_needs_its_role(site: Site, search_id: str) -> None:
+def test_every_path_needs_its_role(site: ServedUsers, search_id: str) -> None:
     for route in ROUTES:
         reply = site.reader(route.method, filled(route.path, search_id))
         allowed = route.role is None or Role.READER.includes(route.role)
         assert (route.path, reply.status == 403) == (route.path, not allowed)
 
 
-def test_every_path_of_a_search_hides_it_from_another_owner(site: Site, nobody: Caller, search_id: str) -> None:
+def test_every_path_of_a_search_hides_it_from_another_owner(site: ServedUsers, nobody: Caller, search_id: str) -> None:
     document = nobody("GET", "/openapi.json").body
     of_a_search = [(method, path) for method, path, _ in operations(document) if "{search_id}" in path]
     assert of_a_search
@@ -120,7 +120,7 @@ def test_every_path_of_a_search_hides_it_from_another_owner(site: Site, nobody: 
     assert search_id in [each["id"] for each in site.admin("GET", "/v1/searches?owner=mary").body["searches"]]
 
 
-def test_a_submission_is_202_and_an_equal_one_200(site: Site) -> None:
+def test_a_submission_is_202_and_an_equal_one_200(site: ServedUsers) -> None:
     contract = {"model": "resnet50", "cluster": "bow-2000", "space": {"n_ipu": [1, 2], "replicas": [1, 2]}}
     first, again, other = (caller("POST", "/v1/searches", contract) for caller in (site.mary, site.mary, site.john))
     assert [first.status, again.status, other.status] == [202, 200, 200]
@@ -149,7 +149,7 @@ def test_a_submission_is_202_and_an_equal_one_200(site: Site) -> None:
         ({"model": "sha256:" + "0" * 64}, "the model must be uploaded first"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(site: Site, body: object, part: str) -> None:
+def test_what_is_wrong_is_told_in_one_line(site: ServedUsers, body: object, part: str) -> None:
     reply = site.mary("POST", "/v1/searches", body)
     assert reply.status == 400
     assert {"type", "title", "status", "detail", "request_id"} == reply.body.keys()
@@ -157,7 +157,7 @@ def test_what_is_wrong_is_told_in_one_line(site: Site, body: object, part: str) 
     assert "\n" not in reply.body["detail"]
 
 
-def test_other_paths_methods_and_parameters_are_refused_as_problems(site: Site, search_id: str) -> None:
+def test_other_paths_methods_and_parameters_are_refused_as_problems(site: ServedUsers, search_id: str) -> None:
     replies = {
         404: site.mary("GET", "/v2"),
         405: site.mary("PUT", "/v1/searches"),
@@ -176,7 +176,7 @@ def test_a_request_has_an_id_which_its_sender_may_give(nobody: Caller) -> None:
     assert len(nobody("GET", "/health", X_Request_Id="no spaces").headers["X-Request-Id"]) == 32
 
 
-def test_metrics_count_requests_by_route_and_searches_by_state(site: Site, search_id: str) -> None:
+def test_metrics_count_requests_by_route_and_searches_by_state(site: ServedUsers, search_id: str) -> None:
     site.mary("GET", f"/v1/searches/{search_id}")
     text = site.reader("GET", "/metrics").body.decode()
     assert 'autoauto_server_requests_total{code="200",method="GET",path="/v1/searches/{search_id}"}' in text
@@ -184,7 +184,7 @@ def test_metrics_count_requests_by_route_and_searches_by_state(site: Site, searc
     assert search_id not in text
 
 
-def test_a_model_is_uploaded_once_and_used_by_who_has_uploaded_it(site: Site) -> None:
+def test_a_model_is_uploaded_once_and_used_by_who_has_uploaded_it(site: ServedUsers) -> None:
     content = b"a model" * 200_000
     digest = hashlib.sha256(content).hexdigest()
     assert site.mary("GET", f"/v1/models/{digest}").status == 404
@@ -204,7 +204,7 @@ def test_a_model_is_uploaded_once_and_used_by_who_has_uploaded_it(site: Site) ->
     assert site.john("POST", "/v1/searches", named).status == 200
 
 
-def test_large_bodies_and_compressed_bombs_are_refused(site: Site) -> None:
+def test_large_bodies_and_compressed_bombs_are_refused(site: ServedUsers) -> None:
     bomb = gzip.compress(bytes(100 << 20))
     for path, body, headers in (
         ("/v1/models", bytes(3 << 20), {}),
@@ -220,13 +220,13 @@ def test_large_bodies_and_compressed_bombs_are_refused(site: Site) -> None:
     assert site.mary("POST", "/v1/models", b"x", Content_Encoding="br").status == 400
 
 
-def test_requests_without_a_body_are_answered_however_many(site: Site) -> None:
+def test_requests_without_a_body_are_answered_however_many(site: ServedUsers) -> None:
     """All of them share one stream of aiohttp, whose second reader would never come to its end."""
     for _ in range(3):
         assert [site.mary("POST", path).status for path in ("/v1/searches", "/v1/models")] == [400, 400]
 
 
-def test_a_client_that_sends_half_a_request_disturbs_nobody(site: Site, search_id: str) -> None:
+def test_a_client_that_sends_half_a_request_disturbs_nobody(site: ServedUsers, search_id: str) -> None:
     host, _, port = site.server.url.removeprefix("http://").partition(":")
     slow = [socket.create_connection((host, int(port))) for _ in range(20)]
     head = f"POST /v1/searches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.mary.token}\r\nContent-Length: 9\r\n"
@@ -240,7 +240,7 @@ def test_a_client_that_sends_half_a_request_disturbs_nobody(site: Site, search_i
 
 
 @pytest.mark.slow
-def test_no_request_that_the_document_allows_fails(site: Site, tmp_path: Path) -> None:
+def test_no_request_that_the_document_allows_fails(site: ServedUsers, tmp_path: Path) -> None:
     """What schemathesis makes of the document: no answer is a 500, and all are as the document says."""
 
     program = str(Path(sys.executable).parent / "schemathesis")

@@ -270,8 +270,8 @@ def test_what_cannot_be_searched_is_refused_in_one_line(given: dict[str, Any], m
 
 def test_defaults_that_are_given_make_an_equal_submission() -> None:
     plain = Submission.of(read_request({"space": {"n_ipu": [1, 2]}}))
-    told = {"model": "resnet50", "cluster": "bow-2000", "target": "ipu", "objective": "throughput", "method": "guided"}
-    said = Submission.of(read_request({**told, "space": {"n_ipu": {"from": 1, "to": 2}}}))
+    given = {"model": "resnet50", "cluster": "bow-2000", "target": "ipu", "objective": "throughput", "method": "guided"}
+    said = Submission.of(read_request({**given, "space": {"n_ipu": {"from": 1, "to": 2}}}))
     assert plain.digest == said.digest
     assert Submission.from_json(plain.to_json()) == plain
     assert Submission.of(read_request({"space": {"n_ipu": [1]}})).digest != plain.digest
@@ -283,5 +283,5 @@ def test_a_request_of_the_command_line_is_an_equal_submission() -> None:
 
     args = build_parser().parse_args(["search", "resnet50", "--n-ipu", "1,2", "--max-latency-s", "0.1"])
     request = SearchRequest.from_json(SearchRequest.of(vars(args)).to_json())
-    told = {"model": "resnet50", "space": {"n_ipu": [1, 2]}, "max_latency_s": 0.1}
-    assert Submission.of(request).digest == Submission.of(read_request(told)).digest
+    given = {"model": "resnet50", "space": {"n_ipu": [1, 2]}, "max_latency_s": 0.1}
+    assert Submission.of(request).digest == Submission.of(read_request(given)).digest

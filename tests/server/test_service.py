@@ -1,4 +1,4 @@
-"""A whole service in processes: searches are found, once for all, and no kill of a server or worker loses one."""
+"""A whole service in processes: searches are outcome, once for all, and no kill of a server or worker loses one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,16 @@ LONG = {
 """A search of many configurations."""
 
 
-def runner_of(pid: int) -> list[int]:
-    """The process numbers of what a worker has started."""
+def children_of(pid: int) -> list[int]:
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for file in lists for child in file.read_text().split()]
+
+
+def runners_of(worker: int) -> list[int]:
+    """The process that runs searches for a worker, below its guard; others are forks of the worker itself."""
+    own = Path(f"/proc/{worker}/cmdline").read_bytes()
+    guards = [child for child in children_of(worker) if Path(f"/proc/{child}/cmdline").read_bytes() != own]
+    return [runner for guard in guards for runner in children_of(guard)]
 
 
 def n_trials(caller: Caller, search_id: str) -> int:
@@ -61,14 +68,14 @@ def test_a_server_with_a_worker_in_it_finds_what_the_command_finds(
     server = start(storage)
     mary = server.caller("mary")
     search_id = mary("POST", "/v1/searches", small()).body["id"]
-    found = mary.ended(search_id)
-    assert (found["state"], found["reason"], found["ended_by"]) == ("finished", "", None)
+    outcome = mary.ended(search_id)
+    assert (outcome["state"], outcome["reason"], outcome["ended_by"]) == ("finished", "", None)
     options = "--cluster c600 --n-ipu 1 --replicas 1 --memory-proportion 0.6 --batch-size 4 --repeats 0"
     command = ["search", "resnet50", *options.split()]
     assert main([*command, "--json", "--storage", f"sqlite:///{tmp_path}/local.db"]) == 0
     local = json.loads(capfd.readouterr().out)
-    assert found["best"] == local["best"]
-    assert {name: found["answer"][name] for name in local if name not in ("storage", "study_name")} == {
+    assert outcome["best"] == local["best"]
+    assert {name: outcome["answer"][name] for name in local if name not in ("storage", "study_name")} == {
         name: value for name, value in local.items() if name not in ("storage", "study_name")
     }
     monkeypatch.setenv("AUTOAUTO_TOKEN", mary.token or "")
@@ -121,9 +128,8 @@ def test_kills_of_server_worker_and_runner_lose_nothing(storage: str, start: Sta
     search_id = mary("POST", "/v1/searches", LONG).body["id"]
     first = start_worker(storage)
     wait_until(lambda: n_trials(mary, search_id) >= 1, "the first trial")
-    [guard] = runner_of(first.pid)
-    for runner in runner_of(guard):
-        os.kill(runner, signal.SIGKILL)
+    [runner] = runners_of(first.pid)
+    os.kill(runner, signal.SIGKILL)
     before = n_trials(mary, search_id)
     server.kill()
     again = start(storage, "--no-worker", listen=server.url.removeprefix("http://"))
@@ -132,8 +138,8 @@ def test_kills_of_server_worker_and_runner_lose_nothing(storage: str, start: Sta
     first.kill()
     first.wait()
     start_worker(storage)
-    found = mary.ended(search_id)
-    assert (found["state"], found["reason"] if found["best"] is None else "") == ("finished", "")
+    outcome = mary.ended(search_id)
+    assert (outcome["state"], outcome["reason"] if outcome["best"] is None else "") == ("finished", "")
     refuse_doubles(storage, search_id)
     assert len(trials_of(storage, search_id)) == 12
 
@@ -162,8 +168,8 @@ def test_a_stop_leaves_the_best_so_far_verified_and_resume_goes_on(
     n_before = stopped["n_trials"]
     assert n_before < 12
     assert mary("POST", f"/v1/searches/{search_id}/resume").body["state"] == "waiting"
-    found = mary.ended(search_id)
-    assert (found["state"], found["ended_by"]) == ("finished", None)
+    outcome = mary.ended(search_id)
+    assert (outcome["state"], outcome["ended_by"]) == ("finished", None)
     refuse_doubles(storage, search_id)
 
 
@@ -172,9 +178,9 @@ def test_a_stop_leaves_the_best_so_far_verified_and_resume_goes_on(
 def test_a_limit_of_trials_ends_a_search_with_an_answer(sqlite_storage: str, start: Start) -> None:
     mary = start(sqlite_storage).caller("mary")
     search_id = mary("POST", "/v1/searches", {**LONG, "limits": {"trials": 3}}).body["id"]
-    found = mary.ended(search_id)
-    assert (found["state"], found["ended_by"], found["n_trials"]) == ("finished", "trials", 3)
-    assert found["best"]["samples_per_s"] > 0
+    outcome = mary.ended(search_id)
+    assert (outcome["state"], outcome["ended_by"], outcome["n_trials"]) == ("finished", "trials", 3)
+    assert outcome["best"]["samples_per_s"] > 0
     mary("POST", f"/v1/searches/{search_id}/resume")
     assert mary.ended(search_id)["n_trials"] == 6
 
@@ -191,11 +197,10 @@ def test_a_search_that_kills_its_runner_is_failed_and_others_go_on(
     killed: set[int] = set()
 
     def kill_runner_or_ended() -> bool:
-        for guard in runner_of(worker.pid):
-            if guard not in killed and mary("GET", f"/v1/searches/{search_id}").body["state"] == "running":
-                for runner in runner_of(guard):
-                    killed.add(guard)
-                    os.kill(runner, signal.SIGKILL)
+        with suppress(OSError):  # the guard has just ended
+            for runner in set(runners_of(worker.pid)) - killed:
+                killed.add(runner)
+                os.kill(runner, signal.SIGKILL)
         return bool(mary("GET", f"/v1/searches/{search_id}").body["state"] == "failed")
 
     wait_until(kill_runner_or_ended, "three kills")
