@@ -71,8 +71,7 @@ def postgres_database() -> Iterator[str]:
 def postgres_storage(postgres_database: str) -> str:
     """Its URL, with empty tables of a server; names of studies are never used again."""
     database = ServiceDatabase(postgres_database)
-    for table in TABLES[:-1]:
-        database.write(lambda connection, table=table: connection.execute(table.delete()))
+    database.write(lambda connection: [connection.execute(table.delete()) for table in TABLES[:-1]])
     database.close()
     return postgres_database
 

@@ -149,7 +149,7 @@ def test_a_submission_is_202_and_an_equal_one_200(site: ServedUsers) -> None:
         ({"model": "sha256:" + "0" * 64}, "the model must be uploaded first"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(site: ServedUsers, body: object, part: str) -> None:
+def test_what_is_wrong_is_named_in_one_line(site: ServedUsers, body: object, part: str) -> None:
     reply = site.mary("POST", "/v1/searches", body)
     assert reply.status == 400
     assert {"type", "title", "status", "detail", "request_id"} == reply.body.keys()

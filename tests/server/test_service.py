@@ -102,10 +102,9 @@ def test_many_clients_with_equal_and_other_searches_lose_double_and_see_none_of_
     owners = [server.caller(f"owner{n}") for n in range(4)]
     wanted = [[small(size) for size in (1, 2, 3, 4, 5, 10 + 3 * n, 11 + 3 * n, 12 + 3 * n)] for n in range(4)]
     with ThreadPoolExecutor(16) as pool:
-        asked = [
-            [pool.submit(caller, "POST", "/v1/searches", body) for body in wanted[n]] for n, caller in enumerate(owners)
-        ]
-        replies = [[each.result() for each in of_owner] for of_owner in asked]
+        asked = [(caller, body) for n, caller in enumerate(owners) for body in wanted[n]]
+        flat = list(pool.map(lambda pair: pair[0]("POST", "/v1/searches", pair[1]), asked))
+    replies = [flat[start : start + 8] for start in range(0, len(flat), 8)]
     ids = [[reply.body["id"] for reply in of_owner] for of_owner in replies]
     assert sum(reply.status == 202 for of_owner in replies for reply in of_owner) == 5 + 4 * 3
     for n, caller in enumerate(owners):

@@ -51,7 +51,8 @@ def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
         return INTERRUPTED
     answer = ended["answer"]
     if answer is None:
-        raise BadInput(f"search {search.id} {ended['state']}: {ended['reason']}")
+        reason = ended["reason"] or "its best so far is measured again; ask again for it"
+        raise BadInput(f"search {search.id} {ended['state']}: {reason}")
     _show(args, search.id, ended, answer)
     if ended["reason"]:
         warn(ended["reason"])
