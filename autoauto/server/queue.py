@@ -20,7 +20,7 @@ import msgspec
 from sqlalchemy import Connection, and_, func, not_, or_, select, update
 
 from autoauto.server.searches import LEASE_S, SearchState, has_expired, read_limits
-from autoauto.server.submission import Limits, Submission
+from autoauto.server.submission import SearchLimits, Submission
 from autoauto.server.tables import SEARCHES, ServiceDatabase
 from autoauto.study.execution.leases import is_gone, this_process
 
@@ -43,7 +43,7 @@ class Lease(NamedTuple):
 
     search_id: str
     submission: Submission
-    limits: Limits
+    limits: SearchLimits
     left_s: float | None
     used_s: float
     n_trials: int

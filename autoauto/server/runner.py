@@ -24,7 +24,7 @@ from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError
 from autoauto.server.queue import Standing
 from autoauto.server.searches import SearchState
-from autoauto.server.submission import Limits
+from autoauto.server.submission import SearchLimits
 from autoauto.space.request import SearchRequest
 from autoauto.space.trial import Trial
 from autoauto.study.nothing_fits import nothing_fits
@@ -65,7 +65,7 @@ class Task(NamedTuple):
     search_id: str
     request: SearchRequest
     storage: str
-    limits: Limits
+    limits: SearchLimits
     left_s: float | None
     used_s: float
     n_trials: int

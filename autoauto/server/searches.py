@@ -21,7 +21,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, exists, func, or_, select, update
 
 from autoauto.records.errors import AutoautoError, BadInput
-from autoauto.server.submission import Limits, Submission
+from autoauto.server.submission import SearchLimits, Submission
 from autoauto.server.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, ServiceDatabase, insert_new
 from autoauto.server.users import Role, User
 
@@ -237,10 +237,10 @@ def _limits_json(submission: Submission, n_measured: int, n_trials: int, used_s:
     return msgspec.json.encode(totals | {"seconds": None if budget_s is None else budget_s + used_s}).decode()
 
 
-def read_limits(text: str) -> tuple[Limits, float | None]:
+def read_limits(text: str) -> tuple[SearchLimits, float | None]:
     """The totals that `_limits_json` wrote, and the seconds among them."""
     totals = msgspec.json.decode(text)
-    return Limits(totals["measurements"], totals["trials"]), totals["seconds"]
+    return SearchLimits(totals["measurements"], totals["trials"]), totals["seconds"]
 
 
 def _state(database: ServiceDatabase) -> ColumnElement[str]:

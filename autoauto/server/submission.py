@@ -31,7 +31,7 @@ _OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """What a search may use, beside the seconds of its request; None for as much as it takes.
 
     Attributes:
@@ -43,7 +43,7 @@ class Limits:
     trials: int | None = None
 
     @staticmethod
-    def of(given: object) -> Limits:
+    def of(given: object) -> SearchLimits:
         """Read limits.
 
         Raises:
@@ -57,11 +57,11 @@ class Limits:
                 raise BadInput(f"there is no limit {name!r:.60}; {hint}")
             if value is not None and not (isinstance(value, int) and value is not True and 1 <= value <= MAX_LIMIT):
                 raise BadInput(f"limit {name} must be a whole number from 1 to {MAX_LIMIT}, got {value!r:.60}")
-        return Limits(**given)
+        return SearchLimits(**given)
 
-    def plus(self, n_measured: int, n_trials: int) -> Limits:
+    def plus(self, n_measured: int, n_trials: int) -> SearchLimits:
         """The limits of a search that has used so much already."""
-        return Limits(
+        return SearchLimits(
             None if self.measurements is None else self.measurements + n_measured,
             None if self.trials is None else self.trials + n_trials,
         )
@@ -81,7 +81,7 @@ class Submission:
     """
 
     request: SearchRequest
-    limits: Limits = Limits()
+    limits: SearchLimits = SearchLimits()
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -96,7 +96,7 @@ class Submission:
         seconds = study.time_budget_s
         if seconds is not None and not (isinstance(seconds, int | float) and isfinite(seconds) and seconds > 0):
             raise BadInput(f"a time budget must be a number of seconds above 0, got {seconds!r:.60}")
-        return Submission(SearchRequest(problem, study), Limits.of(limits or {}), read_labels(labels or {}))
+        return Submission(SearchRequest(problem, study), SearchLimits.of(limits or {}), read_labels(labels or {}))
 
     def to_json(self) -> str:
         """The submission in the one form of which the digest is made."""
@@ -116,7 +116,7 @@ class Submission:
         """
         plain = msgspec.json.decode(text)
         request = SearchRequest.from_json(msgspec.json.encode(plain["request"]).decode())
-        return Submission(request, Limits(**plain["limits"]), plain["labels"])
+        return Submission(request, SearchLimits(**plain["limits"]), plain["labels"])
 
     @property
     def digest(self) -> str:
