@@ -124,7 +124,7 @@ def test_a_bound_on_the_time_of_a_token_is_a_constraint(flow: Flow) -> None:
     assert trial.violation == pytest.approx(2 * UNMEASURED.tpot.held - 1)
 
 
-def test_without_measured_rows_a_bound_is_kept_by_the_forecast(flow: Flow) -> None:
+def test_without_measured_rows_the_forecast_keeps_a_bound(flow: Flow) -> None:
     free = flow.forecast(serving(2, 64))
     assert free.tpot_s is not None
     for times, status in ((0.999, Status.CONSTRAINED), (1.001, Status.OK)):
