@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from autoauto.records.errors import BadInput, Unsupported, did_you_mean, missing_extra
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Machine
 from autoauto.records.installation import gpu_tables_dir
@@ -103,6 +101,8 @@ def system_named(name: str) -> GpuSystem:
         raise BadInput(
             f"GPUs are {', '.join(known)}, got {name!r:.60}; {did_you_mean(name, known, 'write one of them')}"
         )
+    import yaml  # of extra gpu
+
     content = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
     return _system(name, content)
 
