@@ -19,6 +19,7 @@ MAX_MIB = 2**42  # so many are as many bytes as the operating system can limit
 MAX_EXACT = 2**53  # up to here a float64 and an int64 hold every integer
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 """An array of any element type, for example a tensor of a model."""

@@ -326,7 +326,6 @@ def test_tensorrt_llm_refuses_a_replica_on_several_machines(folder: Path, tmp_pa
             "SGLang makes fp8-dynamic of a checkpoint in bf16 .* in fp8-block; try",
         ),
         ("tensorrt-llm", {"precision": WeightFormat.FP8}, "TensorRT-LLM makes nothing else of a checkpoint in bf16"),
-        ("vllm", {"max_batched_tokens": 16}, "vLLM needs max_batched_tokens of at least the 30 sequences in flight"),
     ],
 )
 def test_what_an_engine_cannot_is_refused(

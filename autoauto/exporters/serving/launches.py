@@ -98,7 +98,6 @@ def processes(deployment: Deployment, program: ServingProgram) -> tuple[ServedPr
             machines = Machines(len(replica.parts), rank, _JOIN_PORT + replica.number)
             share = _share(deployment, part.kind, len(replica.blocks), program)
             own = launch._replace(blocks=replica.blocks, memory_share=share, machines=machines)
-            _check_step(own, program)
             every.append(ServedProcess(replica, part, own))
     return tuple(every)
 
@@ -149,16 +148,3 @@ def _share(deployment: Deployment, kind: str, n_stages: int, program: ServingPro
             f"{usable / system.memory_bytes:.1%} of it; try without --headroom, or --engine vllm"
         )
     return floor(share * usable / system.memory_bytes * _SHARE_DIGITS) / _SHARE_DIGITS
-
-
-def _check_step(launch: Launch, program: ServingProgram) -> None:
-    """Refuse a step that is too small for all sequences, which vLLM does [vllm-serve].
-
-    Raises:
-        BadInput: it is.
-    """
-    if program.engine == "vllm" and launch.max_batched_tokens < launch.n_in_flight:
-        raise BadInput(
-            f"vLLM needs max_batched_tokens of at least the {launch.n_in_flight} sequences in flight, got "
-            f"{launch.max_batched_tokens}; try --max-batched-tokens {launch.n_in_flight}"
-        )

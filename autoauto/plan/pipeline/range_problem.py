@@ -33,12 +33,11 @@ from math import ceil, floor
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.units import BoolArray, IntArray
+from autoauto.records.units import BoolArray, Float32Array, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +80,6 @@ class RangeStage(NamedTuple):
 
 
 Route = list[RangeStage]
-Matrix = npt.NDArray[np.float32]
-"""1 for ranges within the bounds and 0 for others, by start and stop: products of floats are the quick ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,15 +137,15 @@ class RangeProblem:
         ends = [state for state in self.last_states if reached[state, -1]]
         return self._trace(reached, allowed, ends[0]) if ends else None
 
-    def _useful_blocks(self, matrices: Sequence[Matrix]) -> list[slice] | None:
+    def _useful_blocks(self, matrices: Sequence[Float32Array]) -> list[slice] | None:
         """By the devices in use the blocks that a line of devices of any kinds reaches, and can reach the end from.
 
         None when it cannot reach the end. All blocks from the first to the last of them, of which few are others.
 
         Args:
-            matrices: by choice, the ranges within the bounds.
+            matrices: by choice, 1 for ranges within the bounds and 0 for others: products of floats are the quick ones.
         """
-        unions: dict[tuple[int, ...], Matrix] = {}
+        unions: dict[tuple[int, ...], Float32Array] = {}
         for choices in self._choices_between.values():
             if choices not in unions:
                 unions[choices] = np.maximum.reduce([matrices[choice] for choice in choices])
