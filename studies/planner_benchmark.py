@@ -308,7 +308,7 @@ def planning_shares() -> Iterator[str]:
         for profiles in ("new", "known"):
             times_s.clear()
             start_s = process_time()
-            with patch("autoauto.evaluate.pipelines.plans.anytime", timed), redirect_stdout(io.StringIO()):
+            with patch("autoauto.evaluate.modes.inference.anytime", timed), redirect_stdout(io.StringIO()):
                 assert autoauto(["search", "--storage", f"sqlite:///{folder}/{profiles}.db", "--json"]) == 0
             total_s = process_time() - start_s
             share = sum(times_s) / total_s

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.modes.training import stage_table
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step
+from autoauto.evaluate.modes.training_table import stage_table
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal

@@ -1,5 +1,6 @@
 """One configuration, from plan to measurement, with cost models and with real devices."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -718,3 +719,9 @@ def test_replicas_of_unlike_devices_each_have_the_plan_of_their_devices(flow: Fl
     trial = flow.with_setting(cluster=cluster).evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2))
     single = flow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4)).samples_per_s
     assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(1.5 * single, rel=1e-3)
+
+
+def test_a_flow_is_pickled_for_processes_that_measure(flow: Flow) -> None:
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
+    before = flow.evaluate(knobs)
+    assert pickle.loads(pickle.dumps(flow)).evaluate(knobs).samples_per_s == before.samples_per_s

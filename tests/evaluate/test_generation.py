@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -300,3 +301,8 @@ def test_an_answer_of_one_token_has_no_decode_step() -> None:
 def test_a_configuration_without_an_engine_or_requests_is_refused(flow: Flow) -> None:
     with pytest.raises(BadInput, match="has an engine, got none"):
         flow.forecast(Knobs(1, 1, **REQUESTS))  # type: ignore[arg-type]
+
+
+def test_a_flow_is_pickled_for_processes_that_measure(flow: Flow) -> None:
+    again = pickle.loads(pickle.dumps(flow))
+    assert again.evaluate(serving(2, 8)).tokens_per_s == flow.evaluate(serving(2, 8)).tokens_per_s

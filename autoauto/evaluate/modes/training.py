@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoauto.estimate.sums import prefix_sums
-from autoauto.evaluate.costs.costs import Costs, pipeline_table
+from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step, pipeline_step_cycles
+from autoauto.evaluate.modes.training_table import stage_table
 from autoauto.plan.pipeline.stage_costs import StageCosts
-from autoauto.plan.pipeline.stage_table import StageBytes, StageTable, arranged, device_memory
+from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
 from autoauto.plan.replicas import all_reduce_cycles, placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import stash_entry_bytes
@@ -24,34 +25,9 @@ from autoauto.records.plans.plan import BoundedPlan, Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import UpdatesWeights
 from autoauto.records.units import IntArray, reference_cycles, samples_per_s
-from autoauto.schedule.orders.registry import devices_of
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import timeline_of, with_step_end
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
-
-
-def stage_table(costs: Costs, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> StageTable:
-    """The estimated cost of every range of layers as each stage of a pipeline that begins with the device `start`.
-
-    Raises:
-        BadInput: as `pipeline_table`; or several stages a device, where devices transfer by themselves or are in no
-            line.
-    """
-    own = knobs.with_values(recompute=knobs.mode.recompute is True)
-    table, recomputing = pipeline_table(costs, own, progress, start), None
-    if knobs.mode.recompute is Recompute.AUTO:
-        recomputing = pipeline_table(costs, knobs.with_values(recompute=True), progress, start)
-    if knobs.mode.stages_per_device == 1:
-        return StageTable.of(table, recomputing)
-    devices, moments = devices_of(knobs.step), in_flight_by_stage(*knobs.step)
-    taken = [0] * knobs.n_ipu
-    most = []
-    for device in devices:
-        most.append(int(moments[device][:, taken[device]].max()))
-        taken[device] += 1
-    arranged_recomputing = None if recomputing is None else arranged(recomputing, devices, most)
-    return StageTable(arranged(table, devices, most), devices, moments, arranged_recomputing)
 
 
 class TrainingFlow:
@@ -59,7 +35,7 @@ class TrainingFlow:
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self._bounds = TrainingBounds(costs, lambda knobs, start: stage_table(costs, knobs, None, start))
+        self._bounds = TrainingBounds(costs)
         # By layer, summed up: the cycles in which a device updates weights.
         self._update_cycles: Memo[tuple[CompileOptions, WeightUpdate], IntArray] = Memo(128)
 

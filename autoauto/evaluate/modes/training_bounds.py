@@ -11,7 +11,6 @@ computes all layers, and its devices hold all weights; hence bounds of all plans
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.training_steps import no_simulated_step_below
-from autoauto.plan.pipeline.stage_table import StageTable
+from autoauto.evaluate.modes.training_table import stage_table
 from autoauto.plan.replicas import placements
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import TEMPORARY, WeightUpdate
@@ -62,9 +61,8 @@ class AllLayers(NamedTuple):
 class TrainingBounds:
     """Bounds of what the estimate says of training."""
 
-    def __init__(self, costs: Costs, stage_table: Callable[[Knobs, int], StageTable]) -> None:
-        """Take costs, and what gives the costs of stages on a pipeline that begins with a device."""
-        self.costs, self._stage_table = costs, stage_table
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
         # What no plan exceeds, in samples/s; what all layers need, for all orders and numbers of devices.
         self._limits: Memo[Knobs, float] = Memo(100_000)
         self._all_layers: Memo[tuple[CompileOptions, WeightUpdate, bool], AllLayers] = Memo(4096)
@@ -102,7 +100,9 @@ class TrainingBounds:
                 return True
         firsts = {starts[0] for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)}
         try:
-            tables = [self._stage_table(knobs, start) for start in {planned.first_like(knobs, n) for n in firsts}]
+            tables = [
+                stage_table(self.costs, knobs, None, start) for start in {planned.first_like(knobs, n) for n in firsts}
+            ]
             if all(no_simulated_step_below(table, knobs, cycles) for table in tables):
                 self._limits[same] = worth
                 return True
