@@ -55,7 +55,7 @@ class Flow:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.costs = costs = _costs_of(setting)
-        kinds = tuple(map(_costs_of, setting.by_kind)) if setting.cluster.kinds else (costs,)
+        kinds = tuple(map(_costs_of, setting.by_kind)) or (costs,)
         measured: dict[type[Mode], StageFlow] = {Inference: InferenceFlow(costs), Training: TrainingFlow(costs)}
         planned: dict[type[Mode], StagePlanning] = {**measured}
         if setting.traits.generates:

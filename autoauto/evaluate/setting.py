@@ -75,9 +75,7 @@ class Setting:
 
     @property
     def by_kind(self) -> tuple[Setting, ...]:
-        """The settings of every kind of devices alone; this one where the order of the devices is given."""
-        if not self.cluster.kinds:
-            return (self,)
+        """The settings of every kind of devices alone; none where the order of the devices is given."""
         return tuple(replace(self, cluster=cluster) for cluster in self.cluster.by_kind)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import index
@@ -54,6 +54,24 @@ def words(kind: type[StrEnum], known: tuple[StrEnum, ...], stored: tuple[StrEnum
     """Words of an enumeration, of which people may write those in `known`."""
     plural = f"the words {', '.join(kind)}"
     return Domain(str, f"one of {', '.join(known)}", plural, words=known, stored=tuple(map(str, stored)), read=kind)
+
+
+def words_or_none(known: Sequence[str]) -> Domain:
+    """Some words, or None where a configuration has none of them.
+
+    >>> domain = words_or_none(("fp32", "fp16"))
+    >>> domain.read("fp16"), domain.read(None), domain.stored
+    ('fp16', None, (None, 'fp32', 'fp16'))
+    """
+    known = tuple(known)
+    return Domain(
+        str,
+        f"one of {', '.join(known)}",
+        f"the words {', '.join(known)}",
+        words=known,
+        stored=(None, *map(str, known)),
+        read=lambda given: None if given is None else known[known.index(given)],
+    )
 
 
 FRACTION = Domain(float, "a number above 0, at most 1", "numbers", read=float)

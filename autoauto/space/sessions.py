@@ -9,7 +9,7 @@ from typing import Any
 
 from autoauto.records.costs.options import PlainSession, Session
 from autoauto.records.errors import BadInput
-from autoauto.records.knob import Domain, Knob
+from autoauto.records.knob import Domain, Knob, words_or_none
 from autoauto.targets.ipu.session import MEMORY_PROPORTION, IpuSession
 from autoauto.targets.registry import TARGETS, session_classes
 
@@ -19,14 +19,7 @@ RUNTIMES = {kind.runtime: kind for kind in SESSION_CLASSES if kind.runtime is no
 """The class of the sessions of every runtime, by its name."""
 RUNTIME = Knob(
     "runtime",
-    Domain(
-        str,
-        f"one of {', '.join(RUNTIMES)}",
-        f"the words {', '.join(RUNTIMES)}",
-        words=tuple(RUNTIMES),
-        stored=(None, *RUNTIMES),
-        read=lambda given: given if given is None else tuple(RUNTIMES)[tuple(RUNTIMES).index(given)],
-    ),
+    words_or_none(tuple(RUNTIMES)),
     None,
     "what runs the model on the host",
     ",".join(RUNTIMES),

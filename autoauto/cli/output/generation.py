@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autoauto.records.costs.profile import RESERVE
 from autoauto.records.units import GIB
 from autoauto.space.modes import Generation
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
     from autoauto.records.plans.plan import Plan
-
-RESERVE = "reserve"
-"""What an engine leaves free beside its KV cache: counted against the limit, and held by nothing."""
 
 
 def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:

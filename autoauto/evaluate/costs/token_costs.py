@@ -23,7 +23,7 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, WholeRange
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import LayerProfile, ModelProfile
+from autoauto.records.costs.profile import RESERVE, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.plans.plan import Plan
@@ -36,8 +36,9 @@ from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import GpuTarget, system_of
 
-WEIGHTS, KV_CACHE, RESERVE, RUNTIME = "weights", "KV cache", "reserve", "activations and workspace"
-"""Categories of memory. The reserve is what an engine leaves free beside the KV cache."""
+WEIGHTS, KV_CACHE = "weights", "KV cache"
+"""Categories of memory, beside `RESERVE`."""
+_NO_PROFILE = "layers of a decoder cost what its requests need, got no requests; try `autoauto predict`"
 _SIZES = 64
 """Batch sizes whose costs are made at once."""
 _FREE = Link(1e18, 0)
@@ -103,7 +104,7 @@ class TokenCosts:
         costs, column = self.row(device, knobs)
         n_prompts = knobs.batch_size / requests.output_tokens
         n_tokens = knobs.batch_size * knobs.n_ipu * requests.max_length
-        sent, last = self.target.sent_bytes(knobs.batch_size, requests), len(graph) - 1
+        sent, last = round(costs.send_bytes[column]), len(graph) - 1
 
         def layer(index: int) -> LayerProfile:
             n_weight, n_kv = round(costs.weight_bytes[index]), costs.kv_bytes[index] * n_tokens
@@ -153,16 +154,15 @@ class TokenCosts:
         Raises:
             BadInput: there is none without the numbers of devices and tokens.
         """
-        raise BadInput("layers of a decoder cost what its requests need, got no requests; try `autoauto predict`")
+        raise BadInput(_NO_PROFILE)
 
     layers = profile
 
     def ranges(
         self, knobs: Knobs, correction: Correction, progress: Progress | None = None
     ) -> tuple[ModelProfile, CostTable]:
-        """See `Costs`; raises as `profile`."""
-        profile = self.profile(self.setting.options(knobs))
-        return profile, self.table_on(self.setting.line(knobs), knobs)
+        """See `Costs`; there are none, as there is no `profile`."""
+        raise BadInput(_NO_PROFILE)
 
     def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
         """See `Costs`."""

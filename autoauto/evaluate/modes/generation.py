@@ -20,7 +20,7 @@ import numpy as np
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.costs.token_costs import KV_CACHE, TokenCosts, check_tokens, requests_of, session_of
 from autoauto.evaluate.modes.inference import InferenceFlow
-from autoauto.evaluate.modes.mode import BestPlans, StepBounds
+from autoauto.evaluate.modes.mode import BestPlans, WithoutBounds
 from autoauto.profile.profiler import Progress
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
@@ -156,7 +156,7 @@ def held_trial(trial: Trial, at_bound: TokenRates, constraints: Sequence[Constra
     return replace(trial, status=seen.status, reason=reason, violation=seen.violation)
 
 
-class GenerationFlow:
+class GenerationFlow(WithoutBounds):
     """The `ModeFlow` of generation. Nothing is measured: what an engine would give is modelled."""
 
     def __init__(self, plans: BestPlans, stages: TokenStages) -> None:
@@ -165,18 +165,6 @@ class GenerationFlow:
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """See `ModeFlow`."""
         return self._trial(knobs, Origin.ESTIMATED)
-
-    def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `ModeFlow`; there is none."""
-        return None
-
-    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow`; there are none."""
-        return None
-
-    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `ModeFlow`; nothing is known before the forecast."""
-        return False
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """See `ModeFlow`; the same numbers as the forecast."""

@@ -66,10 +66,8 @@ class InferenceFlow:
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """See `StageFlow`; `timeline` is that of the replicas which run `plan` itself."""
-        n_others, clock_hz = (
-            sum(len(other.placement) for other in plan.other_plans),
-            self.costs.setting.cluster.clock_hz,
-        )
+        clock_hz = self.costs.setting.cluster.clock_hz
+        n_others = sum(len(other.placement) for other in plan.other_plans)
         cycles = max(timeline.period_cycles, plan.host_bound_cycles)
         others = (other.samples_per_s(knobs.batch_size * len(other.placement), clock_hz) for other in plan.other_plans)
         return samples_per_s(knobs.batch_size * (knobs.replicas - n_others), cycles, clock_hz) + sum(others)

@@ -47,6 +47,22 @@ class ModeFlow(Protocol):
         """Plan a configuration and measure it; one that does not fit or violates a constraint is a trial too."""
 
 
+class WithoutBounds:
+    """The part of a `ModeFlow` of which nothing is known before the forecast."""
+
+    def upper_bound(self, knobs: Knobs) -> Trial | None:
+        """See `ModeFlow`; there is none."""
+        return None
+
+    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
+        """See `ModeFlow`; there are none."""
+        return None
+
+    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
+        """See `ModeFlow`; nothing is known before the forecast."""
+        return False
+
+
 class Planned(Protocol):
     """What is known of plans before another is made."""
 

@@ -10,7 +10,7 @@ from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import Costs, shared_cycles
 from autoauto.evaluate.memo import Memo
-from autoauto.evaluate.modes.mode import StepBounds
+from autoauto.evaluate.modes.mode import WithoutBounds
 from autoauto.plan.phased import fits_at_once, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
 from autoauto.records.costs.cost import CostTable
@@ -26,7 +26,7 @@ _Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
 """The fastest phases and their options, or why there are none."""
 
 
-class PhasedFlow:
+class PhasedFlow(WithoutBounds):
     """The `ModeFlow` of phases."""
 
     def __init__(self, costs: Costs) -> None:
@@ -41,18 +41,6 @@ class PhasedFlow:
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.costs.setting.device_bytes(knobs))
         return self._trial(knobs, phases, phases, Origin.ESTIMATED)
-
-    def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `ModeFlow`; there is none."""
-        return None
-
-    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow`; there are none."""
-        return None
-
-    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `ModeFlow`; nothing is known before the forecast."""
-        return False
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """See `ModeFlow`; every phase is compiled whole."""

@@ -20,6 +20,8 @@ TEMPORARY = "temporary"
 PARAMETER = "parameter"
 GRADIENT = "gradient"
 STASH = "stash"
+RESERVE = "reserve"
+"""What an engine of decoders leaves free beside its KV cache: counted against the limit, and held by nothing."""
 OUTLINED = "outlined"
 """What a program saves, a number below 0, by one subgraph for equal layers; or the copies of weights that it makes."""
 

@@ -51,12 +51,10 @@ class ServingEngine:
         memory_share: of the memory of a GPU that the engine takes for all, or of what is free once weights are there.
         is_of_free: whether `memory_share` is of what is free.
         counts_activations: whether `memory_share` is for activations and workspace too.
-        n_max_batched_tokens: of a step, by default.
         activation_factors: bytes of activations of a token and element of attention, half of them, by group size.
         min_activation_bytes: that it holds at the least.
         activation_overhead: what it holds besides, as a share of activations.
         other_overhead: what it holds besides, as a share of what CUDA holds.
-        partition_option: how it is given the number of blocks of every stage.
         host: what the processor adds.
     """
 
@@ -65,12 +63,10 @@ class ServingEngine:
     memory_share: float
     is_of_free: bool
     counts_activations: bool
-    n_max_batched_tokens: int
     activation_factors: Mapping[int, float]
     min_activation_bytes: int
     activation_overhead: float
     other_overhead: float
-    partition_option: str
     host: HostCosts
 
     def activation_factor(self, tensor_parallel: int) -> float:
@@ -84,12 +80,10 @@ VLLM = ServingEngine(
     memory_share=0.92,
     is_of_free=False,
     counts_activations=True,
-    n_max_batched_tokens=8192,
     activation_factors={1: 11, 2: 6.5, 4: 5, 8: 5},
     min_activation_bytes=70 * MIB,
     activation_overhead=0.0,
     other_overhead=0.0,
-    partition_option="VLLM_PP_LAYER_PARTITION",
     host=HOST_COSTS["vllm"],
 )
 SGLANG = ServingEngine(
@@ -98,12 +92,10 @@ SGLANG = ServingEngine(
     memory_share=0.88,
     is_of_free=False,
     counts_activations=False,
-    n_max_batched_tokens=8192,
     activation_factors={1: 14, 2: 8.5, 4: 6.5, 8: 6.5},
     min_activation_bytes=90 * MIB,
     activation_overhead=0.15,
     other_overhead=0.20,
-    partition_option="SGLANG_PP_LAYER_PARTITION",
     host=HOST_COSTS["sglang"],
 )
 TENSORRT_LLM = ServingEngine(
@@ -112,12 +104,10 @@ TENSORRT_LLM = ServingEngine(
     memory_share=0.9,
     is_of_free=True,
     counts_activations=True,
-    n_max_batched_tokens=8192,
     activation_factors={1: 11, 2: 6.5, 4: 5, 8: 5},
     min_activation_bytes=70 * MIB,
     activation_overhead=0.0,
     other_overhead=0.0,
-    partition_option="pp_partition",
     host=HOST_COSTS["trtllm"],
 )
 ENGINES: Mapping[str, ServingEngine] = {engine.name: engine for engine in (VLLM, SGLANG, TENSORRT_LLM)}

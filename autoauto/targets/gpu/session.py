@@ -9,7 +9,7 @@ from typing import ClassVar
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
-from autoauto.records.knob import Domain, Knob, whole
+from autoauto.records.knob import Knob, whole, words_or_none
 
 MAX_GROUP = 72
 """GPUs of the largest node that links all of them directly [aiconfigurator]."""
@@ -27,27 +27,9 @@ class EngineName(StrEnum):
     """TensorRT-LLM."""
 
 
-def _formats(known: tuple[WeightFormat, ...]) -> Domain:
-    return Domain(
-        str,
-        f"one of {', '.join(known)}",
-        f"the words {', '.join(known)}",
-        words=known,
-        stored=(None, *map(str, known)),
-        read=lambda given: given and known[known.index(given)],
-    )
-
-
 ENGINE = Knob(
     "engine",
-    Domain(
-        str,
-        f"one of {', '.join(EngineName)}",
-        f"the words {', '.join(EngineName)}",
-        words=tuple(EngineName),
-        stored=(None, *map(str, EngineName)),
-        read=lambda given: given and EngineName(given),
-    ),
+    words_or_none(tuple(EngineName)),
     EngineName.VLLM,
     f"what serves a decoder on GPUs: {', '.join(EngineName)}",
     ",".join(EngineName),
@@ -68,7 +50,7 @@ TENSOR_PARALLEL = Knob(
 )
 PRECISION = Knob(
     "precision",
-    _formats(tuple(WeightFormat)),
+    words_or_none(tuple(WeightFormat)),
     None,
     "the format of matrices of a decoder on GPUs",
     "bf16,fp8",
@@ -78,7 +60,7 @@ PRECISION = Knob(
 )
 KV_CACHE_PRECISION = Knob(
     "kv_cache_precision",
-    _formats(_CACHE_FORMATS),
+    words_or_none(_CACHE_FORMATS),
     None,
     "the format of keys and values",
     ",".join(_CACHE_FORMATS),

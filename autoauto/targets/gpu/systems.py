@@ -121,12 +121,6 @@ def cluster_named(name: str) -> Cluster:
     return cluster_of(system_named(match["system"]), int(match["n_gpus"]), name)
 
 
-def is_cluster_name(name: str) -> bool:
-    """Whether a name has the form SYSTEM-N of a system that the package describes."""
-    match = _NAME.fullmatch(name)
-    return match is not None and gpu_tables_dir() is not None and match["system"] in system_names()
-
-
 def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
     """So many GPUs, node after node; the host exchanges words with the first and the last, which takes no time."""
     every = system.n_gpus_per_node

@@ -18,7 +18,7 @@ from autoauto.records.units import IntArray
 from autoauto.targets.gpu.calibration import NOT_CALIBRATED, Calibration, Factors, Group
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.engines import ENGINES, ServingEngine, engine_named
-from autoauto.targets.gpu.memory import BF16_BYTES, MemoryRule, memory_rule
+from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import GpuSystem, system_named
@@ -107,19 +107,14 @@ class GpuTarget:
         self, system: GpuSystem, session: GpuSession, requests: Workload, n_sequences: IntArray
     ) -> DecoderCosts:
         """See `costs.layer_costs`."""
-        engine, serving = engine_named(session.engine), self.serving(system, session)
+        engine, serving = self.engine(session), self.serving(system, session)
         n_tokens = session.max_batched_tokens
         return layer_costs(self.decoder, serving, system, engine, requests, n_sequences, n_tokens)
 
     def memory_rule(self, system: GpuSystem, session: GpuSession, n_stages: int) -> MemoryRule:
         """What a GPU of a group holds besides weights and KV cache."""
-        engine, serving = engine_named(session.engine), self.serving(system, session)
+        engine, serving = self.engine(session), self.serving(system, session)
         return memory_rule(self.decoder, serving, system, engine, n_stages, session.max_batched_tokens)
-
-    def sent_bytes(self, n_sequences: int, requests: Workload) -> int:
-        """Bytes of hidden vectors that a stage sends for one mean step of so many sequences."""
-        n_tokens = n_sequences * (1 + requests.input_tokens / requests.output_tokens)
-        return round(n_tokens * self.decoder.hidden_size * BF16_BYTES)
 
     def factors(self, system: GpuSystem, session: GpuSession) -> Factors:
         """By what forecasts of groups of a system are multiplied."""

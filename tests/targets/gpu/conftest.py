@@ -26,4 +26,4 @@ def system() -> GpuSystem:
 
 def engine_by_hand(*, mixes: bool = True, host: HostCosts = NO_HOST) -> ServingEngine:
     """An engine that takes 90 % of the memory of a GPU for all."""
-    return ServingEngine("vllm", mixes, 0.9, False, True, 1000, {1: 10.0, 2: 5.0}, 0, 0.0, 0.0, "", host)
+    return ServingEngine("vllm", mixes, 0.9, False, True, {1: 10.0, 2: 5.0}, 0, 0.0, 0.0, host)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from autoauto.records.costs.options import Session, SessionOptions
 from autoauto.records.errors import BadInput
-from autoauto.records.knob import Domain, Knob, whole, words
+from autoauto.records.knob import Knob, whole, words, words_or_none
 from autoauto.records.units import Precision
 
 PRECISIONS = (Precision.FP32, Precision.BF16, Precision.TF32, Precision.FP16)
@@ -40,14 +40,7 @@ CORES_PER_DEVICE = Knob(
 )
 PRECISION = Knob(
     "precision",
-    Domain(
-        str,
-        f"one of {', '.join(PRECISIONS)}",
-        f"the words {', '.join(PRECISIONS)}",
-        words=PRECISIONS,
-        stored=(None, *map(str, PRECISIONS)),
-        read=lambda given: given and PRECISIONS[PRECISIONS.index(given)],
-    ),
+    words_or_none(PRECISIONS),
     Precision.FP32,
     "the format in which the runtime of the host computes",
     ",".join(PRECISIONS),
