@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    Answer = Callable[[web.Request, Any], Awaitable[web.StreamResponse]]
 
 SPARE_DESCRIPTORS = 12
 """Descriptors that a start of processes takes for a moment, beyond those that it holds at its end."""
@@ -139,6 +141,24 @@ class Answers:
                 break
             total -= self._written.pop(oldest)
             oldest.reschedule(0.0)
+
+
+def answered(connections: Callable[[], Connections | None], answer: Answer) -> Any:
+    """A middleware of aiohttp that answers requests, whose connections are busy meanwhile.
+
+    Args:
+        connections: of the server; None before it listens.
+        answer: makes the answer to a request with its handler.
+    """
+    from aiohttp import web
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Any) -> web.StreamResponse:
+        known = connections()
+        with nullcontext() if known is None else known.busy(request.transport):
+            return await answer(request, handler)
+
+    return middleware
 
 
 async def listen(runner: web.AppRunner, host: str, port: int) -> tuple[Connections, asyncio.Server, str]:

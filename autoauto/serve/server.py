@@ -20,7 +20,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from autoauto.http.bodies import Bodies
-from autoauto.http.connections import Answers, Connections, listen, note_errors, raise_descriptors
+from autoauto.http.connections import Answers, Connections, answered, listen, note_errors, raise_descriptors
 from autoauto.http.responses import json_response, silent_logger, unhurried
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
@@ -151,14 +151,7 @@ class Server:
         """The application with all its paths."""
         from aiohttp import web
 
-        @web.middleware
-        async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if self._connections is None:
-                return await self._answer(request, handler)
-            with self._connections.busy(request.transport):
-                return await self._answer(request, handler)
-
-        app = web.Application(middlewares=[answer])
+        app = web.Application(middlewares=[answered(lambda: self._connections, self._answer)])
         app.router.add_get("/v2", self._server_metadata)
         app.router.add_get("/v2/health/live", self._live)
         app.router.add_get("/v2/health/ready", self._ready)

@@ -21,8 +21,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from autoauto.database import driver_url
-from autoauto.server.tables import TABLES, ServiceDatabase
-from autoauto.server.users import Role, User, create_token
+from autoauto.server.store.tables import TABLES, ServiceDatabase
+from autoauto.server.store.users import Role, User, create_token
 from tests.running import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]

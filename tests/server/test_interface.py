@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import pytest
 from openapi_spec_validator import validate
 
-from autoauto.server.app import MAX_SUBMISSION_BYTES
-from autoauto.server.routes import ROUTES
-from autoauto.server.tables import ServiceDatabase
-from autoauto.server.users import Role, create_token, revoke_tokens
+from autoauto.server.rest.app import MAX_SUBMISSION_BYTES
+from autoauto.server.rest.routes import ROUTES
+from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.store.users import Role, create_token, revoke_tokens
 from tests.server.conftest import Caller, RunningServer, small
 
 OPEN = {("get", "/health"), ("get", "/openapi.json")}

@@ -10,8 +10,8 @@ import pytest
 from autoauto.cli.commands.studies import search
 from autoauto.cli.submission import request_of_json
 from autoauto.records.errors import BadInput
-from autoauto.server.queue import MAX_ATTEMPTS, Lease, Queue, Standing
-from autoauto.server.searches import (
+from autoauto.server.store.queue import MAX_ATTEMPTS, Lease, Queue, Standing
+from autoauto.server.store.searches import (
     Conflict,
     Forbidden,
     NotFound,
@@ -22,9 +22,9 @@ from autoauto.server.searches import (
     stop_search,
     submit,
 )
-from autoauto.server.submission import Submission
-from autoauto.server.tables import SEARCHES, ServiceDatabase
-from autoauto.server.users import Role, User, create_token, list_tokens, revoke_tokens, user_of
+from autoauto.server.store.submission import Submission
+from autoauto.server.store.tables import SEARCHES, ServiceDatabase
+from autoauto.server.store.users import Role, User, create_token, list_tokens, revoke_tokens, user_of
 from tests.server.conftest import JOHN, MARY, ROOT_USER, small
 
 read_request = partial(request_of_json, search.add_arguments)

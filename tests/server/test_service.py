@@ -18,8 +18,8 @@ import pytest
 import autoauto
 from autoauto.cli.main import main
 from autoauto.server.client import connect
-from autoauto.server.runner import study_name
-from autoauto.server.tables import ServiceDatabase
+from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.work.runner import study_name
 from autoauto.study.store.study import load_study
 from tests.running import wait_until
 from tests.server.conftest import ROOT, Caller, Start, small

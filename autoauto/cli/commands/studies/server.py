@@ -20,9 +20,9 @@ from autoauto.records.errors import BadInput, did_you_mean, missing_extra
 from autoauto.records.units import MIB
 
 if TYPE_CHECKING:
-    from autoauto.server.searches import SearchState
-    from autoauto.server.tables import ServiceDatabase
-    from autoauto.server.worker import SearchWorker
+    from autoauto.server.store.searches import SearchState
+    from autoauto.server.store.tables import ServiceDatabase
+    from autoauto.server.work.worker import SearchWorker
 
 EXAMPLE = "server token create mary --role submitter"
 DEFAULT_STORAGE = "sqlite:///studies/server.db"
@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
 
 def open_database(storage: str) -> ServiceDatabase:
     """The database of a server."""
-    from autoauto.server.tables import ServiceDatabase
+    from autoauto.server.store.tables import ServiceDatabase
 
     return ServiceDatabase(storage)
 
@@ -169,9 +169,9 @@ def make_worker(
 ) -> SearchWorker:
     """A worker for the searches in a database."""
     from autoauto.cli.output.search_answer import describe_answer, describe_best_so_far
-    from autoauto.server.queue import Queue
-    from autoauto.server.runner import Describers
-    from autoauto.server.worker import SearchWorker
+    from autoauto.server.store.queue import Queue
+    from autoauto.server.work.runner import Describers
+    from autoauto.server.work.worker import SearchWorker
 
     queue = Queue(database, args.labels, args.max_running)
     return SearchWorker(database, queue, Describers(describe_answer, describe_best_so_far), log, on_end)
@@ -181,7 +181,7 @@ def _serve(args: argparse.Namespace) -> int:
     if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
         raise missing_extra("the server", "server")
     from autoauto.cli.submission import request_of_json
-    from autoauto.server.app import ServiceOptions, serve_searches
+    from autoauto.server.rest.app import ServiceOptions, serve_searches
 
     host, port = args.listen
     options = ServiceOptions(host, port, tuple(args.allow_host), args.open, args.max_model_mib * MIB)
@@ -212,7 +212,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 def _open_text(args: argparse.Namespace, database: ServiceDatabase) -> str:
     """What is open without a token, and how one is made where there is none."""
-    from autoauto.server.users import list_tokens
+    from autoauto.server.store.users import list_tokens
 
     if args.open:
         return "open to every user of this machine, as an administrator: all of it (--open)"
@@ -241,7 +241,7 @@ def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
 
 
 def _create_token(args: argparse.Namespace, name: str) -> int:
-    from autoauto.server.users import Role, create_token
+    from autoauto.server.store.users import Role, create_token
 
     lasts_s = None if args.expires_days is None else args.expires_days * _DAY_S
     token = create_token(open_database(args.storage), name, Role(args.role), lasts_s)
@@ -250,7 +250,7 @@ def _create_token(args: argparse.Namespace, name: str) -> int:
 
 
 def _revoke_tokens(args: argparse.Namespace, name: str) -> int:
-    from autoauto.server.users import revoke_tokens
+    from autoauto.server.store.users import revoke_tokens
 
     n_revoked = revoke_tokens(open_database(args.storage), name)
     print_line(f"revoked: {n_revoked} of {name}")
@@ -258,7 +258,7 @@ def _revoke_tokens(args: argparse.Namespace, name: str) -> int:
 
 
 def _list_tokens(args: argparse.Namespace) -> int:
-    from autoauto.server.users import list_tokens
+    from autoauto.server.store.users import list_tokens
 
     for token in list_tokens(open_database(args.storage)):
         made = datetime.fromtimestamp(token.created_s, UTC).date()
@@ -272,7 +272,7 @@ def _check(args: argparse.Namespace) -> int:
     Raises:
         BadInput: the database or its schema cannot be used.
     """
-    from autoauto.server.check import check_lines
+    from autoauto.server.store.check import check_lines
 
     for line in check_lines(open_database(args.storage)):
         print_line(line)

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure until there has been nothing to measure for a while; without a study, where there is a server, for it."""
-    from autoauto.server.tables import has_searches
+    from autoauto.server.store.tables import has_searches
 
     if args.study_name is None and has_searches(args.storage):
         return _run_searches(args)

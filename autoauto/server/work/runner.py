@@ -22,9 +22,9 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import open_problem
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError
-from autoauto.server.queue import Standing
-from autoauto.server.searches import SearchState
-from autoauto.server.submission import SearchLimits
+from autoauto.server.store.queue import Standing
+from autoauto.server.store.searches import SearchState
+from autoauto.server.store.submission import SearchLimits
 from autoauto.space.request import SearchRequest
 from autoauto.space.trial import Trial
 from autoauto.study.nothing_fits import nothing_fits

@@ -21,9 +21,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, exists, func, or_, select, update
 
 from autoauto.records.errors import AutoautoError, BadInput
-from autoauto.server.submission import SearchLimits, Submission
-from autoauto.server.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, ServiceDatabase, insert_new
-from autoauto.server.users import Role, User
+from autoauto.server.store.submission import SearchLimits, Submission
+from autoauto.server.store.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, ServiceDatabase, insert_new
+from autoauto.server.store.users import Role, User
 
 MAX_PAGE = 200
 MAX_PRIORITY = 100

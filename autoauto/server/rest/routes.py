@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from autoauto.records.installation import VERSION
-from autoauto.server import handlers
-from autoauto.server.handlers import Answer, Call, Service
-from autoauto.server.searches import MAX_PAGE, MAX_PRIORITY, SearchState
-from autoauto.server.users import Role
+from autoauto.server.rest import handlers
+from autoauto.server.rest.handlers import Answer, Call, Service
+from autoauto.server.store.searches import MAX_PAGE, MAX_PRIORITY, SearchState
+from autoauto.server.store.users import Role
 
 Schema = Mapping[str, Any]
 

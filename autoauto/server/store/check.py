@@ -10,9 +10,9 @@ from sqlalchemy import and_, func, not_, select
 from sqlalchemy.engine import make_url
 
 from autoauto.records.units import format_bytes
-from autoauto.server.searches import SearchState, count_states, has_expired
-from autoauto.server.tables import SCHEMA, SEARCHES, ServiceDatabase
-from autoauto.server.users import list_tokens
+from autoauto.server.store.searches import SearchState, count_states, has_expired
+from autoauto.server.store.tables import SCHEMA, SEARCHES, ServiceDatabase
+from autoauto.server.store.users import list_tokens
 
 
 def check_lines(database: ServiceDatabase) -> Iterator[str]:

@@ -11,12 +11,12 @@ import msgspec
 
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import VERSION
-from autoauto.server import models, searches
-from autoauto.server.metrics import ServiceMetrics
-from autoauto.server.searches import MAX_PRIORITY, SearchState
-from autoauto.server.submission import Submission
-from autoauto.server.tables import DatabaseAway, ServiceDatabase
-from autoauto.server.users import User
+from autoauto.server.rest.metrics import ServiceMetrics
+from autoauto.server.store import models, searches
+from autoauto.server.store.searches import MAX_PRIORITY, SearchState
+from autoauto.server.store.submission import Submission
+from autoauto.server.store.tables import DatabaseAway, ServiceDatabase
+from autoauto.server.store.users import User
 from autoauto.space.request import SearchRequest
 
 ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]

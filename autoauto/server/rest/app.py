@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import msgspec
 
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
-from autoauto.http.connections import Answers, Connections, listen, note_errors, raise_descriptors
+from autoauto.http.connections import Answers, Connections, answered, listen, note_errors, raise_descriptors
 from autoauto.http.responses import json_response, silent_logger
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
-from autoauto.server.handlers import Answer, Call, ReadRequest, Service
-from autoauto.server.metrics import ServiceMetrics
-from autoauto.server.routes import ROUTES, BodyKind, Route, openapi_document
-from autoauto.server.searches import Conflict, Forbidden, NotFound
-from autoauto.server.tables import DatabaseAway, ServiceDatabase
-from autoauto.server.users import Role, User, user_of
+from autoauto.server.rest.handlers import Answer, Call, ReadRequest, Service
+from autoauto.server.rest.metrics import ServiceMetrics
+from autoauto.server.rest.routes import ROUTES, BodyKind, Route, openapi_document
+from autoauto.server.store.searches import Conflict, Forbidden, NotFound
+from autoauto.server.store.tables import DatabaseAway, ServiceDatabase
+from autoauto.server.store.users import Role, User, user_of
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -169,14 +169,7 @@ class _Door:
         """The application with the paths of the table."""
         from aiohttp import web
 
-        @web.middleware
-        async def answer(request: web.Request, handler: Any) -> web.StreamResponse:
-            if self.connections is None:
-                return await self._respond(request, handler)
-            with self.connections.busy(request.transport):
-                return await self._respond(request, handler)
-
-        app = web.Application(middlewares=[answer])
+        app = web.Application(middlewares=[answered(lambda: self.connections, self._respond)])
         for route in ROUTES:
             if route.method == "GET":
                 app.router.add_get(route.path, self._handler(route))

@@ -18,11 +18,11 @@ from autoauto.processes.channel import BadMessage
 from autoauto.processes.start import ChildProcess
 from autoauto.records.errors import AutoautoError
 from autoauto.records.installation import cache_dir
-from autoauto.server.models import local_files
-from autoauto.server.queue import Lease, Queue, Standing
-from autoauto.server.runner import STOP, Describers, Outcome, Task, run_searches
-from autoauto.server.searches import LEASE_S, SearchState
-from autoauto.server.tables import ServiceDatabase
+from autoauto.server.store.models import local_files
+from autoauto.server.store.queue import Lease, Queue, Standing
+from autoauto.server.store.searches import LEASE_S, SearchState
+from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.work.runner import STOP, Describers, Outcome, Task, run_searches
 
 POLL_S = 0.2
 """How often a worker without a search looks for one."""

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 from sqlalchemy import Connection, Select, func, select
 
 from autoauto.records.errors import BadInput
-from autoauto.server.searches import NotFound
-from autoauto.server.tables import MODEL_HOLDERS, MODEL_PARTS, MODELS, ServiceDatabase, insert_new
-from autoauto.server.users import Role, User
+from autoauto.server.store.searches import NotFound
+from autoauto.server.store.tables import MODEL_HOLDERS, MODEL_PARTS, MODELS, ServiceDatabase, insert_new
+from autoauto.server.store.users import Role, User
 
 PART_BYTES = 1 << 20
 DIGEST = re.compile(r"[0-9a-f]{64}")

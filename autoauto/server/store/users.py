@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sqlalchemy import select, update
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.server.tables import MAX_NAME, TOKENS, ServiceDatabase, insert_new
+from autoauto.server.store.tables import MAX_NAME, TOKENS, ServiceDatabase, insert_new
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@-]{{0,{MAX_NAME - 1}}}")
 _TOKEN_BYTES = 32

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, and_, func, not_, or_, select, update
 
-from autoauto.server.searches import LEASE_S, SearchState, has_expired, read_limits
-from autoauto.server.submission import SearchLimits, Submission
-from autoauto.server.tables import SEARCHES, ServiceDatabase
+from autoauto.server.store.searches import LEASE_S, SearchState, has_expired, read_limits
+from autoauto.server.store.submission import SearchLimits, Submission
+from autoauto.server.store.tables import SEARCHES, ServiceDatabase
 from autoauto.study.execution.leases import is_gone, this_process
 
 MAX_ATTEMPTS = 3

@@ -1,0 +1,1 @@
+"""What the service keeps in its database: users, searches, their queue, uploaded files."""

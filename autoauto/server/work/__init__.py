@@ -1,0 +1,1 @@
+"""Workers, which run the searches of the queue."""
