@@ -1,4 +1,7 @@
-"""Print a script with which a shell completes commands, options, models and clusters."""
+"""Print a script with which a shell completes commands.
+
+It completes options, models and clusters, too.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 from autoauto import __version__
 from autoauto.cli import completion
@@ -30,30 +31,15 @@ from autoauto.cli.output.log import write_event
 from autoauto.cli.search_config import parse_with_config
 from autoauto.records.errors import AutoautoError
 
-COMMANDS = (
-    search,
-    worker,
-    server,
-    profile,
-    plan,
-    predict,
-    measure,
-    compare,
-    export,
-    serve,
-    bench,
-    schedule,
-    phased,
-    studies,
-    report,
-    explain,
-    trials,
-    dashboard,
-    inspect,
-    models,
-    clusters,
-    completion,
-)
+GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
+    "find": (search, explain, report, trials, studies, dashboard),
+    "put to use": (export, serve, bench, server),
+    "look": (inspect, models, clusters, profile),
+    "one configuration": (plan, predict, measure, compare),
+    "more": (schedule, phased, worker, completion),
+}
+"""The commands, in the groups of the help, by what a person wants."""
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 INTERRUPTED = 130  # the exit code that shells use for SIGINT
 MAX_COLUMNS = "9999"
 """Lines are filled up to the width of the terminal."""
@@ -114,13 +100,19 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"autoauto {__version__}")
     parser.set_defaults(program=parser)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        summary = str(command.__doc__)
-        subparser = subparsers.add_parser(name, help=summary, description=summary, epilog=f"autoauto {command.EXAMPLE}")
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+    for title, commands in GROUPS.items():
+        parser.command_groups[title] = tuple(map(_name, commands))
+        for command in commands:
+            summary, _, details = str(command.__doc__).partition("\n")
+            description, example = f"{summary} {details}".strip(), f"autoauto {command.EXAMPLE}"
+            subparser = subparsers.add_parser(_name(command), help=summary, description=description, epilog=example)
+            command.add_arguments(subparser)
+            subparser.set_defaults(run=command.run)
     return parser
+
+
+def _name(command: ModuleType) -> str:
+    return command.__name__.rpartition(".")[2]
 
 
 def _limit_columns() -> None:

@@ -6,7 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from autoauto.cli.main import COMMANDS, build_parser, main
+from autoauto.cli.main import COMMANDS, GROUPS, build_parser, main
+
+MAX_SUMMARY = 60  # characters of a command's line: it fits a terminal of 80 columns
 
 
 def name(command: ModuleType) -> str:
@@ -21,9 +23,15 @@ def help_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return capsys.readouterr().out
 
 
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    first_words = {line.split()[0] for line in help_of(capsys, monkeypatch).splitlines() if line.startswith("    ")}
-    assert {name(command) for command in COMMANDS} <= first_words
+def test_help_lists_every_command_in_its_group_with_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = help_of(capsys, monkeypatch)
+    for title, commands in GROUPS.items():
+        section = text.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
+        lines = dict(line.split(maxsplit=1) for line in section.splitlines())
+        assert list(lines) == [name(command) for command in commands]
+        assert max(map(len, lines.values())) <= MAX_SUMMARY
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=name)

@@ -1,4 +1,7 @@
-"""List the built-in clusters and this machine, or print one: as TOML, or as IPUClusterInfo [auto-pipeline]."""
+"""List clusters and this machine, or print one as a file.
+
+As TOML, or as IPUClusterInfo [auto-pipeline].
+"""
 
 from __future__ import annotations
 

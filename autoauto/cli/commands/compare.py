@@ -1,4 +1,7 @@
-"""Compare estimated costs with simulated and measured ones, stage by stage and category by category."""
+"""Compare estimated, simulated and measured costs.
+
+Stage by stage and category by category.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Show what a model file needs and what can run it: inputs, open axes, operators, assumptions, a command to start."""
+"""Show what a model file needs, and what can run it.
+
+Inputs, open axes, operators, assumptions, a command to start.
+"""
 
 from __future__ import annotations
 

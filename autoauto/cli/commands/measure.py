@@ -1,4 +1,7 @@
-"""Plan one configuration and measure it: on the devices of the target, or by its cost model stage by stage."""
+"""Plan one configuration and measure it.
+
+On the devices of the target, or by its cost model stage by stage.
+"""
 
 from __future__ import annotations
 

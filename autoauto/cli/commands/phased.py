@@ -1,4 +1,7 @@
-"""Run a model in phases on one device, with variables and activations in streaming memory."""
+"""Run a model in phases on one device.
+
+Variables and activations lie in streaming memory.
+"""
 
 from __future__ import annotations
 

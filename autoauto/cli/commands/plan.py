@@ -1,4 +1,7 @@
-"""Cut a model into pipeline stages: the exact optimum of max compute + max transfer."""
+"""Cut a model into pipeline stages.
+
+The exact optimum of max compute + max transfer.
+"""
 
 from __future__ import annotations
 

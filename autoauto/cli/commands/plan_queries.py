@@ -57,19 +57,15 @@ class QueryAnswer(NamedTuple):
 def add_queries(parser: argparse.ArgumentParser) -> None:
     """Add one query, or none."""
     queries = parser.add_argument_group("instead of the best plan alone").add_mutually_exclusive_group()
-    for names, text in (
-        (("--explain",), "the best plan, what limits it, and what moving a cut would cost"),
-        (
-            ("--per-device-count", "--every-n-ipu"),
-            "the best plan for every number of devices from one to all that are given",
-        ),
-        (("--as-replicas",), "divide the devices among copies of one pipeline: the most micro-batches per second"),
+    for option, text in (
+        ("--explain", "the best plan, what limits it, and what moving a cut would cost"),
+        ("--per-device-count", "the best plan for every number of devices from one to all that are given"),
+        ("--as-replicas", "divide the devices among copies of one pipeline: the most micro-batches per second"),
     ):
-        queries.add_argument(*names, action="store_const", const=True, help=text)
+        queries.add_argument(option, action="store_const", const=True, help=text)
     queries.add_argument("--k-best", type=at_most(MAX_PLANS), metavar="K", help="the K cheapest different plans")
     queries.add_argument(
         "--pareto-front",
-        "--staircase",
         type=at_most(MAX_PLANS),
         nargs="?",
         const=100,

@@ -1,4 +1,7 @@
-"""Predict one configuration from layer profiles; nothing is measured."""
+"""Predict one configuration from layer profiles.
+
+Nothing is measured.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Profile every kind of layer of a model at one batch size, or one layer at many: `sweep`."""
+"""Profile every kind of layer of a model.
+
+At one batch size; or one layer at many: `sweep`.
+"""
 
 from __future__ import annotations
 

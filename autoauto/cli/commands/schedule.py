@@ -1,4 +1,4 @@
-"""Simulate and draw the order in which a pipeline runs its micro-batches."""
+"""Simulate and draw an order of micro-batches."""
 
 from __future__ import annotations
 

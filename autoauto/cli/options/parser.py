@@ -1,4 +1,4 @@
-"""The parser of a command, `Parser`: errors in one line, a short help, a help in groups, and earlier spellings."""
+"""The parser of a command, `Parser`: errors in one line, a short help and a help in groups."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ _COMMON = frozenset(
 )
 """The arguments in the short help of a command with many."""
 _MANY = 14
-_EARLIER = {
-    "schedule": {"--order": "--schedule", "--micro-batches": "--n-micro-batches"},
-    "plan": {"--replicas": "--as-replicas"},
-}
-"""The spellings of version 0.1 by command, and those of now; they are read for one more version."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports wrong arguments in one line, like every other error, and has two kinds of help."""
+    """Reports wrong arguments in one line, like every other error, and has two kinds of help.
+
+    Attributes:
+        command_groups: titles and names of commands, where there are some.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)  # a new option must not change what an old command means
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, in groups, and exit")
         self.set_defaults(parser=self)
+        self.command_groups: dict[str, tuple[str, ...]] = {}
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments.
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             BadInput: they are wrong; for an unknown option the message has the nearest one.
         """
-        words = _without_earlier(sys.argv[1:] if args is None else list(args))
+        words = sys.argv[1:] if args is None else list(args)
         if words and words[0].startswith("--") and words[0].partition("=")[0] not in self._option_string_actions:
             raise self.unknown(words[:1])  # argparse would ask for the command that it lacks
         parsed, unknown = self.parse_known_args(words, namespace)
@@ -147,17 +147,25 @@ class Parser(argparse.ArgumentParser):
 
     def _sections(self, shown: Sequence[argparse.Action]) -> Iterator[tuple[str | None, list[argparse.Action]]]:
         """The groups that are not empty, with their titles: ours, those that a command made itself, the rest."""
+        yield from self._commands()
         positionals, rest, *own = self._action_groups
         grouped = {dest for names in _GROUPS.values() for dest in names}
         plain = [*positionals._group_actions, *rest._group_actions]
         sections = [
             *((title, [action for action in plain if action.dest in names]) for title, names in _GROUPS.items()),
-            *((group.title, group._group_actions) for group in own),
+            *((group.title, group._group_actions) for group in own if group is not self._subparsers),
             ("options", [action for action in plain if action.dest not in grouped]),
         ]
         for title, actions in sections:
             if of_group := [action for action in actions if action in shown]:
                 yield title, of_group
+
+    def _commands(self) -> Iterator[tuple[str, list[argparse.Action]]]:
+        """The groups of commands, each with its line of the help."""
+        commands = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        lines = {line.dest: line for action in commands for line in action._choices_actions}
+        for title, names in self.command_groups.items():
+            yield title, [lines[name] for name in names]
 
 
 class _HelpAll(argparse.Action):
@@ -179,15 +187,3 @@ def _positionals(actions: Sequence[argparse.Action]) -> Iterator[str]:
 
 def _one_of(choices: Sequence[object]) -> str:
     return f"one of {', '.join(map(str, choices))}"
-
-
-def _without_earlier(words: list[str]) -> list[str]:
-    """The arguments, earlier spellings of options replaced; a line on stderr names each."""
-    earlier = _EARLIER.get(words[0], {}) if words else {}
-    replaced = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name in earlier:
-            print(f"autoauto: {name} is now {earlier[name]}; the next version has no {name}", file=sys.stderr)
-        replaced.append(f"{earlier.get(name, name)}{equals}{value}")
-    return replaced

@@ -66,11 +66,6 @@ def test_the_plans_per_device_count_end_with_the_whole_cluster(query: Query) -> 
     assert {plan["fits"] for plan in answer["plans"]} <= {True, False}
 
 
-@pytest.mark.parametrize(("old", "new"), [("--staircase", "--pareto-front"), ("--every-n-ipu", "--per-device-count")])
-def test_former_option_names_still_work(query: Query, old: str, new: str) -> None:
-    assert query(old, "--json") == query(new, "--json")
-
-
 def test_replicas_use_no_more_devices_than_there_are(query: Query) -> None:
     _, answer = query("--as-replicas", "--json")
     assert answer["n_ipu"] * answer["n_replicas"] <= N_DEVICES

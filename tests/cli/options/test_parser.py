@@ -1,7 +1,6 @@
-"""The parser of commands: help in two lengths, what an unknown word may mean, and earlier spellings."""
+"""The parser of commands: help in two lengths, and what an unknown word may mean."""
 
 import argparse
-import json
 import shlex
 
 import pytest
@@ -24,7 +23,7 @@ COMMANDS = commands()
     ("words", "hint"),
     [
         ("sarch", "there is no command 'sarch'; did you mean 'search'? see autoauto --help"),
-        ("xyz", "there is no command 'xyz'; one of search, worker, "),
+        ("xyz", "there is no command 'xyz'; one of search, explain, "),
         ("search --clustr x", "there is no option '--clustr'; did you mean '--cluster'? see autoauto search --help"),
         ("search --clustr=x", "there is no option '--clustr'; did you mean '--cluster'?"),
         ("search --max-lat 1", "there is no option '--max-lat'; did you mean '--max-latency-s'?"),
@@ -104,21 +103,3 @@ def test_an_option_takes_the_same_in_every_command(option: str) -> None:
     actions = [action for parser in parsers for action in parser._actions if option in action.option_strings]
     assert len({(type(action), action.nargs, getattr(action.type, "__qualname__", None)) for action in actions}) == 1
     assert len(actions) > 1
-
-
-@pytest.mark.parametrize("name", ["order", "micro-batches"])
-def test_no_command_has_a_second_spelling(name: str) -> None:
-    assert not [command for command, parser in COMMANDS.items() if f"--{name}" in parser._option_string_actions]
-
-
-def test_earlier_spellings_are_read_and_named_on_stderr(run_cli: RunCli) -> None:
-    now = run_cli("schedule", "--schedule", "gpipe", "--stages", "2", "--n-micro-batches", "2", "--json")
-    before = run_cli("schedule", "--order=gpipe", "--stages", "2", "--micro-batches", "2", "--json")
-    assert (now.code, now.err) == (0, "")
-    assert json.loads(before.out) == json.loads(now.out)
-    assert before.err.splitlines() == [
-        "autoauto: --order is now --schedule; the next version has no --order",
-        "autoauto: --micro-batches is now --n-micro-batches; the next version has no --micro-batches",
-    ]
-    refused = run_cli("schedule", "--order", "gpipe", "--stages", "0")
-    assert (refused.code, refused.err.count("\n")) == (2, 2)

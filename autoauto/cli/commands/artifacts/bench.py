@@ -1,4 +1,7 @@
-"""Measure a served model under closed and open load: throughput and latency."""
+"""Measure a served model under load.
+
+Throughput and latency under closed and open load.
+"""
 
 from __future__ import annotations
 

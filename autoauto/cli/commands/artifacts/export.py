@@ -1,4 +1,7 @@
-"""Write a plan as files that put it into force in another runtime."""
+"""Write a plan as files that put it into force elsewhere.
+
+Each format is what another runtime reads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Serve the found configuration over HTTP, by the Open Inference Protocol."""
+"""Serve the found configuration over HTTP.
+
+Requests and answers are those of the Open Inference Protocol.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Open the study in Optuna's dashboard, with notes, figures, plans and traces."""
+"""Open a study in Optuna's dashboard.
+
+The study has notes, figures, plans and traces there.
+"""
 
 from __future__ import annotations
 

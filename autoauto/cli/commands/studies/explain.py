@@ -1,4 +1,7 @@
-"""Explain why a study's winner won: what limits it, and why every other cell lost or cannot run."""
+"""Explain why the winner of a study won, and others lost.
+
+It says what limits the winner, and why every other cell lost or cannot run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Show the result of a study: the best configuration, its stages, its top trials; with --html also as a page."""
+"""Show the result of a study, with --html as a page.
+
+The best configuration, its stages, its top trials.
+"""
 
 from __future__ import annotations
 

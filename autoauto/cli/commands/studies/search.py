@@ -1,4 +1,7 @@
-"""Find the configuration with the highest throughput; every trial is stored, and a stopped search continues."""
+"""Find the configuration with the highest throughput.
+
+Every trial is stored, and a stopped search continues.
+"""
 
 from __future__ import annotations
 

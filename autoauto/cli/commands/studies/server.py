@@ -1,4 +1,7 @@
-"""Offer searches as a service: a queue of them, users, a worker, and a REST interface; or its tokens, or a check."""
+"""Offer searches to a team: a queue, users, a REST interface.
+
+A worker in it runs the searches. Actions create its tokens, or check it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""List the studies of a database, the newest first: their models, answers, trials and states."""
+"""List the studies of a database, the newest first.
+
+Their models, answers, trials and states.
+"""
 
 from __future__ import annotations
 

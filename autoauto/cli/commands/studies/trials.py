@@ -1,4 +1,4 @@
-"""Print a study's trials, for people or for pandas."""
+"""Print the trials of a study, for people or for pandas."""
 
 from __future__ import annotations
 

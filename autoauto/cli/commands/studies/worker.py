@@ -1,4 +1,7 @@
-"""Measure for a search that runs elsewhere, until nothing is left to do; or run the searches of a server."""
+"""Measure for a search or a server that runs elsewhere.
+
+A study is measured until nothing is left to do, the searches of a server are run until a signal.
+"""
 
 from __future__ import annotations
 
