@@ -2,12 +2,12 @@
 
 A timeline as such a file: `timeline_page`.
 
-What pages consist of: `document`, `section`, `table_section` and `figure`; `write_page`.
+What pages consist of: `document` or another frame, `section`, `table_section` and `figure`; `write_page`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -44,10 +44,13 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import Comparison, StudySummary
 from autoauto.space.trial import Counts, Trial
 
+Frame = Callable[..., str]
+"""Makes a page of a title, a heading, facts and content, as `document`."""
 WIDE = 520
 """Pictures with more pixels need the whole width of the page."""
 
-_SCRIPT = Path(__file__).parent / "page.js"
+SCRIPT = Path(__file__).parent / "page.js"
+"""The script of pages: their themes, and buttons that copy."""
 
 
 def write_page(page: str, path: Path) -> None:
@@ -71,18 +74,32 @@ def document(title: str, heading: str, facts: Iterable[str], *content: str) -> s
         facts: below the heading, in one line; empty ones are left out.
         content: sections and figures, as markup.
     """
-    style, script = (path.read_text(encoding="utf-8") for path in (STYLE, _SCRIPT))
-    head = tag(
+    style, script = (path.read_text(encoding="utf-8") for path in (STYLE, SCRIPT))
+    return framed(title, heading, facts, *content, head=tag("style", style), end=tag("script", script))
+
+
+def framed(
+    title: str, heading: str, facts: Iterable[str], *content: str, head: str = "", above: str = "", end: str = ""
+) -> str:
+    """A page of HTML around its content.
+
+    Args:
+        title, heading, facts, content: as in `document`.
+        head: markup at the end of the head, as a style sheet.
+        above: markup above the heading.
+        end: markup at the end of the page, as a script.
+    """
+    inside = tag(
         "head",
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
         tag("title", words(title)),
-        tag("style", style),
+        head,
     )
     lines = tag("h1", words(heading)) + tag("p", words(" · ".join(filter(None, facts))), class_="muted")
     button = tag("button", "Dark theme", id="theme", type="button", hidden="hidden")
     header = tag("header", tag("div", lines), button)
-    body = tag("body", header, tag("main", *content), tag("script", script))
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+    body = tag("body", above, header, tag("main", *content), end)
+    return f"<!DOCTYPE html>\n{tag('html', inside, body, lang='en')}\n"
 
 
 def section(title: str, content: str, name: str) -> str:
@@ -122,6 +139,7 @@ def study_page(
     comparisons: Sequence[Comparison],
     timeline: Timeline | None,
     commands: Sequence[tuple[str, str]],
+    frame: Frame = document,
 ) -> str:
     """The page of a study, as HTML.
 
@@ -130,6 +148,7 @@ def study_page(
         comparisons: the winner against other configurations.
         timeline: the winner's; None for phases, and when nothing fits.
         commands: pairs of a purpose and a command to copy.
+        frame: makes a page of the content.
     """
     attributes = summary.attributes
     facts = [
@@ -140,7 +159,7 @@ def study_page(
         notes_text(summary),
     ]
     subject = f"{attributes.get('model', 'model')} on {attributes.get('cluster', 'cluster')}"
-    return document(
+    return frame(
         f"{summary.study_name}: {subject}",
         subject,
         facts,

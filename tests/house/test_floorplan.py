@@ -8,7 +8,7 @@
                                 +--  exporters  <-  evaluate  <-  study  <-----+-  cli
                                 +--  programs  <-------------------------------+
                                 +--  serve (targets, exporters)  <-------------+
-                                +--  server (study)  <-------------------------+
+                                +--  server (study, report)  <-----------------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Three
 lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve, server), `http` (serve,
@@ -46,7 +46,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "study": frozenset({"records", "space", "evaluate", "processes", "database"}),
     "http": frozenset({"records"}),
     "serve": frozenset({"records", "targets", "exporters", "processes", "http"}),
-    "server": ROOMS | {"records", "space", "evaluate", "study", "processes", "database", "http"},
+    "server": ROOMS | {"records", "space", "evaluate", "study", "processes", "database", "http", "report"},
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli", "processes"}),
     "__init__": ALL_BUT_CLI - {"programs", "serve", "http"},

@@ -41,11 +41,13 @@ class TableCell(NamedTuple):
         text: lines, separated by line feeds.
         style: how they are written.
         share: of a bar below the text, from 0 to 1; None for no bar.
+        link: where the text leads in HTML; None for nowhere.
     """
 
     text: str
     style: Style = Style.PLAIN
     share: float | None = None
+    link: str | None = None
 
 
 Value = TableCell | str | float | None
@@ -249,6 +251,8 @@ def _html_content(cell: TableCell) -> str:
     text = "<br/>".join(map(words, cell.text.splitlines()))
     if cell.style in _TAGS:
         text = tag(_TAGS[cell.style], text)
+    if cell.link is not None:
+        text = tag("a", text, href=cell.link)
     if cell.share is None:
         return text
     return text + tag("div", tag("i", style=f"width:{100 * min(cell.share, 1):.1f}%"), class_="share")

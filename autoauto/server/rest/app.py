@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from ipaddress import ip_address
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -26,15 +25,17 @@ import msgspec
 
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
 from autoauto.http.connections import Answers, Connections, answered, listen, note_errors, raise_descriptors
-from autoauto.http.responses import json_response, silent_logger
+from autoauto.http.responses import silent_logger
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
-from autoauto.server.rest.handlers import Answer, Call, ReadRequest, Service
-from autoauto.server.rest.metrics import ServiceMetrics
+from autoauto.server.call import Call, ReadRequest, Service
+from autoauto.server.metrics import ServiceMetrics
+from autoauto.server.pages.session import came_by_tls, check_same_site, token_in_cookie
+from autoauto.server.rest.answers import problem, response_of
 from autoauto.server.rest.routes import ROUTES, BodyKind, Route, openapi_document
 from autoauto.server.store.searches import Conflict, Forbidden, NotFound
 from autoauto.server.store.tables import DatabaseAway, ServiceDatabase
-from autoauto.server.store.users import Role, User, user_of
+from autoauto.server.store.users import LOCAL, Role, User, user_of
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -47,8 +48,6 @@ UPLOAD_S = 1800.0
 N_THREADS = 8
 MAX_WAITING = 500
 """Requests that wait for a thread at most; others are refused (429)."""
-LOCAL = User("local", Role.ADMIN)
-"""Who sends requests without a token, where the server is open to its machine."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -184,6 +183,7 @@ class _Door:
     def _handler(self, route: Route) -> Any:
         async def handle(request: web.Request) -> web.Response:
             request["route"] = route.path
+            check_same_site(request.method, request.headers)
             user = LOCAL if route.role is None else await self._user(request, route.role)
             request["user"] = user.name
             return await self._called(route, request, user)
@@ -198,11 +198,13 @@ class _Door:
             Forbidden: its user has not the role.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if not scheme and self._options.is_open:
-            return LOCAL
+        if scheme.lower() != "bearer":
+            token = token_in_cookie(request.headers)
         user: User | None = None
-        if scheme.lower() == "bearer":
+        if token:
             user = await self._in_thread(lambda: user_of(self._service.database, token.strip()))
+        elif not scheme and self._options.is_open:
+            return LOCAL
         if user is None:
             raise Unauthorised(
                 "a request must have the header Authorization: Bearer and a token that is in force, got "
@@ -216,19 +218,20 @@ class _Door:
         path, query = dict(request.match_info), dict(request.query)
         if len(query) < len(request.query):
             raise BadInput("a parameter is given once, got one twice; leave one out")
-        if route.body is BodyKind.JSON:
+        by_tls = came_by_tls(request.scheme, request.headers)
+        if route.body in (BodyKind.JSON, BodyKind.FORM):
             async with self._bodies.read(request) as body:
-                call = Call(user, path, query, bytes(body))
-                return _response(await self._in_thread(lambda: route.answer(self._service, call)))
-        if route.body is BodyKind.FILE:
+                call = Call(user, path, query, bytes(body), by_tls=by_tls)
+                return response_of(await self._in_thread(lambda: route.answer(self._service, call)))
+        if route.body in (BodyKind.FILE, BodyKind.FORM_WITH_FILES):
             with cast("BinaryIO", tempfile.TemporaryFile()) as file:
                 await self._files.save(request, file)
                 call = Call(user, path, query, file=file)
-                return _response(await self._in_thread(lambda: route.answer(self._service, call)))
+                return response_of(await self._in_thread(lambda: route.answer(self._service, call)))
         call = Call(user, path, query)
         if route.path == "/health":  # also where all threads wait for a database that is away
-            return _response(await asyncio.to_thread(route.answer, self._service, call))
-        return _response(await self._in_thread(lambda: route.answer(self._service, call)))
+            return response_of(await asyncio.to_thread(route.answer, self._service, call))
+        return response_of(await self._in_thread(lambda: route.answer(self._service, call)))
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._n_waiting >= MAX_WAITING:
@@ -251,18 +254,21 @@ class _Door:
             self._check_host(request)
             response: web.Response = await handler(request)
         except AutoautoError as error:
-            response = _problem(STATUS.get(type(error), 400), str(error), request_id)
+            response = problem(request, STATUS.get(type(error), 400), str(error), request_id)
         except web.HTTPException as error:
             allowed = error.headers.get("Allow")
             what = f"{request.method} {request.path[:100]!r}"
-            response = _problem(error.status, f"{error.reason}: {what}; GET /openapi.json has all paths", request_id)
+            detail = f"{error.reason}: {what}; GET /openapi.json has all paths"
+            response = problem(request, error.status, detail, request_id)
         except Exception as error:  # noqa: BLE001 (one request must not end the server)
             self._log({"event": "error", "id": request_id, "message": f"{type(error).__name__}: {error}"})
-            response = _problem(500, "the server failed; its log has the reason under the request's id", request_id)
+            detail = "the server failed; its log has the reason under the request's id"
+            response = problem(request, 500, detail, request_id)
         if allowed:
             response.headers["Allow"] = allowed
         response.headers["X-Request-Id"] = request_id
         response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
         written = await self._answers.write(request, response)
         self._note(request, response.status, request_id, asyncio.get_running_loop().time() - started_s)
         return written
@@ -285,30 +291,3 @@ class _Door:
                 **{"status": status, "ms": round(1000 * seconds, 1), "user": request.get("user")},
             }
         )
-
-
-def _response(answer: Answer) -> web.Response:
-    from aiohttp import web
-
-    if answer.raw is not None:
-        body, media_type = answer.raw
-        return web.Response(body=body, status=answer.status, headers={"Content-Type": media_type})
-    response = json_response(answer.content, answer.status)
-    if answer.location:
-        response.headers["Location"] = answer.location
-    return response
-
-
-def _problem(status: int, detail: str, request_id: str) -> web.Response:
-    """An error as problem details (RFC 9457); its detail says what must hold, what was given, what to try."""
-    title = HTTPStatus(status).phrase
-    content = {
-        **{"type": "about:blank", "title": title, "status": status},
-        **{"detail": " ".join(detail.split()), "request_id": request_id},
-    }
-    response = json_response(content, status, "application/problem+json")
-    if status == HTTPStatus.UNAUTHORIZED:
-        response.headers["WWW-Authenticate"] = 'Bearer realm="autoauto"'
-    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        response.headers["Retry-After"] = "1"
-    return response

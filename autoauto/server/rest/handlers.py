@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import VERSION
-from autoauto.server.rest.metrics import ServiceMetrics
+from autoauto.server.call import Answer, Call, Service
 from autoauto.server.store import models, searches
 from autoauto.server.store.searches import MAX_PRIORITY, SearchState
 from autoauto.server.store.submission import Submission
-from autoauto.server.store.tables import DatabaseAway, ServiceDatabase
-from autoauto.server.store.users import User
+from autoauto.server.store.tables import DatabaseAway
 from autoauto.space.request import SearchRequest
 
-ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]
-"""Reads options and knobs as a search file has them; raises BadInput."""
 MAX_DEPTH = 20
 _OF_SERVER = ("request", "limits", "labels", "priority", "shared")
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """What all requests have in common.
-
-    Attributes:
-        database: of the service.
-        read_request: reads the options of a submission.
-        metrics: what is counted.
-        document: the OpenAPI document.
-    """
-
-    database: ServiceDatabase
-    read_request: ReadRequest
-    metrics: ServiceMetrics
-    document: bytes
-
-
-class Call(NamedTuple):
-    """A request whose sender may make it.
-
-    Attributes:
-        user: the sender.
-        path: the parameters of the path.
-        query: those behind it.
-        body: a body in JSON.
-        file: a body that was saved; None where the route has none.
-    """
-
-    user: User
-    path: Mapping[str, str]
-    query: Mapping[str, str]
-    body: bytes = b""
-    file: BinaryIO | None = None
-
-
-class Answer(NamedTuple):
-    """A status, what is written as JSON, and a location; `raw` and its media type in place of JSON."""
-
-    status: int
-    content: Any
-    location: str | None = None
-    raw: tuple[bytes, str] | None = None
 
 
 def health(service: Service, call: Call) -> Answer:

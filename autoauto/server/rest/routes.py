@@ -11,8 +11,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from autoauto.records.installation import VERSION
+from autoauto.server.call import Answer, Call, Service
+from autoauto.server.pages import access, listing
+from autoauto.server.pages.session import COOKIE
 from autoauto.server.rest import handlers
-from autoauto.server.rest.handlers import Answer, Call, Service
 from autoauto.server.store.searches import MAX_PAGE, MAX_PRIORITY, SearchState
 from autoauto.server.store.users import Role
 
@@ -23,11 +25,13 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class BodyKind(Enum):
-    """What a request carries."""
+    """What a request carries, by its media type."""
 
-    NOTHING = 0
-    JSON = 1
-    FILE = 2
+    NOTHING = ""
+    JSON = "application/json"
+    FILE = "application/octet-stream"
+    FORM = "application/x-www-form-urlencoded"
+    FORM_WITH_FILES = "multipart/form-data"
 
 
 class Route(NamedTuple):
@@ -43,6 +47,7 @@ class Route(NamedTuple):
         content: the schema of a body in JSON.
         query: the schemas of parameters after the path.
         errors: codes of errors that are its own.
+        media: of answers that are no errors.
     """
 
     method: str
@@ -55,6 +60,7 @@ class Route(NamedTuple):
     content: Schema = _NOTHING
     query: Mapping[str, Schema] = _NOTHING
     errors: tuple[int, ...] = ()
+    media: str = "application/json"
 
 
 def _object(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
@@ -142,10 +148,25 @@ _OF_A_SEARCH = "/v1/searches/{search_id}"
 PARAMETERS: Mapping[str, Schema] = {"search_id": _TEXT, "digest": _TEXT}
 """The schemas of what may stand in a path; another text than an id is answered with 404, as one of nobody's."""
 
+
+def _page(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *query: str) -> Route:
+    """A page of HTML."""
+    errors = (404,) if "{" in path else ()
+    schemas = dict.fromkeys(query, _TEXT)
+    return Route("GET", path, answer, role, summary, {200: _TEXT}, query=schemas, errors=errors, media="text/html")
+
+
+def _form(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *names: str) -> Route:
+    """What a form of a page sends, after which the browser reads another page."""
+    errors = (404, 409) if "{" in path else ()
+    content = _object((), **dict.fromkeys(names, _TEXT))
+    return Route("POST", path, answer, role, summary, {303: _TEXT}, BodyKind.FORM, content, errors=errors)
+
+
 ROUTES = (
     Route("GET", "/health", handlers.health, None, "Whether the server can work", {200: _ref("Health")}, errors=(503,)),
     Route("GET", "/openapi.json", handlers.openapi, None, "This document", {200: _object()}),
-    Route("GET", "/metrics", handlers.metrics, Role.READER, "Counts, for Prometheus", {200: _TEXT}),
+    Route("GET", "/metrics", handlers.metrics, Role.READER, "Counts, for Prometheus", {200: _TEXT}, media="text/plain"),
     Route(
         *("POST", "/v1/searches", handlers.submit, Role.SUBMITTER, "Ask for a search; an equal one is the same"),
         {202: _ref("Submitted"), 200: _ref("Submitted")},
@@ -182,6 +203,12 @@ ROUTES = (
         {200: _ref("Model")},
         errors=(404,),
     ),
+    _page("/", listing.searches_page, Role.READER, "The list of searches", "limit", "before", "state", "owner"),
+    _page("/login", access.login_page, None, "Where a token is typed", "next"),
+    _form("/login", access.login, None, "Keep a token in the browser", "token", "next"),
+    _form("/logout", access.logout, None, "Forget the token that the browser keeps"),
+    _page("/assets/pages.css", access.styles, None, "The style sheet of the pages")._replace(media="text/css"),
+    _page("/assets/pages.js", access.scripts, None, "The script of the pages")._replace(media="text/javascript"),
 )
 """All that the server answers."""
 
@@ -201,7 +228,10 @@ def openapi_document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _SCHEMAS,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
         },
     }
 
@@ -210,23 +240,20 @@ def _operation(route: Route) -> dict[str, Any]:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     parameters = [{"name": name, "in": "path", "required": True, "schema": PARAMETERS[name]} for name in names]
     parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in route.query.items()]
-    media = "text/plain" if route.path == "/metrics" else "application/json"
-    responses = {str(code): _response(media, schema) for code, schema in route.codes.items()}
+    responses = {str(code): _response(route.media, schema) for code, schema in route.codes.items()}
     responses |= {str(code): _response("application/problem+json", _ref("Problem")) for code in _error_codes(route)}
     operation: dict[str, Any] = {
         "operationId": route.answer.__name__,
         "summary": route.summary,
         "parameters": parameters,
         "responses": responses,
-        "security": [{"token": []}] if route.role else [],
+        "security": [{"token": []}, {"cookie": []}] if route.role else [],
     }
     if route.role:
         operation["description"] = f"For the role {route.role} and those above it."
     if route.body is not BodyKind.NOTHING:
-        is_file = route.body is BodyKind.FILE
-        schema: Schema = {"type": "string", "format": "binary"} if is_file else route.content
-        media = "application/octet-stream" if is_file else "application/json"
-        operation["requestBody"] = {"required": True, "content": {media: {"schema": schema}}}
+        schema: Schema = {"type": "string", "format": "binary"} if route.body is BodyKind.FILE else route.content
+        operation["requestBody"] = {"required": True, "content": {route.body.value: {"schema": schema}}}
     return operation
 
 

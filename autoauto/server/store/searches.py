@@ -162,7 +162,7 @@ def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
     row = database.write(lambda connection: _row(database, connection, user, search_id))
     answer = msgspec.json.decode(row.answer) or {}
     described = _described(row, user)
-    return described | {"best": answer.get("best") or described["best"], "answer": answer or None}
+    return described | {"answer": answer or None}
 
 
 def stop_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
@@ -321,7 +321,7 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "n_attempts": row.n_attempts,
         "ended_by": answer.get("ended_by"),
         "progress": progress and {name: value for name, value in progress.items() if name != "best"},
-        "best": (progress or {}).get("best"),
+        "best": answer.get("best") or (progress or {}).get("best"),
         "links": {"self": f"/v1/searches/{row.id}"},
     }
 

@@ -45,6 +45,10 @@ class User(NamedTuple):
     role: Role
 
 
+LOCAL = User("local", Role.ADMIN)
+"""Who sends requests without a token, where the server is open to its machine."""
+
+
 class TokenEntry(NamedTuple):
     """A token as a list shows it; its text is stored nowhere.
 

@@ -22,6 +22,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import open_problem
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError
+from autoauto.records.target import Origin
 from autoauto.server.store.queue import Standing
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.submission import SearchLimits
@@ -140,6 +141,7 @@ class _RunningSearch:
         self._n_trials, self._n_sent = task.n_trials, task.n_trials
         self._n_measured = 0
         self._now: SearchProgress | None = None
+        self._origin: Origin | None = None
 
     def search(self) -> Outcome:
         """Search, and describe what was found."""
@@ -147,6 +149,7 @@ class _RunningSearch:
         if task.wants_stop and not task.n_trials:
             return Outcome(SearchState.STOPPED, None, "stopped before it began")
         flow = open_problem(task.request.problem, task.storage)
+        self._origin = flow.traits.origin
         ended_by = STOP if task.wants_stop else None
         result = None
         if ended_by is None:
@@ -192,7 +195,7 @@ class _RunningSearch:
         best = self._now and self._now.best
         progress = {
             **{"activity": activity, "done": done, "total": total, "left_s": left_s},
-            "n_measured": self._n_measured,
+            **{"n_measured": self._n_measured, "origin": self._origin},
             "best": best and self._describers.best(best),
         }
         used_s = self._task.used_s + monotonic() - self._started_s

@@ -1,0 +1,70 @@
+"""What handlers of the interface and of the pages get and give: `Service` and `Call` to `Answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple
+
+from autoauto.server.metrics import ServiceMetrics
+from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.store.users import User
+from autoauto.space.request import SearchRequest
+
+ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]
+"""Reads options and knobs as a search file has them; raises BadInput."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What all requests have in common.
+
+    Attributes:
+        database: of the service.
+        read_request: reads the options of a submission.
+        metrics: what is counted.
+        document: the OpenAPI document.
+    """
+
+    database: ServiceDatabase
+    read_request: ReadRequest
+    metrics: ServiceMetrics
+    document: bytes
+
+
+class Call(NamedTuple):
+    """A request whose sender may make it.
+
+    Attributes:
+        user: the sender.
+        path: the parameters of the path.
+        query: those behind it.
+        body: a body in JSON, or a form.
+        file: a body that was saved; None where the route has none.
+        by_tls: whether the sender has come by TLS.
+    """
+
+    user: User
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes = b""
+    file: BinaryIO | None = None
+    by_tls: bool = False
+
+
+class Answer(NamedTuple):
+    """What a handler answers.
+
+    Attributes:
+        status: of HTTP.
+        content: is written as JSON.
+        location: the path of what was made, or that is to be read next.
+        raw: bytes and their media type, in place of JSON.
+        cookie: what the browser is to keep.
+    """
+
+    status: int
+    content: Any
+    location: str | None = None
+    raw: tuple[bytes, str] | None = None
+    cookie: str | None = None

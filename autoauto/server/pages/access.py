@@ -1,0 +1,59 @@
+"""The pages that need no login, and what they load: `login_page`, `login`, `logout`, `styles`, `scripts`."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from autoauto.report.html import section
+from autoauto.report.style import tag
+from autoauto.server.call import Answer, Call, Service
+from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, form_values, summary
+from autoauto.server.pages.frame import html, page, script, style_sheet
+from autoauto.server.pages.session import LOGIN, path_after_login, set_cookie
+from autoauto.server.store.searches import unknown_parameters
+from autoauto.server.store.users import user_of
+
+_HINT = "as `autoauto server token create NAME` prints it; this browser keeps it until it is closed, or you log out"
+_FIELDS = (
+    Field("token", "Token", Kind.PASSWORD, _HINT, autocomplete="current-password"),
+    Field("next", "", Kind.HIDDEN),
+)
+
+
+def styles(service: Service, call: Call) -> Answer:
+    """The style sheet of the pages."""
+    unknown_parameters(call.query, ())
+    return Answer(200, None, raw=(style_sheet(), "text/css; charset=utf-8"))
+
+
+def scripts(service: Service, call: Call) -> Answer:
+    """The script of the pages."""
+    unknown_parameters(call.query, ())
+    return Answer(200, None, raw=(script(), "text/javascript; charset=utf-8"))
+
+
+def login_page(service: Service, call: Call) -> Answer:
+    """Where a token is typed."""
+    unknown_parameters(call.query, ("next",))
+    return html(_login_form(call.query.get("next", "")))
+
+
+def login(service: Service, call: Call) -> Answer:
+    """Keep a token in the browser, and go where its user wanted to."""
+    values = form_values(call.body)
+    token, wanted = values.get("token", "").strip(), values.get("next", "")
+    if user_of(service.database, token) is None:
+        text = f"a token must be in force, got {'another one' if token else 'none'}; ask an administrator for one"
+        return html(_login_form(wanted, Mistake(text, "token")), HTTPStatus.BAD_REQUEST)
+    return Answer(303, {}, path_after_login(wanted), cookie=set_cookie(token, call.by_tls))
+
+
+def logout(service: Service, call: Call) -> Answer:
+    """Forget the token that the browser keeps; it stays in force."""
+    return Answer(303, {}, LOGIN, cookie=set_cookie("", call.by_tls))
+
+
+def _login_form(wanted: str, mistake: Mistake | None = None) -> str:
+    inner = fields(_FIELDS, {"next": wanted}, mistake) + tag("div", button("Log in", is_main=True), class_="actions")
+    card = tag("div", form(LOGIN, inner), class_="card")
+    return page(None, "Searches as a service", (), summary(mistake), section("Log in", card, "login"))

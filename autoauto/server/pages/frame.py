@@ -1,0 +1,76 @@
+"""The frame of every page, `page`, and what it loads: `style_sheet`, `script`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from autoauto.report.charts.svg import STYLE
+from autoauto.report.html import SCRIPT, framed
+from autoauto.report.style import tag, words
+from autoauto.server.call import Answer
+from autoauto.server.pages.forms import button, form
+from autoauto.server.store.users import LOCAL, User
+
+STYLE_PATH, SCRIPT_PATH = "/assets/pages.css", "/assets/pages.js"
+_HERE = Path(__file__).parent
+CONTENT_SECURITY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""What a page may load and run: files of this server. Bars of tables have their widths as attributes."""
+_SECTIONS = (("Searches", "/"),)
+
+
+def style_sheet() -> bytes:
+    """The style sheet of the report, and of forms."""
+    return STYLE.read_bytes() + (_HERE / "pages.css").read_bytes()
+
+
+def script() -> bytes:
+    """The script of the report, and what refreshes a page."""
+    return SCRIPT.read_bytes() + (_HERE / "pages.js").read_bytes()
+
+
+def page(
+    user: User | None, title: str, facts: Iterable[str], *content: str, here: str = "", refresh_s: int | None = None
+) -> str:
+    """A page of HTML.
+
+    Args:
+        user: who reads it; None before the login.
+        title: of the window, and above all.
+        facts: below it.
+        content: sections, as markup.
+        here: the path of its place in the navigation.
+        refresh_s: after how long a browser without scripts loads it again; None for never.
+    """
+    head = f'<link rel="stylesheet" href="{STYLE_PATH}"><script src="{SCRIPT_PATH}" defer></script>'
+    if refresh_s is not None:
+        head += f'<noscript><meta http-equiv="refresh" content="{refresh_s}"></noscript>'
+    above = tag("a", "To the content", href="#content", class_="skip") + _navigation(user, here)
+    inner = tag("div", *content, id="content", tabindex="-1")
+    return framed(f"{title} – autoauto", title, facts, inner, head=head, above=above)
+
+
+def _navigation(user: User | None, here: str) -> str:
+    if user is None:
+        return tag("nav", tag("strong", "autoauto"), aria_label="autoauto")
+    links = (
+        tag("li", tag("a", name, href=path, aria_current="page" if path == here else None)) for name, path in _SECTIONS
+    )
+    who = tag("span", words(f"{user.name}, {user.role}"), class_="muted")
+    leave = "" if user == LOCAL else form("/logout", button("Log out"))
+    return tag("nav", tag("strong", "autoauto"), tag("ul", *links), who, leave, aria_label="autoauto")
+
+
+def html(text: str, status: int = 200) -> Answer:
+    """The answer that a page is."""
+    return Answer(status, None, raw=(text.encode(), "text/html; charset=utf-8"))
+
+
+def problem_page(status: int, title: str, detail: str, request_id: str) -> bytes:
+    """The page of an error: what must hold, what was given, what to try."""
+    about = tag("div", tag("p", words(detail), class_="error"), class_="card")
+    back = tag("p", tag("a", "All searches", href="/"))
+    return page(None, title, (f"{status}", f"request {request_id}"), tag("section", about), back).encode()

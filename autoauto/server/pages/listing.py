@@ -1,0 +1,88 @@
+"""The list of searches, `searches_page`, and what it says of each: `name_of`, `best_text`, `moment_text`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from autoauto.report.html import section
+from autoauto.report.style import shorten, tag, words
+from autoauto.report.tables.table import Column, Table, TableCell, html_table
+from autoauto.report.wording import counted
+from autoauto.server.call import Answer, Call, Service
+from autoauto.server.pages.forms import Field, Kind, button, fields, form
+from autoauto.server.pages.frame import html, page
+from autoauto.server.store import searches
+from autoauto.server.store.searches import SearchState
+
+_STATES = (("", "all"), *((str(state), str(state)) for state in SearchState))
+_FILTERS = (Field("state", "State", Kind.CHOICE, choices=_STATES), Field("owner", "Owner"))
+_COLUMNS = tuple(map(Column, ("search", "objective", "state", "owner", "best so far", "asked for")))
+_NAME_WIDTH = 40
+
+
+def searches_page(service: Service, call: Call) -> Answer:
+    """The searches that a user may see, the newest first."""
+    searches.unknown_parameters(call.query, ("limit", "before", "state", "owner"))
+    given = {name: value for name, value in call.query.items() if value}
+    limit, before = searches.page_of(given)
+    shown = searches.list_searches(
+        service.database, call.user, searches.state_of(given), given.get("owner"), limit, before
+    )
+    rows = tuple(map(_row, shown.searches))
+    filters = form("/", fields(_FILTERS, given), button("Filter"), method="get", name="Filter searches")
+    table = html_table(Table(counted(len(rows), "search", "es"), _COLUMNS, rows)) if rows else _nothing(bool(given))
+    older = {**given, "before": shown.before, "limit": limit}
+    more = "" if shown.before is None else tag("p", tag("a", "Older searches", href=f"/?{urlencode(older)}"))
+    content = filters.replace("<form ", '<form class="row" ', 1) + tag("div", table, more, class_="card")
+    return html(page(call.user, "Searches", ("the newest first",), section("", content, "searches"), here="/"))
+
+
+def _nothing(is_filtered: bool) -> str:
+    text = "No search is like that." if is_filtered else "There is no search yet."
+    return tag("p", words(text))
+
+
+def _row(search: Mapping[str, Any]) -> tuple[TableCell | str | None, ...]:
+    return (
+        TableCell(name_of(search), link=f"/v1/searches/{search['id']}"),
+        search["objective"],
+        search["state"],
+        search["owner"],
+        best_text(search),
+        moment_text(search["created"]),
+    )
+
+
+def name_of(search: Mapping[str, Any]) -> str:
+    """The model on the cluster; an uploaded file by the beginning of its digest.
+
+    >>> name_of({"model": "sha256:" + 64 * "a", "cluster": "c600", "target": "ipu"})
+    'upload aaaaaaaa on c600, ipu'
+    """
+    model, cluster = (
+        f"upload {part[7:15]}" if part.startswith("sha256:") else shorten(part, _NAME_WIDTH)
+        for part in (search["model"], search["cluster"])
+    )
+    return f"{model} on {cluster}, {search['target']}"
+
+
+def best_text(search: Mapping[str, Any]) -> str | None:
+    """The throughput of the best so far, and how it came about; None without one."""
+    best = search["best"]
+    if not best:
+        return None
+    unit = "tokens/s" if best.get("output_tokens") else "samples/s"
+    devices = counted(best["n_devices"], "device")
+    return f"{best['samples_per_s']:,.1f} {unit} on {devices}, {search['progress']['origin']}"
+
+
+def moment_text(moment_s: float | None) -> str:
+    """A moment in seconds since 1970, as a date and a time.
+
+    >>> moment_text(0.0)
+    '1970-01-01 00:00 UTC'
+    """
+    return "-" if moment_s is None else f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,79 @@
+"""Who uses the pages: a token typed once, which the browser keeps in a cookie that no script reads.
+
+Another site must not act for whoever is logged in here. The cookie is never sent with its requests (SameSite=Strict),
+and `check_same_site` refuses what a page of another site sends, also where the server is open to its machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote, urlsplit
+
+from autoauto.server.store.searches import Forbidden
+
+COOKIE = "autoauto_token"
+LOGIN = "/login"
+_READS = ("GET", "HEAD")
+
+
+def token_in_cookie(headers: Mapping[str, str]) -> str:
+    """The token that a browser keeps; empty without one."""
+    try:
+        morsel = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def set_cookie(token: str, by_tls: bool) -> str:
+    """The value of Set-Cookie that keeps a token until the browser ends; an empty one is forgotten.
+
+    Args:
+        token: what is kept.
+        by_tls: whether the browser has come by TLS; then it sends the cookie by TLS only.
+    """
+    ends = "" if token else "; Max-Age=0"
+    return f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if by_tls else ''}{ends}"
+
+
+def came_by_tls(scheme: str, headers: Mapping[str, str]) -> bool:
+    """Whether a browser has come by TLS, to this server or a proxy; who says so wrongly, says it of his own cookie."""
+    return "https" in (scheme, headers.get("X-Forwarded-Proto", "").lower())
+
+
+def check_same_site(method: str, headers: Mapping[str, str]) -> None:
+    """Refuse what changes something and was sent by a page of another site; programs say nothing of sites.
+
+    Raises:
+        Forbidden: it was.
+    """
+    site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
+    if site is None:
+        is_own = origin is None or urlsplit(origin).netloc == headers.get("Host")
+    else:
+        is_own = site in ("same-origin", "none")
+    if method not in _READS and not is_own:
+        raise Forbidden(
+            f"a form must be sent by a page of this server, got one of {origin or site!r:.100}; open the page here"
+        )
+
+
+def wants_page(headers: Mapping[str, str]) -> bool:
+    """Whether a person reads the answer."""
+    return "text/html" in headers.get("Accept", "")
+
+
+def login_path(wanted: str) -> str:
+    """The path at which a token is typed, before a path that needs one."""
+    return f"{LOGIN}?next={quote(wanted, safe='')}"
+
+
+def path_after_login(wanted: str) -> str:
+    """Where a login leads: a path of this server, else the list of searches.
+
+    >>> path_after_login("/searches/ab?x=1"), path_after_login("//evil.example"), path_after_login("/\\\\evil.example")
+    ('/searches/ab?x=1', '/', '/')
+    """
+    is_local = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
+    return wanted if is_local else "/"
