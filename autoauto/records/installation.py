@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 VERSION = "0.1.0"
-"""The version in pyproject.toml; every study stores it."""
+"""The version, here alone: the build reads it from this line; every study stores it."""
 DEFAULT_MODEL = "resnet50"
 """The built-in model that is used where none is named."""
 EXTRAS = {

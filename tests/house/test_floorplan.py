@@ -51,7 +51,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "__main__": frozenset({"cli", "processes"}),
     "__init__": ALL_BUT_CLI - {"programs", "serve", "http"},
 }
-TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "autoauto", "tests", "studies", "data", "docs"}
+TOP_LEVEL = {
+    *("pyproject.toml", "mkdocs.yml", "autoauto", "tests", "studies", "data", "docs"),
+    *("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md"),
+}
 MAX_ENTRIES = 14
 
 Package = Mapping[Path, ast.Module]

@@ -1,6 +1,7 @@
 """The version and the folders of the installation."""
 
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 
 def test_the_package_has_the_version_of_the_project() -> None:
-    assert PROJECT["version"] == VERSION == autoauto.__version__
+    assert PROJECT["dynamic"] == ["version"]
+    assert version("autoauto") == VERSION == autoauto.__version__
 
 
 def test_extras_are_those_of_the_project() -> None:
