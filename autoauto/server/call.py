@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
@@ -13,6 +13,9 @@ from autoauto.space.request import SearchRequest
 
 ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]
 """Reads options and knobs as a search file has them; raises BadInput."""
+
+ReadSearches = Callable[[], Sequence[Mapping[str, Any]]]
+"""Reads searches as they are now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Call(NamedTuple):
     Attributes:
         user: the sender.
         path: the parameters of the path.
-        query: those behind it.
+        query: those behind it, see `read_parameters`.
         body: a body in JSON, or a form.
         file: a body that was saved; None where the route has none.
         by_tls: whether the sender has come by TLS.
@@ -46,7 +49,7 @@ class Call(NamedTuple):
 
     user: User
     path: Mapping[str, str]
-    query: Mapping[str, str]
+    query: Mapping[str, Any]
     body: bytes = b""
     file: BinaryIO | None = None
     by_tls: bool = False
@@ -57,10 +60,11 @@ class Answer(NamedTuple):
 
     Attributes:
         status: of HTTP.
-        content: is written as JSON.
+        content: is written as JSON; None, where it is not `raw`, is no body.
         location: the path of what was made, or that is to be read next.
         raw: bytes and their media type, in place of JSON.
         cookie: what the browser is to keep.
+        events: reads the searches of which every change is sent, until the client goes.
     """
 
     status: int
@@ -68,3 +72,4 @@ class Answer(NamedTuple):
     location: str | None = None
     raw: tuple[bytes, str] | None = None
     cookie: str | None = None
+    events: ReadSearches | None = None

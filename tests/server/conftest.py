@@ -112,7 +112,8 @@ class Caller(NamedTuple):
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
-                return _reply(response.status, response.headers, response.read())
+                is_stream = response.headers["Content-Type"] == "text/event-stream"  # it does not end
+                return _reply(response.status, response.headers, response.readline() if is_stream else response.read())
         except HTTPError as error:
             return _reply(error.code, error.headers, error.read())
 

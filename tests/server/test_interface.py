@@ -8,10 +8,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import itertools
+import json
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +21,11 @@ from typing import Any, NamedTuple
 import pytest
 from openapi_spec_validator import validate
 
-from autoauto.server.rest.app import MAX_SUBMISSION_BYTES
+from autoauto.server.rest.door import MAX_SUBMISSION_BYTES
 from autoauto.server.rest.routes import ROUTES
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import Role, create_token, revoke_tokens
+from tests.running import PATIENCE_S
 from tests.server.conftest import Caller, RunningServer, small
 
 OPEN = {
@@ -179,6 +182,48 @@ def test_a_request_has_an_id_which_its_sender_may_give(nobody: Caller) -> None:
     assert len(nobody("GET", "/health", X_Request_Id="no spaces").headers["X-Request-Id"]) == 32
 
 
+def test_trials_are_read_in_pages_and_a_search_without_any_has_an_empty_one(site: ServedUsers, search_id: str) -> None:
+    empty = site.mary("GET", f"/v1/searches/{search_id}/trials?limit=1").body
+    assert empty == {"trials": [], "next": None}
+    assert site.mary("GET", f"/v1/searches/{search_id}/trials?first=-1").status == 400
+
+
+def test_events_begin_with_the_search_and_end_with_it(site: ServedUsers) -> None:
+    search = site.mary("POST", "/v1/searches", small(9)).body["id"]
+    request = urllib.request.Request(f"{site.server.url}/v1/searches/{search}/events")
+    request.add_header("Authorization", f"Bearer {site.mary.token}")
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as stream:
+        assert stream.headers["Content-Type"] == "text/event-stream"
+        assert next_event(stream) == ("search", "waiting")
+        site.mary("POST", f"/v1/searches/{search}/stop")
+        assert next_event(stream) == ("ended", "stopped")
+        assert stream.read().strip() == b""  # it ends with the search
+
+
+def next_event(stream: Any) -> tuple[str, str]:
+    """The name of the next event, and the state of its search."""
+    name = ""
+    for line in stream:
+        if line.startswith(b"event: "):
+            name = line.removeprefix(b"event: ").decode().strip()
+        elif line.startswith(b"data: "):
+            return name, json.loads(line.removeprefix(b"data: "))["state"]
+    raise AssertionError("the stream has ended")
+
+
+def test_a_search_that_has_ended_is_deleted_for_its_owner_then_for_all(site: ServedUsers) -> None:
+    search = site.mary("POST", "/v1/searches", small(8)).body["id"]
+    site.john("POST", "/v1/searches", small(8))
+    path = f"/v1/searches/{search}"
+    assert site.mary("DELETE", path).status == 204
+    assert (site.mary("GET", path).status, site.john("GET", path).body["owner"]) == (404, "john")
+    assert site.john("DELETE", path).status == 409  # it waits
+    site.john("POST", f"{path}/stop")
+    assert site.john("DELETE", path).status == 204
+    assert site.admin("GET", path).status == 404
+    assert site.mary("POST", "/v1/searches", small(8)).body["id"] != search
+
+
 def test_metrics_count_requests_by_route_and_searches_by_state(site: ServedUsers, search_id: str) -> None:
     site.mary("GET", f"/v1/searches/{search_id}")
     text = site.reader("GET", "/metrics").body.decode()
@@ -250,6 +295,7 @@ def test_no_request_that_the_document_allows_fails(site: ServedUsers, tmp_path: 
     command = [program, "run", f"{site.server.url}/openapi.json"]
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     command += ["-H", f"Authorization: Bearer {site.admin.token}", "--checks", checks, "--max-examples", "40"]
+    command += ["--exclude-path-regex", "events$"]  # they do not end
     command += ["--phases", "examples,coverage,fuzzing", "--generation-deterministic", "--no-color"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

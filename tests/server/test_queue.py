@@ -6,6 +6,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from optuna.distributions import IntDistribution
+from optuna.study import StudyDirection
+from optuna.trial import create_trial
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.submission import request_of_json
@@ -16,6 +19,7 @@ from autoauto.server.store.searches import (
     Forbidden,
     NotFound,
     SearchState,
+    delete_search,
     list_searches,
     read_search,
     resume_search,
@@ -24,6 +28,7 @@ from autoauto.server.store.searches import (
 )
 from autoauto.server.store.submission import Submission
 from autoauto.server.store.tables import SEARCHES, ServiceDatabase
+from autoauto.server.store.trials import delete_trials, list_trials, study_name
 from autoauto.server.store.users import Role, User, create_token, list_tokens, revoke_tokens, user_of
 from tests.server.conftest import JOHN, MARY, ROOT_USER, small
 
@@ -193,6 +198,40 @@ def test_a_search_stops_when_all_that_hold_it_have_stopped_it(database: ServiceD
     assert state(database, search_id, JOHN) == "stopped"
     assert resume_search(database, JOHN, search_id)["state"] == "waiting"
     assert claimed(queue).search_id == search_id
+
+
+def test_a_search_that_only_its_deleted_holder_waited_for_ends(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    submit(database, JOHN, submission())
+    queue = Queue(database)
+    lease = claimed(queue)
+    stop_search(database, JOHN, search_id)
+    assert delete_search(database, MARY, search_id) is False
+    assert queue.renew(lease, None) is True
+    with pytest.raises(Conflict, match="stop it first"):
+        delete_search(database, JOHN, search_id)
+
+
+def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: ServiceDatabase) -> None:
+    ids = [submit(database, MARY, submission(size)).search_id for size in (1, 2)]
+    for search_id in ids:
+        study_id = database.studies.create_new_study([StudyDirection.MAXIMIZE], study_name(search_id))
+        for number in range(3):
+            trial = create_trial(
+                value=number, params={"x": 1}, distributions={"x": IntDistribution(0, 9)}, user_attrs={"status": "ok"}
+            )
+            database.studies.create_new_trial(study_id, trial)
+    page = list_trials(database, MARY, ids[1], first=1, limit=1)
+    assert ([row["number"] for row in page.trials], page.first) == ([1], 2)
+    assert (page.trials[0]["value"], page.trials[0]["x"]) == (1.0, 1)
+    stop_search(database, MARY, ids[0])
+    assert delete_search(database, MARY, ids[0])
+    delete_trials(database, ids[0])
+    delete_trials(database, ids[0])  # as when the client asks again
+    assert [study.study_name for study in database.studies.get_all_studies()] == [study_name(ids[1])]
+    assert len(list_trials(database, MARY, ids[1], 0, 10).trials) == 3
+    with pytest.raises(NotFound):
+        list_trials(database, MARY, ids[0], 0, 10)
 
 
 def test_an_administrator_stops_the_search_of_others(database: ServiceDatabase) -> None:

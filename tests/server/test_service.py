@@ -19,7 +19,7 @@ import autoauto
 from autoauto.cli.main import main
 from autoauto.server.client import connect
 from autoauto.server.store.tables import ServiceDatabase
-from autoauto.server.work.runner import study_name
+from autoauto.server.store.trials import study_name
 from autoauto.study.store.study import load_study
 from tests.running import wait_until
 from tests.server.conftest import ROOT, Caller, Start, small

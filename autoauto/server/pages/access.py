@@ -10,7 +10,6 @@ from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, form_values, summary
 from autoauto.server.pages.frame import html, page, script, style_sheet
 from autoauto.server.pages.session import LOGIN, path_after_login, set_cookie
-from autoauto.server.store.searches import unknown_parameters
 from autoauto.server.store.users import user_of
 
 _HINT = "as `autoauto server token create NAME` prints it; this browser keeps it until it is closed, or you log out"
@@ -22,20 +21,17 @@ _FIELDS = (
 
 def styles(service: Service, call: Call) -> Answer:
     """The style sheet of the pages."""
-    unknown_parameters(call.query, ())
     return Answer(200, None, raw=(style_sheet(), "text/css; charset=utf-8"))
 
 
 def scripts(service: Service, call: Call) -> Answer:
     """The script of the pages."""
-    unknown_parameters(call.query, ())
     return Answer(200, None, raw=(script(), "text/javascript; charset=utf-8"))
 
 
 def login_page(service: Service, call: Call) -> Answer:
     """Where a token is typed."""
-    unknown_parameters(call.query, ("next",))
-    return html(_login_form(call.query.get("next", "")))
+    return html(_login_form(call.query["next"] or ""))
 
 
 def login(service: Service, call: Call) -> Answer:

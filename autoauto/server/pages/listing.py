@@ -25,12 +25,10 @@ _NAME_WIDTH = 40
 
 def searches_page(service: Service, call: Call) -> Answer:
     """The searches that a user may see, the newest first."""
-    searches.unknown_parameters(call.query, ("limit", "before", "state", "owner"))
-    given = {name: value for name, value in call.query.items() if value}
-    limit, before = searches.page_of(given)
-    shown = searches.list_searches(
-        service.database, call.user, searches.state_of(given), given.get("owner"), limit, before
-    )
+    given = {name: value for name in ("state", "owner") if (value := call.query[name])}
+    limit, before = call.query["limit"], call.query["before"]
+    state = SearchState(given["state"]) if "state" in given else None
+    shown = searches.list_searches(service.database, call.user, state, given.get("owner"), limit, before)
     rows = tuple(map(_row, shown.searches))
     filters = form("/", fields(_FILTERS, given), button("Filter"), method="get", name="Filter searches")
     table = html_table(Table(counted(len(rows), "search", "es"), _COLUMNS, rows)) if rows else _nothing(bool(given))

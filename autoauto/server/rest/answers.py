@@ -24,7 +24,9 @@ def response_of(answer: Answer) -> web.Response:
     """What a handler answers."""
     from aiohttp import web
 
-    if answer.raw is None:
+    if answer.raw is None and answer.content is None:
+        response = web.Response(status=answer.status)
+    elif answer.raw is None:
         response = json_response(answer.content, answer.status)
     else:
         body, media_type = answer.raw

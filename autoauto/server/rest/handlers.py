@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +11,7 @@ import msgspec
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import VERSION
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.store import models, searches
+from autoauto.server.store import models, searches, trials
 from autoauto.server.store.searches import MAX_PRIORITY, SearchState
 from autoauto.server.store.submission import Submission
 from autoauto.server.store.tables import DatabaseAway
@@ -22,7 +23,6 @@ _OF_SERVER = ("request", "limits", "labels", "priority", "shared")
 
 def health(service: Service, call: Call) -> Answer:
     """Whether the database answers."""
-    _no_query(call)
     if not service.database.answers():
         raise DatabaseAway("the database of the server must answer, it does not; try again later")
     return Answer(200, {"status": "ok", "version": VERSION})
@@ -30,19 +30,16 @@ def health(service: Service, call: Call) -> Answer:
 
 def openapi(service: Service, call: Call) -> Answer:
     """The OpenAPI document."""
-    _no_query(call)
     return Answer(200, None, raw=(service.document, "application/json"))
 
 
 def metrics(service: Service, call: Call) -> Answer:
     """All counts."""
-    _no_query(call)
     return Answer(200, None, raw=service.metrics.text(searches.count_states(service.database)))
 
 
 def submit(service: Service, call: Call) -> Answer:
     """Ask for a search."""
-    _no_query(call)
     given = _object(call.body)
     options = {name: value for name, value in given.items() if name not in _OF_SERVER}
     if "request" in given and options:
@@ -63,39 +60,64 @@ def submit(service: Service, call: Call) -> Answer:
 
 def list_page(service: Service, call: Call) -> Answer:
     """Some searches, and the path of the next page."""
-    searches.unknown_parameters(call.query, ("limit", "before", "state", "owner"))
-    limit, before = searches.page_of(call.query)
-    state, owner = searches.state_of(call.query), call.query.get("owner")
-    if owner is not None and "\0" in owner:
-        raise BadInput("owner must be a user's name, got a null character; leave it out")
-    page = searches.list_searches(service.database, call.user, state, owner, limit, before)
-    if page.before is None:
-        return Answer(200, {"searches": page.searches, "next": None})
-    following = {**call.query, "limit": limit, "before": page.before}
-    return Answer(200, {"searches": page.searches, "next": f"/v1/searches?{urlencode(following)}"})
+    given = call.query
+    state = None if given["state"] is None else SearchState(given["state"])
+    page = searches.list_searches(service.database, call.user, state, given["owner"], given["limit"], given["before"])
+    return Answer(200, {"searches": page.searches, "next": _next("/v1/searches", given, before=page.before)})
 
 
 def read(service: Service, call: Call) -> Answer:
     """A search."""
-    _no_query(call)
     return Answer(200, searches.read_search(service.database, call.user, _search_id(call)))
+
+
+def delete(service: Service, call: Call) -> Answer:
+    """Forget a search."""
+    search_id = _search_id(call)
+    if searches.delete_search(service.database, call.user, search_id):
+        trials.delete_trials(service.database, search_id)
+    return Answer(204, None)
+
+
+def list_trials(service: Service, call: Call) -> Answer:
+    """Some trials of a search, and the path of the next page."""
+    search_id = _search_id(call)
+    page = trials.list_trials(service.database, call.user, search_id, call.query["first"], call.query["limit"])
+    following = _next(f"/v1/searches/{search_id}/trials", call.query, first=page.first)
+    return Answer(200, {"trials": page.trials, "next": following})
+
+
+def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | None:
+    """The path of the next page, with the parameters of this one; None where there is none."""
+    if None in start.values():
+        return None
+    return f"{path}?{urlencode({name: value for name, value in ({**given, **start}).items() if value is not None})}"
+
+
+def events(service: Service, call: Call) -> Answer:
+    """The changes of the newest searches that the caller may see."""
+    return Answer(200, None, events=lambda: searches.list_searches(service.database, call.user).searches)
+
+
+def search_events(service: Service, call: Call) -> Answer:
+    """The changes of a search."""
+    search_id = _search_id(call)
+    searches.check_visible(service.database, call.user, search_id)
+    return Answer(200, None, events=lambda: [searches.read_search(service.database, call.user, search_id)])
 
 
 def stop(service: Service, call: Call) -> Answer:
     """End a search."""
-    _no_query(call)
     return Answer(200, searches.stop_search(service.database, call.user, _search_id(call)))
 
 
 def resume(service: Service, call: Call) -> Answer:
     """Let a search go on."""
-    _no_query(call)
     return Answer(200, searches.resume_search(service.database, call.user, _search_id(call)))
 
 
 def upload(service: Service, call: Call) -> Answer:
     """Keep a file."""
-    _no_query(call)
     assert call.file is not None
     digest, is_new = models.store_model(service.database, call.user, call.file)
     location = f"/v1/models/{digest}"
@@ -104,7 +126,6 @@ def upload(service: Service, call: Call) -> Answer:
 
 def read_model(service: Service, call: Call) -> Answer:
     """Whether the caller has uploaded a file."""
-    _no_query(call)
     digest = call.path["digest"]
     if not models.DIGEST.fullmatch(digest):
         raise searches.NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
@@ -117,10 +138,6 @@ def _search_id(call: Call) -> str:
     if not search_id.isalnum() or not search_id.isascii():  # PostgreSQL takes no null characters
         raise searches.NotFound(f"there is no search {search_id!r:.60}; GET /v1/searches lists yours")
     return search_id
-
-
-def _no_query(call: Call) -> None:
-    searches.unknown_parameters(call.query, ())
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -13,19 +13,32 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    case,
+    delete,
+    exists,
+    false,
+    func,
+    not_,
+    or_,
+    select,
+    update,
+)
 
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, ServiceDatabase, insert_new
 from autoauto.server.store.users import Role, User
 
-MAX_PAGE = 200
 MAX_PRIORITY = 100
 _ID_BYTES = 10
 _EMPTY = "null"
@@ -165,6 +178,15 @@ def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
     return described | {"answer": answer or None}
 
 
+def check_visible(database: ServiceDatabase, user: User, search_id: str) -> None:
+    """Make sure that there is a search, and a user may see it.
+
+    Raises:
+        NotFound: it is not so.
+    """
+    database.write(lambda connection: _row(database, connection, user, search_id))
+
+
 def stop_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
     """Stop a search for its caller, and altogether where no other holder is left.
 
@@ -180,18 +202,26 @@ def stop_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
         if user.role is not Role.ADMIN:
             own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
             connection.execute(update(HOLDERS).where(own).values(has_stopped=True))
-            waits = exists().where(HOLDERS.c.search_id == search_id, HOLDERS.c.has_stopped.is_(False))
+            _end_unless(_is_waited_for(search_id), connection, search_id)
         else:
-            waits = exists().where(HOLDERS.c.search_id.is_(None))
-        this = and_(SEARCHES.c.id == search_id, ~waits)
-        ended = {"state": str(SearchState.STOPPED), "ended_s": time.time(), "reason": "stopped before it began"}
-        never = and_(this, SEARCHES.c.state == SearchState.WAITING, SEARCHES.c.n_trials == 0)
-        connection.execute(update(SEARCHES).where(never).values(ended))
-        going = and_(this, SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING]))
-        connection.execute(update(SEARCHES).where(going).values(wants_stop=True))
+            _end_unless(false(), connection, search_id)
 
     database.write(work)
     return read_search(database, user, search_id)
+
+
+def _is_waited_for(search_id: str) -> ColumnElement[bool]:
+    return exists().where(HOLDERS.c.search_id == search_id, HOLDERS.c.has_stopped.is_(False))
+
+
+def _end_unless(waits: ColumnElement[bool], connection: Connection, search_id: str) -> None:
+    """Let a search end with its best so far unless somebody waits for it; one that has none ends at once."""
+    this = and_(SEARCHES.c.id == search_id, not_(waits))
+    ended = {"state": str(SearchState.STOPPED), "ended_s": time.time(), "reason": "stopped before it began"}
+    never = and_(this, SEARCHES.c.state == SearchState.WAITING, SEARCHES.c.n_trials == 0)
+    connection.execute(update(SEARCHES).where(never).values(ended))
+    going = and_(this, SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING]))
+    connection.execute(update(SEARCHES).where(going).values(wants_stop=True))
 
 
 def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
@@ -221,6 +251,38 @@ def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict
 
     database.write(work)
     return read_search(database, user, search_id)
+
+
+def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool:
+    """Forget a search for its caller; where nobody else holds it, or for an administrator, altogether.
+
+    Returns:
+        Whether it is gone, so that its trials may go, too.
+
+    Raises:
+        NotFound, Forbidden: the user may not see it, or does not hold it.
+        Conflict: it has not ended.
+    """
+
+    def work(connection: Connection) -> bool:
+        row = _row(database, connection, user, search_id)
+        _check_held(connection, user, search_id)
+        of_search = HOLDERS.c.search_id == search_id
+        others = select(func.min(HOLDERS.c.owner)).where(of_search, HOLDERS.c.owner != user.name)
+        heir = None if user.role is Role.ADMIN else connection.scalar(others)
+        if heir is not None:
+            connection.execute(delete(HOLDERS).where(of_search, HOLDERS.c.owner == user.name))
+            own = and_(SEARCHES.c.id == search_id, SEARCHES.c.owner == user.name)
+            connection.execute(update(SEARCHES).where(own).values(owner=heir))
+            _end_unless(_is_waited_for(search_id), connection, search_id)
+            return False
+        if not SearchState(row.state).has_ended:
+            raise Conflict(f"a search that is deleted has ended, {search_id} has not; stop it first")
+        connection.execute(delete(HOLDERS).where(of_search))
+        connection.execute(delete(SEARCHES).where(SEARCHES.c.id == search_id))
+        return True
+
+    return database.write(work)
 
 
 def count_states(database: ServiceDatabase) -> dict[str, int]:
@@ -324,41 +386,3 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "best": answer.get("best") or (progress or {}).get("best"),
         "links": {"self": f"/v1/searches/{row.id}"},
     }
-
-
-def page_of(given: Mapping[str, str]) -> tuple[int, int]:
-    """The number of searches on a page, and the number below which they begin, among parameters of a request.
-
-    Raises:
-        BadInput: one of them is no whole number, or out of range.
-    """
-    return _number(given, "limit", 50, 1, MAX_PAGE), _number(given, "before", 0, 0, 2**31 - 1)
-
-
-def _number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    text = given.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and low <= int(text) <= high):
-        raise BadInput(f"{name} must be a whole number from {low} to {high}, got {text!r:.60}")
-    return int(text)
-
-
-def state_of(given: Mapping[str, str]) -> SearchState | None:
-    """The state among parameters of a request; None for all.
-
-    Raises:
-        BadInput: there is no such state.
-    """
-    text, known = given.get("state"), [str(state) for state in SearchState]
-    if text is not None and text not in known:
-        raise BadInput(f"state is one of {', '.join(known)}, got {text!r:.60}")
-    return None if text is None else SearchState(text)
-
-
-def unknown_parameters(given: Mapping[str, str], known: Sequence[str]) -> None:
-    """Refuse parameters that a path does not have.
-
-    Raises:
-        BadInput: there is one.
-    """
-    if others := sorted(set(given) - set(known)):
-        raise BadInput(f"parameters here are {', '.join(known) or 'none'}, got {others[0]!r:.60}; leave it out")

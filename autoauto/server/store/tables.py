@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from optuna.storages import RDBStorage
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -159,6 +160,11 @@ class ServiceDatabase:
     def is_postgres(self) -> bool:
         """Whether it is a PostgreSQL server, which several machines may use."""
         return self._engine.dialect.name == "postgresql"
+
+    @property
+    def studies(self) -> RDBStorage:
+        """The studies in the database, as Optuna has them."""
+        return self._studies
 
     @property
     def shown(self) -> str:

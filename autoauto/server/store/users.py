@@ -72,13 +72,18 @@ class TokenEntry(NamedTuple):
         return "expired" if self.expires_s is not None and self.expires_s <= time.time() else "in force"
 
 
+def is_user_name(text: str) -> bool:
+    """Whether a user may be called so: letters, digits or .-_@ after a letter or digit."""
+    return _NAME.fullmatch(text) is not None
+
+
 def create_token(database: ServiceDatabase, name: str, role: Role, lasts_s: float | None = None) -> str:
     """A new token for a user, who may have several; its text is returned this once.
 
     Raises:
         BadInput: the name has other characters than it may have.
     """
-    if not _NAME.fullmatch(name):
+    if not is_user_name(name):
         raise BadInput(
             f"a user's name has 1 to {MAX_NAME} letters, digits or .-_@ and begins with a letter or digit, got "
             f"{name!r:.100}"

@@ -26,6 +26,7 @@ from autoauto.records.target import Origin
 from autoauto.server.store.queue import Standing
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.submission import SearchLimits
+from autoauto.server.store.trials import study_name
 from autoauto.space.request import SearchRequest
 from autoauto.space.trial import Trial
 from autoauto.study.nothing_fits import nothing_fits
@@ -93,11 +94,6 @@ class _Ended(Exception):
     def __init__(self, by: str) -> None:
         super().__init__(by)
         self.by = by
-
-
-def study_name(search_id: str) -> str:
-    """The study that holds the trials of a search."""
-    return f"search-{search_id}"
 
 
 def run_searches(channel: Channel, describers: Describers) -> None:

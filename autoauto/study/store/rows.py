@@ -10,35 +10,28 @@ from typing import Any
 
 from optuna import Study
 from optuna.distributions import json_to_distribution
+from optuna.storages import RDBStorage
 from sqlalchemy import DateTime, Row, text
 
 from autoauto.study.store.database import database_of, through_restarts
 
 _TRIALS = text(
     "SELECT trial_id, number, state, datetime_start, datetime_complete FROM trials WHERE study_id = :study "
-    "ORDER BY number"
+    "AND number >= :first AND number < :end ORDER BY number"
 ).columns(datetime_start=DateTime, datetime_complete=DateTime)
-_VALUES = text(
-    "SELECT trial_id, objective, value, value_type FROM trial_values JOIN trials USING (trial_id) "
-    "WHERE study_id = :study"
-)
-_PARAMS = text(
-    "SELECT trial_id, param_name, param_value FROM trial_params JOIN trials USING (trial_id) WHERE study_id = :study"
-)
+_THESE = "JOIN trials USING (trial_id) WHERE study_id = :study AND trial_id >= :low AND trial_id <= :high"
+_VALUES = text(f"SELECT trial_id, objective, value, value_type FROM trial_values {_THESE}")
+_PARAMS = text(f"SELECT trial_id, param_name, param_value FROM trial_params {_THESE}")
 # Only the choices of a parameter's distributions matter here, and they are equal in all trials of a study.
-_DISTRIBUTIONS = text(
-    "SELECT param_name, max(distribution_json) FROM trial_params JOIN trials USING (trial_id) "
-    "WHERE study_id = :study GROUP BY param_name"
-)
+_DISTRIBUTIONS = text(f"SELECT param_name, max(distribution_json) FROM trial_params {_THESE} GROUP BY param_name")
 # Lists and objects, such as stages, are long and do not fit a cell of a table.
 _SCALARS = text(
-    "SELECT trial_id, key, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
-    "WHERE study_id = :study AND substr(value_json, 1, 1) NOT IN ('[', '{', 'n')"
+    f"SELECT trial_id, key, value_json FROM trial_user_attributes {_THESE} "
+    "AND substr(value_json, 1, 1) NOT IN ('[', '{', 'n')"
 )
 # A reason that is too long for a user attribute is there in full.
 _SYSTEM = text(
-    "SELECT trial_id, key, value_json FROM trial_system_attributes JOIN trials USING (trial_id) "
-    "WHERE study_id = :study AND key IN ('constraints', 'reason')"
+    f"SELECT trial_id, key, value_json FROM trial_system_attributes {_THESE} AND key IN ('constraints', 'reason')"
 )
 _INFINITE = {"INF_POS": float("inf"), "INF_NEG": float("-inf")}
 
@@ -50,13 +43,20 @@ def trial_rows(study: Study) -> list[dict[str, Any]]:
     Attributes that are lists or objects, such as stages, are left out. It makes a few queries of Optuna's tables:
     letting Optuna build every trial takes many times as long (`studies/storage_benchmark.py`).
     """
-    storage, study_id = database_of(study)
+    return rows_of(*database_of(study))
+
+
+def rows_of(storage: RDBStorage, study_id: int, numbers: range = range(2**31)) -> list[dict[str, Any]]:
+    """The rows of `trial_rows`, of those trials whose numbers are among consecutive `numbers`."""
     with storage.engine.connect() as connection:
-        trials, scalars, params, distributions, values, system = (
-            connection.execute(query, {"study": study_id}).all()
-            for query in (_TRIALS, _SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _SYSTEM)
+        some = {"study": study_id, "first": numbers.start, "end": numbers.stop}
+        trials = connection.execute(_TRIALS, some).all()
+        ids = [trial.trial_id for trial in trials]
+        these = {"study": study_id, "low": min(ids, default=0), "high": max(ids, default=-1)}
+        scalars, params, distributions, values, system = (
+            connection.execute(query, these).all() for query in (_SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _SYSTEM)
         )
-    # Another process may have begun a trial after the first query: what later queries tell of it is left out.
+    # Between these ids may be trials with other numbers, begun by other processes: what is told of them is left out.
     rows = defaultdict(dict, {trial.trial_id: _trial_cells(trial) for trial in trials})
     for (trial_id, name, _), value in zip(scalars, _parsed(row[2] for row in scalars), strict=True):
         rows[trial_id].setdefault(name, value)

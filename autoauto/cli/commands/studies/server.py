@@ -184,7 +184,8 @@ def _serve(args: argparse.Namespace) -> int:
     if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
         raise missing_extra("the server", "server")
     from autoauto.cli.submission import request_of_json
-    from autoauto.server.rest.app import ServiceOptions, serve_searches
+    from autoauto.server.rest.app import serve_searches
+    from autoauto.server.rest.identity import ServiceOptions
 
     host, port = args.listen
     options = ServiceOptions(host, port, tuple(args.allow_host), args.open, args.max_model_mib * MIB)

@@ -1,0 +1,125 @@
+"""Who sends a request, `Identity`: by a token, by the header of a trusted proxy, or by being on this machine.
+
+A header that names a user counts only where it comes from an address that the server was told to trust; everybody else
+could write it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.server.pages.session import token_in_cookie
+from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.store.users import LOCAL, Role, User, is_user_name, user_of
+
+Network = IPv4Network | IPv6Network
+
+
+class Unauthorised(AutoautoError):
+    """The request comes from nobody who is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserProxy:
+    """A proxy that knows who its clients are, and says so in a header.
+
+    Attributes:
+        header: its name, for example X-Forwarded-User.
+        networks: addresses from which it is believed.
+        role: of the users that it names.
+    """
+
+    header: str
+    networks: tuple[Network, ...]
+    role: Role = Role.SUBMITTER
+
+    def user(self, headers: Mapping[str, str], address: str) -> User | None:
+        """Whom the proxy names; None where the request does not come from it, or names nobody.
+
+        Raises:
+            Unauthorised: the header is no name of a user.
+        """
+        name = headers.get(self.header)
+        if name is None or not _is_among(address, self.networks):
+            return None
+        if not is_user_name(name):
+            raise Unauthorised(f"the header {self.header} must be a user's name, got {name!r:.100}; see the proxy")
+        return User(name, self.role)
+
+
+def _is_among(address: str, networks: tuple[Network, ...]) -> bool:
+    with suppress(ValueError):
+        sender = ip_address(address)
+        known = getattr(sender, "ipv4_mapped", None) or sender
+        return any(known in network for network in networks)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """How the service is offered.
+
+    Attributes:
+        host, port: where; port 0 is any that is free.
+        allowed_hosts: names of this server in `Host` headers, beside `host`, localhost and addresses.
+        is_open: whether requests need no token; only for an address of this machine alone.
+        max_model_bytes: of an uploaded file.
+        proxy: who may name the users of requests; None for nobody.
+
+    Raises:
+        BadInput: it is open to other machines.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    allowed_hosts: tuple[str, ...] = ()
+    is_open: bool = False
+    max_model_bytes: int = 1 << 30
+    proxy: UserProxy | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_open and not _is_loopback(self.host):
+            raise BadInput(
+                f"without tokens a server must listen at this machine alone, got {self.host}; try --listen "
+                f"127.0.0.1:{self.port}, or leave out --open"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+class Identity:
+    """Tells who sends a request."""
+
+    def __init__(self, database: ServiceDatabase, options: ServiceOptions) -> None:
+        self._database, self._options = database, options
+
+    def user(self, headers: Mapping[str, str], address: str) -> User:
+        """Who sends a request with these headers from this address.
+
+        Raises:
+            Unauthorised: nobody who is known.
+        """
+        proxy = self._options.proxy
+        named = None if proxy is None else proxy.user(headers, address)
+        if named is not None:
+            return named
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            token = token_in_cookie(headers)
+        if not token and not scheme and self._options.is_open:
+            return LOCAL
+        user = user_of(self._database, token.strip()) if token else None
+        if user is None:
+            raise Unauthorised(
+                "a request must have the header Authorization: Bearer and a token that is in force, got "
+                f"{'another token' if token else 'none'}; try autoauto server token create NAME"
+            )
+        return user

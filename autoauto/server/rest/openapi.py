@@ -1,0 +1,69 @@
+"""The OpenAPI document of the table of routes: `openapi_document`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autoauto.records.installation import VERSION
+from autoauto.server.pages.session import COOKIE
+from autoauto.server.rest.parameters import Schema
+from autoauto.server.rest.routes import PARAMETERS, ROUTES, BodyKind, Route
+from autoauto.server.rest.schemas import SCHEMAS, ref
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document of the table."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "autoauto",
+            "version": VERSION,
+            "description": "Searches for the configuration of a cluster with the highest throughput, as a service.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": PARAMETERS[name]} for name in names]
+    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in route.query.items()]
+    responses = {str(code): _response(route.media, schema) for code, schema in route.codes.items()}
+    responses |= {str(code): _response("application/problem+json", ref("Problem")) for code in _error_codes(route)}
+    operation: dict[str, Any] = {
+        "operationId": route.answer.__name__,
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": responses,
+        "security": [{"token": []}, {"cookie": []}] if route.role else [],
+    }
+    if route.role:
+        operation["description"] = f"For the role {route.role} and those above it."
+    if route.body is not BodyKind.NOTHING:
+        schema: Schema = {"type": "string", "format": "binary"} if route.body is BodyKind.FILE else route.content
+        operation["requestBody"] = {"required": True, "content": {route.body.value: {"schema": schema}}}
+    return operation
+
+
+def _error_codes(route: Route) -> list[int]:
+    """The codes of errors that a route may answer with."""
+    codes = {400, 429, 500, 503, *route.errors}
+    codes |= {401, 403} if route.role else set()
+    codes |= {408, 413, 415} if route.body is not BodyKind.NOTHING else set()
+    return sorted(codes)
+
+
+def _response(media: str, schema: Schema) -> dict[str, Any]:
+    if not schema:
+        return {"description": "done"}
+    return {"description": "as the schema says", "content": {media: {"schema": schema}}}

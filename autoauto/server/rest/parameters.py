@@ -1,0 +1,48 @@
+"""Parameters behind a path, read as their schemas in the table of routes say: `read_parameters`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoauto.records.errors import BadInput
+from autoauto.server.store.searches import SearchState
+
+Schema = Mapping[str, Any]
+MAX_PAGE = 200
+LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50}
+NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0}
+TEXT: Schema = {"type": "string"}
+STATE: Schema = {"type": "string", "enum": [str(state) for state in SearchState]}
+BY_NAME: Mapping[str, Schema] = {"limit": LIMIT, "before": NUMBER, "first": NUMBER, "state": STATE}
+"""The schemas of parameters that mean one thing everywhere; others are texts."""
+
+
+def read_parameters(given: Mapping[str, str], schemas: Mapping[str, Schema]) -> dict[str, Any]:
+    """The values of all parameters that a path has; what is not given, or empty, is its default, or None.
+
+    Raises:
+        BadInput: the path has no such parameter, or not with this value.
+    """
+    if others := sorted(set(given) - set(schemas)):
+        raise BadInput(f"parameters here are {', '.join(schemas) or 'none'}, got {others[0]!r:.60}; leave it out")
+    return {
+        name: _read(name, given[name], schema) if given.get(name) else schema.get("default")
+        for name, schema in schemas.items()
+    }
+
+
+def _read(name: str, text: str, schema: Schema) -> Any:
+    if schema["type"] == "integer":
+        return _number(name, text, schema["minimum"], schema["maximum"])
+    if text not in schema.get("enum", (text,)):
+        raise BadInput(f"{name} is one of {', '.join(schema['enum'])}, got {text!r:.60}")
+    if "\0" in text:  # PostgreSQL takes none
+        raise BadInput(f"{name} must be a text without null characters, got {text!r:.60}")
+    return text
+
+
+def _number(name: str, text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and low <= int(text) <= high):
+        raise BadInput(f"{name} must be a whole number from {low} to {high}, got {text!r:.60}")
+    return int(text)
