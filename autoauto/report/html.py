@@ -2,7 +2,8 @@
 
 A timeline as such a file: `timeline_page`.
 
-What pages consist of: `document` or another frame, `section`, `table_section` and `figure`; `write_page`.
+What pages consist of: `document` or another frame, `section`, `table_section` and `figure`; of a study
+`winner_section`, `front_section` and `command_line`. `write_page`.
 """
 
 from __future__ import annotations
@@ -163,8 +164,8 @@ def study_page(
         f"{summary.study_name}: {subject}",
         subject,
         facts,
-        _winner(summary, comparisons, commands),
-        _front(summary),
+        winner_section(summary, comparisons, commands),
+        front_section(summary),
         _binds(summary),
         _devices(summary),
         _charts(study_charts(summary, timeline)),
@@ -173,8 +174,11 @@ def study_page(
     )
 
 
-def _winner(summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]) -> str:
-    lines = "".join(_command(name, command) for name, command in commands)
+def winner_section(
+    summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]
+) -> str:
+    """The best configuration of a study with what is known of it, against others, and commands to copy."""
+    lines = "".join(command_line(name, command) for name, command in commands)
     if summary.winner is None:
         n_tried = f"{len(summary.trials):,} configurations that were tried"
         text = f"None of the {n_tried} fits; the table of combinations says why."
@@ -237,7 +241,8 @@ def _fact(name: str, value: str) -> str:
     return tag("div", tag("dt", words(name)), tag("dd", words(value)))
 
 
-def _command(name: str, command: str) -> str:
+def command_line(name: str, command: str) -> str:
+    """A command to copy, below what it does."""
     copy = tag("button", "Copy", type="button", class_="copy", hidden="hidden")
     unbroken = " ".join(tag("span", words(word)) for word in command.split(" "))
     line = tag("div", tag("code", unbroken), copy, class_="command")
@@ -257,8 +262,8 @@ def _binds(summary: StudySummary) -> str:
     return section("What binds", cards, "binds")
 
 
-def _front(summary: StudySummary) -> str:
-    """The Pareto front of several objectives."""
+def front_section(summary: StudySummary) -> str:
+    """The Pareto front of several objectives; empty with one."""
     if not summary.front:
         return ""
     n_measured = sum(trial.was_measured for trial in summary.trials)

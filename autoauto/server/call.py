@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 from autoauto.server.metrics import ServiceMetrics
+from autoauto.server.store.searches import NotFound
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import User
 from autoauto.space.request import SearchRequest
@@ -53,6 +54,18 @@ class Call(NamedTuple):
     body: bytes = b""
     file: BinaryIO | None = None
     by_tls: bool = False
+
+    @property
+    def search_id(self) -> str:
+        """The search that the path names.
+
+        Raises:
+            NotFound: it cannot be one.
+        """
+        search_id = self.path["search_id"]
+        if not search_id.isalnum() or not search_id.isascii():  # PostgreSQL takes no null characters
+            raise NotFound(f"there is no search {search_id!r:.60}; GET /v1/searches lists yours")
+        return search_id
 
 
 class Answer(NamedTuple):

@@ -37,6 +37,7 @@ class Field(NamedTuple):
         hint: what may be written.
         choices: of which one is chosen: a value and how it is shown.
         autocomplete: what a browser may fill in, as HTML names it.
+        suggestions: what it offers; something else may be written too.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Field(NamedTuple):
     hint: str = ""
     choices: tuple[tuple[str, str], ...] = ()
     autocomplete: str | None = "off"
+    suggestions: tuple[str, ...] = ()
 
 
 class Mistake(NamedTuple):
@@ -96,8 +98,9 @@ def mistake_in(form_fields: Iterable[Field], text: str) -> Mistake:
 
 
 def form(action: str, *content: str, method: str = "post", encoding: str | None = None, name: str = "") -> str:
-    """A form; `name` says what it does to readers of screens where no heading does."""
-    return tag("form", *content, action=action, method=method, enctype=encoding, aria_label=name or None)
+    """A form; `name` says what it does to readers of screens where no heading does. One that only reads is a row."""
+    class_ = "row" if method == "get" else None
+    return tag("form", *content, action=action, method=method, enctype=encoding, aria_label=name or None, class_=class_)
 
 
 def button(name: str, *, is_main: bool = False) -> str:
@@ -149,7 +152,10 @@ def _control(field: Field, value: str, about: str | None = None, *, is_wrong: bo
     if field.kind is Kind.CHECKBOX:
         return _input(type=field.kind, value="on", checked="checked" if value else None, **common)
     written = None if field.kind in (Kind.FILE, Kind.PASSWORD) else value  # a browser sends no file by itself
-    return _input(type=field.kind, value=written, spellcheck="false", **common)
+    listed = f"{field.name}-known" if field.suggestions else None
+    known = (tag("option", value=each) for each in field.suggestions)
+    suggestions = tag("datalist", *known, id=listed) if listed else ""
+    return _input(type=field.kind, value=written, spellcheck="false", list=listed, **common) + suggestions
 
 
 def _input(**attributes: object) -> str:

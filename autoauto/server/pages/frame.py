@@ -19,7 +19,7 @@ CONTENT_SECURITY = (
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 """What a page may load and run: files of this server. Bars of tables have their widths as attributes."""
-_SECTIONS = (("Searches", "/"),)
+_SECTIONS = (("Searches", "/"), ("New search", "/new"), ("Compare", "/compare"))
 
 
 def style_sheet() -> bytes:
@@ -45,7 +45,8 @@ def page(
         here: the path of its place in the navigation.
         refresh_s: after how long a browser without scripts loads it again; None for never.
     """
-    head = f'<link rel="stylesheet" href="{STYLE_PATH}"><script src="{SCRIPT_PATH}" defer></script>'
+    head = f'<link rel="icon" href="data:,"><link rel="stylesheet" href="{STYLE_PATH}">'
+    head += f'<script src="{SCRIPT_PATH}" defer></script>'
     if refresh_s is not None:
         head += f'<noscript><meta http-equiv="refresh" content="{refresh_s}"></noscript>'
     above = tag("a", "To the content", href="#content", class_="skip") + _navigation(user, here)

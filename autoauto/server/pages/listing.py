@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from autoauto.report.html import section
 from autoauto.report.style import shorten, tag, words
 from autoauto.report.tables.table import Column, Table, TableCell, html_table
 from autoauto.report.wording import counted
@@ -34,8 +33,8 @@ def searches_page(service: Service, call: Call) -> Answer:
     table = html_table(Table(counted(len(rows), "search", "es"), _COLUMNS, rows)) if rows else _nothing(bool(given))
     older = {**given, "before": shown.before, "limit": limit}
     more = "" if shown.before is None else tag("p", tag("a", "Older searches", href=f"/?{urlencode(older)}"))
-    content = filters.replace("<form ", '<form class="row" ', 1) + tag("div", table, more, class_="card")
-    return html(page(call.user, "Searches", ("the newest first",), section("", content, "searches"), here="/"))
+    content = filters + tag("div", table, more, class_="card")
+    return html(page(call.user, "Searches", ("the newest first",), tag("section", content, id="searches"), here="/"))
 
 
 def _nothing(is_filtered: bool) -> str:
@@ -45,7 +44,7 @@ def _nothing(is_filtered: bool) -> str:
 
 def _row(search: Mapping[str, Any]) -> tuple[TableCell | str | None, ...]:
     return (
-        TableCell(name_of(search), link=f"/v1/searches/{search['id']}"),
+        TableCell(name_of(search), link=f"/searches/{search['id']}"),
         search["objective"],
         search["state"],
         search["owner"],

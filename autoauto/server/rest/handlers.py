@@ -68,12 +68,12 @@ def list_page(service: Service, call: Call) -> Answer:
 
 def read(service: Service, call: Call) -> Answer:
     """A search."""
-    return Answer(200, searches.read_search(service.database, call.user, _search_id(call)))
+    return Answer(200, searches.read_search(service.database, call.user, call.search_id))
 
 
 def delete(service: Service, call: Call) -> Answer:
     """Forget a search."""
-    search_id = _search_id(call)
+    search_id = call.search_id
     if searches.delete_search(service.database, call.user, search_id):
         trials.delete_trials(service.database, search_id)
     return Answer(204, None)
@@ -81,7 +81,7 @@ def delete(service: Service, call: Call) -> Answer:
 
 def list_trials(service: Service, call: Call) -> Answer:
     """Some trials of a search, and the path of the next page."""
-    search_id = _search_id(call)
+    search_id = call.search_id
     page = trials.list_trials(service.database, call.user, search_id, call.query["first"], call.query["limit"])
     following = _next(f"/v1/searches/{search_id}/trials", call.query, first=page.first)
     return Answer(200, {"trials": page.trials, "next": following})
@@ -101,19 +101,19 @@ def events(service: Service, call: Call) -> Answer:
 
 def search_events(service: Service, call: Call) -> Answer:
     """The changes of a search."""
-    search_id = _search_id(call)
+    search_id = call.search_id
     searches.check_visible(service.database, call.user, search_id)
     return Answer(200, None, events=lambda: [searches.read_search(service.database, call.user, search_id)])
 
 
 def stop(service: Service, call: Call) -> Answer:
     """End a search."""
-    return Answer(200, searches.stop_search(service.database, call.user, _search_id(call)))
+    return Answer(200, searches.stop_search(service.database, call.user, call.search_id))
 
 
 def resume(service: Service, call: Call) -> Answer:
     """Let a search go on."""
-    return Answer(200, searches.resume_search(service.database, call.user, _search_id(call)))
+    return Answer(200, searches.resume_search(service.database, call.user, call.search_id))
 
 
 def upload(service: Service, call: Call) -> Answer:
@@ -131,13 +131,6 @@ def read_model(service: Service, call: Call) -> Answer:
         raise searches.NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
     n_bytes = models.check_model(service.database, call.user, digest)
     return Answer(200, {"digest": digest, "model": f"sha256:{digest}", "n_bytes": n_bytes})
-
-
-def _search_id(call: Call) -> str:
-    search_id = call.path["search_id"]
-    if not search_id.isalnum() or not search_id.isascii():  # PostgreSQL takes no null characters
-        raise searches.NotFound(f"there is no search {search_id!r:.60}; GET /v1/searches lists yours")
-    return search_id
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.pages import access, listing
+from autoauto.server.pages import access, comparison, listing, search, start
 from autoauto.server.rest import handlers
 from autoauto.server.rest.events import EVENTS
 from autoauto.server.rest.parameters import BY_NAME, LIMIT, NUMBER, STATE, TEXT, Schema
@@ -146,6 +146,15 @@ ROUTES = (
     _page("/login", access.login_page, None, "Where a token is typed", "next"),
     _form("/login", access.login, None, "Keep a token in the browser", "token", "next"),
     _form("/logout", access.logout, None, "Forget the token that the browser keeps"),
+    _page("/new", start.start_page, Role.SUBMITTER, "The form that starts a search"),
+    _form("/new", start.starting(handlers.submit), Role.SUBMITTER, "Start a search", *start.FIELDS)._replace(
+        body=BodyKind.FORM_WITH_FILES
+    ),
+    _page("/searches/{search_id}", search.search_page, Role.READER, "What a search does, and its best so far"),
+    _page("/searches/{search_id}/report", search.report_page, Role.READER, "The report of a search"),
+    _form("/searches/{search_id}/stop", search.stop_by_page, Role.SUBMITTER, "End a search, by its page"),
+    _form("/searches/{search_id}/resume", search.resume_by_page, Role.SUBMITTER, "Let a search go on, by its page"),
+    _page("/compare", comparison.comparison_page, Role.READER, "Two searches side by side", "search", "other"),
     _page("/assets/pages.css", access.styles, None, "The style sheet of the pages")._replace(media="text/css"),
     _page("/assets/pages.js", access.scripts, None, "The script of the pages")._replace(media="text/javascript"),
 )

@@ -13,7 +13,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 import msgspec
@@ -87,10 +88,11 @@ class Queue:
         def work(connection: Connection) -> Lease | None:
             self._database.alone(connection)
             self._end_leases_of_gone_processes(connection)
-            free = self._free()
+            free = _is_free(self._database)
             columns = SEARCHES.c.id, SEARCHES.c.owner, SEARCHES.c.priority, SEARCHES.c.number, SEARCHES.c.submission
             waiting = connection.execute(select(*columns).where(free).order_by(SEARCHES.c.number)).all()
-            for row in self._in_order(connection, [each for each in waiting if self._may_run(each)]):
+            allowed = [row for row in waiting if self._may_run(row)]
+            for row in _in_turns(self._database, connection, allowed, self._max_running):
                 if (lease := self._claim(connection, row.id)) is not None:
                     return lease
             return None
@@ -140,7 +142,7 @@ class Queue:
         self._database.write(work)
 
     def _claim(self, connection: Connection, search_id: str) -> Lease | None:
-        this, token = and_(SEARCHES.c.id == search_id, self._free()), uuid.uuid4().hex
+        this, token = and_(SEARCHES.c.id == search_id, _is_free(self._database)), uuid.uuid4().hex
         if self._fail(connection, this):
             return None
         values = {
@@ -167,29 +169,9 @@ class Queue:
         too_many = and_(which, SEARCHES.c.n_attempts >= MAX_ATTEMPTS)
         return connection.execute(update(SEARCHES).where(too_many).values(failed)).rowcount == 1
 
-    def _free(self) -> Any:
-        lost = and_(
-            SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(self._database))
-        )
-        return or_(SEARCHES.c.state == SearchState.WAITING, lost)
-
     def _may_run(self, row: Any) -> bool:
         labels = msgspec.json.decode(row.submission)["labels"]
         return all(self._labels.get(name) == value for name, value in labels.items())
-
-    def _in_order(self, connection: Connection, waiting: Sequence[Any]) -> list[Any]:
-        """The searches in the order in which they are claimed, the first of every owner that may have another."""
-        if not waiting:
-            return []
-        running = and_(SEARCHES.c.state == SearchState.RUNNING, not_(self._free()))
-        n_running = Counter(connection.scalars(select(SEARCHES.c.owner).where(running)))
-        latest = select(SEARCHES.c.owner, func.max(SEARCHES.c.started_s)).group_by(SEARCHES.c.owner)
-        started_s = {owner: moment or 0.0 for owner, moment in connection.execute(latest)}
-        allowed = [row for row in waiting if self._max_running is None or n_running[row.owner] < self._max_running]
-        firsts: dict[str, Any] = {}
-        for row in sorted(allowed, key=lambda row: (-row.priority, row.number)):
-            firsts.setdefault(row.owner, row)
-        return sorted(firsts.values(), key=lambda row: (n_running[row.owner], started_s[row.owner], row.number))
 
     def _end_leases_of_gone_processes(self, connection: Connection) -> None:
         """A worker of this machine that was killed delays its search by no lease."""
@@ -201,3 +183,45 @@ class Queue:
 
     def _is_held(self, lease: Lease) -> Any:
         return and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.token == lease.token)
+
+
+def n_before(database: ServiceDatabase, search_id: str) -> int | None:
+    """How many searches begin before one that waits, if none is added and none ends; None where it does not wait."""
+
+    def work(connection: Connection) -> int | None:
+        columns = SEARCHES.c.id, SEARCHES.c.owner, SEARCHES.c.priority, SEARCHES.c.number
+        waiting = connection.execute(select(*columns).where(_is_free(database)).order_by(SEARCHES.c.number)).all()
+        turns = enumerate(_in_turns(database, connection, waiting))
+        return next((number for number, row in turns if row.id == search_id), None)
+
+    return database.write(work)
+
+
+def _is_free(database: ServiceDatabase) -> Any:
+    """Whether a search waits, or its worker was lost."""
+    lost = and_(SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
+    return or_(SEARCHES.c.state == SearchState.WAITING, lost)
+
+
+def _in_turns(
+    database: ServiceDatabase, connection: Connection, waiting: Sequence[Any], max_running: int | None = None
+) -> Iterator[Any]:
+    """The searches in the order in which they are claimed, as if each that is taken ran from then on."""
+    if not waiting:
+        return
+    running = and_(SEARCHES.c.state == SearchState.RUNNING, not_(_is_free(database)))
+    n_running = Counter(connection.scalars(select(SEARCHES.c.owner).where(running)))
+    latest = select(SEARCHES.c.owner, func.max(SEARCHES.c.started_s)).group_by(SEARCHES.c.owner)
+    started_s = {owner: moment or 0.0 for owner, moment in connection.execute(latest)}
+    of_owners: dict[str, list[Any]] = {}
+    for row in sorted(waiting, key=lambda row: (row.priority, -row.number)):  # the next of each owner is the last
+        of_owners.setdefault(row.owner, []).append(row)
+    turns = [(n_running[owner], started_s[owner], rows[-1].number, owner) for owner, rows in of_owners.items()]
+    heapify(turns)
+    while turns:
+        n_now, _, _, owner = heappop(turns)
+        if max_running is not None and n_now >= max_running:
+            continue
+        yield of_owners[owner].pop()
+        if of_owners[owner]:
+            heappush(turns, (n_now + 1, time.time(), of_owners[owner][-1].number, owner))

@@ -1,0 +1,191 @@
+"""The page of one search, `search_page`, which refreshes itself until the search has ended; its buttons and report.
+
+what it does now ─ its best so far ─ latency against throughput ─ what was asked for
+     ╰ is read from its row              ╰ are drawn of its trials, again when there are more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from autoauto.records.errors import BadInput
+from autoauto.records.plans.plan import Plan
+from autoauto.report.charts.study import latency_chart
+from autoauto.report.html import figure, front_section, section, study_page, winner_section
+from autoauto.report.style import tag, words
+from autoauto.report.tables.table import Column, Table, html_table
+from autoauto.report.wording import counted
+from autoauto.schedule.times import timeline_of
+from autoauto.server.call import Answer, Call, Service
+from autoauto.server.pages.asked import asked_texts, labels_text
+from autoauto.server.pages.forms import button, form
+from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.listing import moment_text, name_of
+from autoauto.server.store import searches
+from autoauto.server.store.asked import is_held, read_submission
+from autoauto.server.store.queue import n_before
+from autoauto.server.store.searches import SearchState
+from autoauto.server.store.submission import Submission
+from autoauto.server.store.trials import study_name
+from autoauto.server.store.users import Role
+from autoauto.space.study_summary import StudySummary
+from autoauto.study.analysis.best import summarise_study
+from autoauto.study.analysis.comparisons import study_comparisons
+from autoauto.study.store.study import load_study
+
+PATH = "/searches"
+REFRESH_S = 2
+REFRESH_MANY_S = 15
+"""Where all trials are read again, and there are many of them."""
+MANY_TRIALS = 2_000
+N_DRAWN = 32
+"""Searches of which what was drawn last is held."""
+
+
+def search_page(service: Service, call: Call) -> Answer:
+    """A search: what it does, the best so far, and what may be done with it."""
+    search = searches.read_search(service.database, call.user, call.search_id)
+    submission = read_submission(service.database, search["id"])
+    has_ended = SearchState(search["state"]).has_ended
+    refresh_s = None if has_ended else REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
+    again = f"again every {refresh_s} s" if refresh_s else ""
+    facts = (
+        f"search {search['id']}",
+        f"objective {search['objective']}",
+        f"asked for {moment_text(search['created'])}",
+    )
+    owner = f"by {search['owner']}" if search["owner"] else "shared with you"
+    content = (
+        _live("status", _status(service, search, submission, again), refresh_s),
+        _live("actions", _actions(service, call, search), None),
+        _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
+        _request(submission),
+        _links(search),
+    )
+    return html(page(call.user, name_of(search), (*facts, owner), *content, refresh_s=refresh_s))
+
+
+def _live(name: str, content: str, refresh_s: int | None) -> str:
+    """A part of the page that its script replaces."""
+    return tag("div", content, id=name, data_live="", data_refresh_s=refresh_s)
+
+
+def _status(service: Service, search: Mapping[str, Any], submission: Submission, again: str) -> str:
+    """What a search does or waits for, how far it is, and when it ends."""
+    lines = filter(None, (*_state_lines(service, search, submission), again))
+    first, *others = lines
+    progress = search["progress"] if search["state"] == SearchState.RUNNING else None
+    bar = tag("progress", max=progress["total"], value=progress["done"], aria_label="of this step") if progress else ""
+    text = tag("p", words(first), class_="state", role="status")
+    return tag("section", tag("div", text, bar, tag("p", words(" · ".join(others)), class_="muted"), class_="card"))
+
+
+def _state_lines(service: Service, search: Mapping[str, Any], submission: Submission) -> Iterator[str]:
+    state, progress = SearchState(search["state"]), search["progress"]
+    if state is SearchState.WAITING:
+        yield _waits_text(n_before(service.database, search["id"]), submission.labels)
+    elif state is SearchState.RUNNING and progress:
+        yield f"running: {progress['activity']} {progress['done']:,} of {progress['total']:,}"
+        yield f"about {_duration(progress['left_s'])} to the end of this step, estimated" if progress["left_s"] else ""
+    else:
+        ended = search["ended_by"] and search["ended_by"] != "stop"
+        yield f"{state}: its budget of {search['ended_by']} has ended" if ended else str(state)
+    yield search["reason"]
+    yield counted(search["n_trials"], "trial") if search["n_trials"] else ""
+    yield f"{_duration(search['used_s'])} of work" if search["used_s"] else ""
+    yield f"ended {moment_text(search['ended'])}" if state.has_ended else ""
+
+
+def _waits_text(before: int | None, labels: Mapping[str, str]) -> str:
+    worker = f"a worker with {labels_text(labels)}" if labels else "a worker"
+    others = f"{counted(before, 'search', 'es')} {'begins' if before == 1 else 'begin'} before it" if before else ""
+    return f"waiting for {worker}: {others or 'it is the next'}"
+
+
+def _duration(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> _duration(72.3)
+    '0:01:12'
+    """
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _actions(service: Service, call: Call, search: Mapping[str, Any]) -> str:
+    """The button that its reader may use."""
+    has_ended = SearchState(search["state"]).has_ended
+    is_done = search["state"] == SearchState.FINISHED and not search["ended_by"]
+    may_act = call.user.role.includes(Role.SUBMITTER) and is_held(service.database, call.user, search["id"])
+    if is_done or not may_act:
+        return ""
+    name, what = ("resume", "Go on") if has_ended else ("stop", "Stop with the best so far")
+    return tag("div", form(f"{PATH}/{search['id']}/{name}", button(what)), class_="actions")
+
+
+@lru_cache(N_DRAWN)
+def _results(storage: str, search_id: str, n_trials: int, state: SearchState) -> str:
+    """The best so far and the front, drawn again when there are more trials."""
+    summary = _summary(storage, search_id) if n_trials else None
+    if summary is None:
+        return ""
+    if summary.winner is None and not state.has_ended:
+        text = f"None of {counted(len(summary.trials), 'configuration')} fits so far."
+        return tag("section", tag("div", tag("p", words(text)), class_="card"))
+    chart = latency_chart(summary)
+    best = winner_section(summary, study_comparisons(summary) if state.has_ended else (), ())
+    return best + front_section(summary) + (figure(chart) if chart else "")
+
+
+def _summary(storage: str, search_id: str) -> StudySummary | None:
+    """The trials of a search; None before the first is stored."""
+    try:
+        return summarise_study(load_study(storage, study_name(search_id)), storage)
+    except BadInput:
+        return None
+
+
+def _request(submission: Submission) -> str:
+    table = Table("", (Column("what"), Column("value")), tuple(asked_texts(submission).items()))
+    return section("Asked for", tag("div", html_table(table), class_="card"), "asked")
+
+
+def _links(search: Mapping[str, Any]) -> str:
+    """Where more of it is, for people and for programs."""
+    own = f"/v1/searches/{search['id']}"
+    pages = {
+        "Report": f"{PATH}/{search['id']}/report",
+        "Compare with another": f"/compare?search={search['id']}",
+        "JSON": own,
+    }
+    return section("More", tag("ul", *(tag("li", tag("a", name, href=path)) for name, path in pages.items())), "more")
+
+
+def report_page(service: Service, call: Call) -> Answer:
+    """The report of a search: what `autoauto report --html` writes."""
+    search = searches.read_search(service.database, call.user, call.search_id)
+    summary = _summary(service.database.storage, search["id"])
+    if summary is None:
+        raise searches.NotFound(f"search {search['id']} has no trials to report; look again later")
+    winner = summary.winner
+    timeline = timeline_of(winner.knobs.step, winner.measured) if winner and isinstance(winner.measured, Plan) else None
+
+    def frame(title: str, heading: str, facts: Iterable[str], *content: str) -> str:
+        back = tag("p", tag("a", "The search", href=f"{PATH}/{search['id']}"))
+        return page(call.user, heading, facts, back, *content)
+
+    return html(study_page(summary, study_comparisons(summary), timeline, (), frame))
+
+
+def stop_by_page(service: Service, call: Call) -> Answer:
+    """End a search with its best so far, and show it."""
+    searches.stop_search(service.database, call.user, call.search_id)
+    return Answer(303, {}, f"{PATH}/{call.search_id}")
+
+
+def resume_by_page(service: Service, call: Call) -> Answer:
+    """Let a search go on, and show it."""
+    searches.resume_search(service.database, call.user, call.search_id)
+    return Answer(303, {}, f"{PATH}/{call.search_id}")
