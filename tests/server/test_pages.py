@@ -176,9 +176,9 @@ def test_no_page_of_another_site_acts_for_a_user(site: ServedPeople, search_id: 
         ({"Host": "a.example", "Origin": "http://a.example"}, True),
         ({"Host": "a.example", "Origin": "http://b.example"}, False),
         ({"Host": "a.example", "Origin": "null"}, False),
-        ({"Host": "proxied", "Origin": "https://a.example", "Sec-Fetch-ServedPeople": "same-origin"}, True),
-        ({"Host": "a.example", "Origin": "http://a.example", "Sec-Fetch-ServedPeople": "same-site"}, False),
-        ({"Host": "a.example", "Sec-Fetch-ServedPeople": "cross-site"}, False),
+        ({"Host": "proxied", "Origin": "https://a.example", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Host": "a.example", "Origin": "http://a.example", "Sec-Fetch-Site": "same-site"}, False),
+        ({"Host": "a.example", "Sec-Fetch-Site": "cross-site"}, False),
     ],
 )
 def test_what_another_site_sends_is_known(headers: dict[str, str], is_own: bool) -> None:
