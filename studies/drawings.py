@@ -24,7 +24,8 @@ from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 
 FOLDER = Path(__file__).parents[1] / "docs" / "drawings"
-WIDTH, ROW = 640, 34.0
+WIDTH, ROW = 520, 34.0
+"""Of a picture and of a row, in pixels: text can be read on a telephone."""
 LIGHT = ("s4", "s1", "s2")
 """Styles on which dark text can be read."""
 LAYERS = (0, 4, 6, 10)
@@ -67,10 +68,10 @@ def pipeline() -> Chart:
     n_layers = LAYERS[-1]
     layers = bars("", "do-forward", [(i, i + 1, 0, str(i)) for i in range(n_layers)])
     stages = [
-        bars("", LIGHT[index], [(first, stop, 1, f"stage {index}, device {index}")])
+        bars("", LIGHT[index], [(first, stop, row, f"{name} {index}") for row, name in ((1, "stage"), (2, "device"))])
         for index, (first, stop) in enumerate(pairwise(LAYERS))
     ]
-    return rows("A pipeline", ("layers", "stages"), Axis("layer", 0, n_layers), [layers, *stages])
+    return rows("A pipeline", ("layers", "stages", "devices"), Axis("layer", 0, n_layers), [layers, *stages])
 
 
 def micro_batch() -> Chart:

@@ -119,13 +119,13 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self, show_all: bool = False) -> str:
         """The help: of a command with many options only those that most people need, unless all are to be shown."""
-        actions = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        actions = self.explained
         show_all = show_all or len(actions) <= _MANY
         shown = [action for action in actions if show_all or action.dest in _COMMON or not action.option_strings]
         formatter = self._get_formatter()
         formatter.add_usage(" ".join([self.prog, *_positionals(actions), "[OPTION ...]"]), [], [])
         formatter.add_text(self.description)
-        for title, of_group in self._sections(shown):
+        for title, of_group in self.sections(shown):
             formatter.start_section(title)
             formatter.add_arguments(of_group)
             formatter.end_section()
@@ -145,7 +145,12 @@ class Parser(argparse.ArgumentParser):
         lines = [f"example: {self.epilog}"] if is_short else ["example:", *broken_command(self.epilog, width)]
         return "\n".join(["", *lines, ""])
 
-    def _sections(self, shown: Sequence[argparse.Action]) -> Iterator[tuple[str | None, list[argparse.Action]]]:
+    @property
+    def explained(self) -> list[argparse.Action]:
+        """The arguments that the help shows."""
+        return [action for action in self._actions if action.help != argparse.SUPPRESS]
+
+    def sections(self, shown: Sequence[argparse.Action]) -> Iterator[tuple[str | None, list[argparse.Action]]]:
         """The groups that are not empty, with their titles: ours, those that a command made itself, the rest."""
         yield from self._commands()
         positionals, rest, *own = self._action_groups
