@@ -568,7 +568,7 @@ def folders() -> list[Case]:
         files = {path.name: path.read_bytes() for path in Path("made").iterdir()}
     # As of a plan for this machine, whose measurement would take longer and not repeat itself.
     files[PIPELINE] = files[PIPELINE].replace(b'"intra_op_threads": 0', b'"intra_op_threads": 1')
-    return [Case(("serve", ".", "--port", "0"), files)]
+    return [Case(("serve", ".", "--listen", "127.0.0.1:0"), files)]
 
 
 def profiles() -> list[Case]:

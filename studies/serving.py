@@ -58,7 +58,7 @@ class Served:
     """A server of the exported model; `url` is that of its model."""
 
     def __init__(self, folder: Path) -> None:
-        command = [*COMMAND, "serve", str(folder), "--port", "0"]
+        command = [*COMMAND, "serve", str(folder), "--listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

@@ -98,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="autoauto search resnet50 --cluster bow-2000",
     )
     parser.add_argument("--version", action="version", version=f"autoauto {__version__}")
-    parser.set_defaults(program=parser)
+    parser.set_defaults(program=parser, main=main)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for title, commands in GROUPS.items():
         parser.command_groups[title] = tuple(map(_name, commands))

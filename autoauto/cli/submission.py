@@ -19,7 +19,17 @@ SPACE = "space"
 OF_A_MACHINE = frozenset(
     {
         *("storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"),
-        *("profile", "profile_format", "profile_details", "devices", "link_gb_per_s", "parser", "run", "program"),
+        *(
+            "profile",
+            "profile_format",
+            "profile_details",
+            "devices",
+            "link_gb_per_s",
+            "parser",
+            "run",
+            "program",
+            "main",
+        ),
     }
 )
 """Options that say where and how a process searches, or name files of it: a client does not decide them."""

@@ -23,6 +23,7 @@ from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
+from autoauto.records.files.uploads import uploaded_file
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.layers import AS_IN_FILE, LayerGraph
@@ -146,6 +147,7 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     """
     if problem.profile is not None:
         return _open_profile(problem, problem.profile)
+    problem = with_uploads(problem)
     entry = None if objects.target is not None else target_named(problem.target)
     period, options = _period(problem, entry), _options(problem, entry)
     cluster = problem.cluster if objects.cluster is None else objects.cluster
@@ -174,6 +176,16 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
             constraints=problem.constraints,
         )
     )
+
+
+def with_uploads(problem: Problem) -> Problem:
+    """A problem with the paths of its uploaded files on this machine.
+
+    Raises:
+        BadInput: this machine does not have one.
+    """
+    model, cluster = uploaded_file("model", problem.model), uploaded_file("cluster", problem.cluster)
+    return replace(problem, model=model, cluster=cluster)
 
 
 def _open_profile(problem: Problem, profile: ProfileFiles) -> Flow:

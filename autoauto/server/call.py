@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 from autoauto.server.metrics import ServiceMetrics
 from autoauto.server.store.searches import NotFound
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import User
+from autoauto.server.work.commands import Commands
 from autoauto.space.request import SearchRequest
 
 ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]
@@ -28,12 +30,14 @@ class Service:
         read_request: reads the options of a submission.
         metrics: what is counted.
         document: the OpenAPI document.
+        commands: run commands over the studies of searches.
     """
 
     database: ServiceDatabase
     read_request: ReadRequest
     metrics: ServiceMetrics
     document: bytes
+    commands: Commands
 
 
 class Call(NamedTuple):
@@ -77,6 +81,7 @@ class Answer(NamedTuple):
         location: the path of what was made, or that is to be read next.
         raw: bytes and their media type, in place of JSON.
         cookie: what the browser is to keep.
+        headers: beside those that all answers have.
         events: reads the searches of which every change is sent, until the client goes.
     """
 
@@ -85,4 +90,5 @@ class Answer(NamedTuple):
     location: str | None = None
     raw: tuple[bytes, str] | None = None
     cookie: str | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
     events: ReadSearches | None = None

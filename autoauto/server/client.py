@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +13,11 @@ from http.client import HTTPException
 from pathlib import Path
 from random import uniform
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
+from zipfile import ZipFile
 
 from autoauto.database import WAIT_S
 from autoauto.records.errors import AutoautoError, BadInput
@@ -27,7 +29,26 @@ POLL_S = 0.5
 _RETRY_S = 0.5
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _MAY_PASS = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+PRINTED = "Autoauto-Printed"
+"""The header with what a command printed beside what it wrote, and its exit code."""
+MAX_PAGE = 200
 _ENDED = ("finished", "stopped", "failed")
+
+
+class Fetched(NamedTuple):
+    """The body of an answer, and its headers."""
+
+    content: bytes
+    headers: Mapping[str, str]
+
+
+class PrintedAnswer(NamedTuple):
+    """What a command has written, how it ended, and what it printed beside it."""
+
+    content: bytes
+    exit_code: int
+    stdout: str
+    stderr: str
 
 
 class ServerError(AutoautoError):
@@ -124,10 +145,16 @@ class Client:
         Args:
             filters: state, owner.
         """
-        path: str | None = "/v1/searches?" + "&".join(f"{name}={value}" for name, value in filters.items())
+        return self._pages(f"/v1/searches?{urlencode(filters)}", "searches")
+
+    def trials(self, search_id: str) -> Iterator[dict[str, Any]]:
+        """The trials of a search by number: the knobs and numbers that each has."""
+        return self._pages(f"/v1/searches/{search_id}/trials?limit={MAX_PAGE}", "trials")
+
+    def _pages(self, path: str | None, what: str) -> Iterator[dict[str, Any]]:
         while path:
             page = self.ask("GET", path)
-            yield from page["searches"]
+            yield from page[what]
             path = page["next"]
 
     def uploaded(self, what: str, given: str) -> str:
@@ -156,23 +183,52 @@ class Client:
         return ServerSearch(self, str(self.ask("POST", "/v1/searches", submission)["id"]))
 
     def ask(self, method: str, path: str, body: Mapping[str, object] | Path | None = None) -> dict[str, Any]:
-        """The answer to a request; one that may succeed later is repeated for a while.
+        """The answer to a request, an object in JSON; an empty one where it has no body.
 
         Raises:
             Refused: the server does not do it.
             ServerError: the server does not answer, or fails.
         """
+        content = self.fetch(method, path, body).content
+        try:
+            answer = json.loads(content or b"{}")
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._is_no_server()
+        return answer
+
+    def printed(self, path: str) -> PrintedAnswer:
+        """What a command writes of a search, on the server.
+
+        Raises:
+            Refused, ServerError: as `ask`.
+        """
+        content, headers = self.fetch("GET", path)
+        try:
+            rest = json.loads(unquote(headers[PRINTED]))
+            written = b"" if rest["is_empty"] else content
+            return PrintedAnswer(written, rest["exit_code"], rest["stdout"], rest["stderr"])
+        except (KeyError, ValueError) as error:
+            raise self._is_no_server() from error
+
+    def fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None = None) -> Fetched:
+        """The body and the headers of an answer; a request that may succeed later is repeated for a while.
+
+        Raises:
+            Refused, ServerError: as `ask`.
+        """
         give_up_s = monotonic() + WAIT_S
         while True:
             try:
-                return self._ask(method, path, body)
+                return self._fetch(method, path, body)
             except ServerError as error:
                 if not error.__cause__ or monotonic() > give_up_s:
                     raise
             sleep(_RETRY_S * uniform(0.5, 1.5))
 
-    def _ask(self, method: str, path: str, body: Mapping[str, object] | Path | None) -> dict[str, Any]:
-        request = Request(f"{self.url}{path}", method=method, headers={"Accept": "application/json"})
+    def _fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None) -> Fetched:
+        request = Request(f"{self.url}{path}", method=method, headers={"Accept": "*/*"})
         if self.token:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")
         try:
@@ -192,16 +248,12 @@ class Client:
             reason = getattr(error, "reason", error)
             raise ServerError(f"{self.url} must answer, it does not: {reason}; check --server, or try later") from error
 
-    def _answer(self, request: Request) -> dict[str, Any]:
+    def _answer(self, request: Request) -> Fetched:
         with self._opener().open(request, timeout=TIMEOUT_S) as response:
-            content = response.read()
-        try:
-            answer = json.loads(content)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise ServerError(f"{self.url} must be a server of autoauto, it answers otherwise; check --server")
-        return answer
+            return Fetched(response.read(), response.headers)
+
+    def _is_no_server(self) -> ServerError:
+        return ServerError(f"{self.url} must be a server of autoauto, it answers otherwise; check --server")
 
     def _opener(self) -> OpenerDirector:
         """Proxies of the environment are for other machines."""
@@ -232,6 +284,27 @@ class ServerSearch:
         """Let it go on after a stop, a failure or the end of a budget."""
         return self.client.ask("POST", f"/v1/searches/{self.id}/resume")
 
+    def delete(self) -> None:
+        """Forget it, when it has ended."""
+        self.client.ask("DELETE", f"/v1/searches/{self.id}")
+
+    def trials(self) -> Iterator[dict[str, Any]]:
+        """Its trials by number: the knobs and numbers that each has."""
+        return self.client.trials(self.id)
+
+    def report(self, form: str = "html") -> bytes:
+        """The best, its stages and top trials, as "html", "text" or "json"."""
+        return self.client.printed(f"/v1/searches/{self.id}/report?as={form}").content
+
+    def export(self, to: str, folder: str | Path) -> None:
+        """Write the best as files of another runtime, into a new or empty folder.
+
+        Raises:
+            Refused: the server does not export it.
+            BadInput: the folder holds something.
+        """
+        unpack(self.client.printed(f"/v1/searches/{self.id}/export?{urlencode({'to': to})}").content, Path(folder))
+
     def wait(self, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         """What `read` gives when it has ended; meanwhile `progress` gets what it gives now."""
         while True:
@@ -241,6 +314,20 @@ class ServerSearch:
             if progress is not None:
                 progress(now)
             sleep(POLL_S)
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """Write the files of an archive into a new or empty folder.
+
+    Raises:
+        BadInput: the folder holds something.
+        OSError: it cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"the folder of an export must be new or empty, got {folder}; give another")
+    folder.mkdir(parents=True, exist_ok=True)
+    with ZipFile(io.BytesIO(archive)) as files:
+        files.extractall(folder)  # leaves out what would lie outside
 
 
 def _files(problem: Problem) -> dict[str, str]:

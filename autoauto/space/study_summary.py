@@ -106,6 +106,10 @@ class Alternative(NamedTuple):
     at_most: bool = False
 
 
+SERVED = "the server's database"
+"""How a database is called for readers who only have the server before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The best configurations of a search, measured again in turns.

@@ -46,7 +46,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "study": frozenset({"records", "space", "evaluate", "processes", "database"}),
     "http": frozenset({"records"}),
     "serve": frozenset({"records", "targets", "exporters", "processes", "http"}),
-    "server": ROOMS | {"records", "space", "evaluate", "study", "processes", "database", "http", "report"},
+    "server": ROOMS | {"exporters", "records", "space", "evaluate", "study", "processes", "database", "http", "report"},
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli", "processes"}),
     "__init__": ALL_BUT_CLI - {"programs", "serve", "http"},

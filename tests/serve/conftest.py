@@ -95,7 +95,7 @@ class RunningServer(AbstractContextManager["RunningServer"]):
     """`autoauto serve STUDY|FOLDER` on a free port; `url` is that of its model."""
 
     def __init__(self, study: str | Path, *options: str) -> None:
-        command = [sys.executable, "-m", "autoauto", "serve", str(study), "--port", "0", *options]
+        command = [sys.executable, "-m", "autoauto", "serve", str(study), "--listen", "127.0.0.1:0", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"

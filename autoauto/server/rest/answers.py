@@ -33,6 +33,7 @@ def response_of(answer: Answer) -> web.Response:
         response = web.Response(body=body, status=answer.status, headers={"Content-Type": media_type})
         if media_type.startswith(_HTML):
             response.headers.extend(_PAGE_HEADERS)
+    response.headers.extend(answer.headers)
     if answer.location:
         response.headers["Location"] = answer.location
     if answer.cookie is not None:

@@ -17,6 +17,7 @@ from autoauto.server.rest.door import Door, Log
 from autoauto.server.rest.identity import ServiceOptions
 from autoauto.server.rest.openapi import openapi_document
 from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.work.commands import Commands, RunCommand
 
 if TYPE_CHECKING:
     pass
@@ -27,6 +28,7 @@ KEEPALIVE_S, SHUTDOWN_S = 75.0, 5.0
 async def serve_searches(
     database: ServiceDatabase,
     read_request: ReadRequest,
+    run_command: RunCommand,
     options: ServiceOptions,
     on_ready: Callable[[str], None],
     log: Log,
@@ -36,6 +38,7 @@ async def serve_searches(
     Args:
         database: of the service.
         read_request: reads the options of a submission.
+        run_command: runs a command in the process of `Commands`.
         options: see `ServiceOptions`.
         on_ready: is called once with the URL, when requests are answered.
         log: is called with an event for every request, and for what went wrong.
@@ -48,7 +51,9 @@ async def serve_searches(
     raise_descriptors()
     loop, is_ending = asyncio.get_running_loop(), asyncio.Event()
     note_errors(loop, lambda line: log({"event": "error", "message": line}))
-    service = Service(database, read_request, ServiceMetrics(), msgspec.json.encode(openapi_document()))
+    commands = Commands(database.storage, run_command)
+    document = msgspec.json.encode(openapi_document())
+    service = Service(database, read_request, ServiceMetrics(), document, commands)
     door = Door(service, options, log, is_ending)
     runner = web.AppRunner(
         door.app(),
@@ -72,3 +77,4 @@ async def serve_searches(
             listener.close()
         await runner.cleanup()
         door.close()
+        commands.close()

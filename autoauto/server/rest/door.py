@@ -12,6 +12,7 @@ import asyncio
 import re
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from socket import gethostname
@@ -31,6 +32,7 @@ from autoauto.server.rest.routes import ROUTES, BodyKind, Route
 from autoauto.server.store.searches import Conflict, Forbidden, NotFound
 from autoauto.server.store.tables import DatabaseAway
 from autoauto.server.store.users import LOCAL, Role, User
+from autoauto.server.work.commands import CommandFailed
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -43,6 +45,7 @@ UPLOAD_S = 1800.0
 N_THREADS = 8
 MAX_WAITING = 500
 """Requests that wait for a thread at most; others are refused (429)."""
+MAX_COMMANDS_WAITING = 50
 MAX_STREAMS = 200
 """Clients that read events at a time."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -55,7 +58,7 @@ class Busy(AutoautoError):
 
 STATUS: Mapping[type[AutoautoError], int] = {
     **{BadInput: 400, Unauthorised: 401, Forbidden: 403, NotFound: 404, SlowRequest: 408, Conflict: 409},
-    **{LargeRequest: 413, Busy: 429, DatabaseAway: 503},
+    **{LargeRequest: 413, Busy: 429, DatabaseAway: 503, CommandFailed: 503},
 }
 
 
@@ -70,7 +73,9 @@ class Door:
         self._files = Bodies(options.max_model_bytes, 4 * options.max_model_bytes, UPLOAD_S, hint)
         self._answers = Answers(MAX_ANSWERS_BYTES, ANSWER_S)
         self._threads = ThreadPoolExecutor(N_THREADS, "autoauto-server")
-        self._n_waiting = self._n_streams = 0
+        self._command_thread = ThreadPoolExecutor(1, "autoauto-commands")
+        self._n_waiting: Counter[ThreadPoolExecutor] = Counter()
+        self._n_streams = 0
         self._hosts = frozenset((options.host, gethostname(), *options.allowed_hosts))
         self.connections: Connections | None = None
 
@@ -88,7 +93,8 @@ class Door:
 
     def close(self) -> None:
         """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._command_thread):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _handler(self, route: Route) -> Any:
         async def handle(request: web.Request) -> Answer:
@@ -133,17 +139,20 @@ class Door:
         return await self._answer(route, call)
 
     async def _answer(self, route: Route, call: Call) -> Answer:
-        answer: Answer = await self._in_thread(lambda: route.answer(self._service, call))
+        threads = self._command_thread if route.runs_command else self._threads
+        answer: Answer = await self._in_thread(lambda: route.answer(self._service, call), threads)
         return answer
 
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        if self._n_waiting >= MAX_WAITING:
-            raise Busy(f"at most {MAX_WAITING} requests wait for the server, and so many do; try again later")
-        self._n_waiting += 1
+    async def _in_thread(self, call: Callable[[], Any], threads: ThreadPoolExecutor | None = None) -> Any:
+        threads = threads or self._threads
+        n_most = MAX_WAITING if threads is self._threads else MAX_COMMANDS_WAITING
+        if self._n_waiting[threads] >= n_most:
+            raise Busy(f"at most {n_most} such requests wait for the server, and so many do; try again later")
+        self._n_waiting[threads] += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            return await asyncio.get_running_loop().run_in_executor(threads, call)
         finally:
-            self._n_waiting -= 1
+            self._n_waiting[threads] -= 1
 
     async def _respond(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """The answer of a handler, or its error as problem details; with the id of the request, and logged."""

@@ -66,4 +66,4 @@ def _error_codes(route: Route) -> list[int]:
 def _response(media: str, schema: Schema) -> dict[str, Any]:
     if not schema:
         return {"description": "done"}
-    return {"description": "as the schema says", "content": {media: {"schema": schema}}}
+    return {"description": "as the schema says", "content": {each: {"schema": schema} for each in media.split()}}

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput
+from autoauto.server.client import MAX_PAGE
 from autoauto.server.store.searches import SearchState
 
 Schema = Mapping[str, Any]
-MAX_PAGE = 200
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50}
 NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0}
 TEXT: Schema = {"type": "string"}
 STATE: Schema = {"type": "string", "enum": [str(state) for state in SearchState]}
+TOP: Schema = {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 20, "description": "rows as text"}
+COLUMNS: Schema = {"type": "integer", "minimum": 40, "maximum": 1_000, "description": "of the reader's terminal"}
+TO: Schema = {"type": "string", "enum": sorted(FORMATS.names)}
+CHECK: Schema = {"type": "string", "enum": ["true", "false"], "default": "false"}
 BY_NAME: Mapping[str, Schema] = {"limit": LIMIT, "before": NUMBER, "first": NUMBER, "state": STATE}
 """The schemas of parameters that mean one thing everywhere; others are texts."""
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages import access, comparison, listing, search, start
-from autoauto.server.rest import handlers
+from autoauto.server.rest import handlers, views
 from autoauto.server.rest.events import EVENTS
-from autoauto.server.rest.parameters import BY_NAME, LIMIT, NUMBER, STATE, TEXT, Schema
-from autoauto.server.rest.schemas import EVENT_STREAM, NOTHING, object_of, ref
+from autoauto.server.rest.parameters import BY_NAME, CHECK, COLUMNS, LIMIT, NUMBER, STATE, TEXT, TO, TOP, Schema
+from autoauto.server.rest.schemas import BYTES, EVENT_STREAM, NOTHING, object_of, ref
+from autoauto.server.rest.views import MEDIA
 from autoauto.server.store.users import Role
 
 
@@ -41,7 +42,8 @@ class Route(NamedTuple):
         content: the schema of a body in JSON.
         query: the schemas of parameters after the path.
         errors: codes of errors that are its own.
-        media: of answers that are no errors.
+        media: of answers that are no errors, with blanks between several.
+        runs_command: whether the answer waits for a command.
     """
 
     method: str
@@ -55,11 +57,23 @@ class Route(NamedTuple):
     query: Mapping[str, Schema] = NOTHING
     errors: tuple[int, ...] = ()
     media: str = "application/json"
+    runs_command: bool = False
 
 
 _OF_A_SEARCH = "/v1/searches/{search_id}"
 PARAMETERS: Mapping[str, Schema] = {"search_id": TEXT, "digest": TEXT}
 """The schemas of what may stand in a path; another text than an id is answered with 404, as one of nobody's."""
+
+
+def _view(path: str, answer: Callable[[Service, Call], Answer], summary: str, forms: str, **query: Schema) -> Route:
+    """What a command writes of a search, in one of some forms."""
+    names = forms.split()
+    chosen: Schema = {"type": "string", "enum": names, "default": names[0]}
+    media = " ".join(dict.fromkeys(MEDIA[name].partition(";")[0] for name in names))
+    schemas = {"as": chosen, "columns": COLUMNS, **query}
+    codes, errors = {200: BYTES}, (404, 409)
+    route = Route("GET", f"{_OF_A_SEARCH}/{path}", answer, Role.READER, summary, codes, query=schemas, errors=errors)
+    return route._replace(media=media, runs_command=True)
 
 
 def _page(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *query: str) -> Route:
@@ -106,6 +120,12 @@ ROUTES = (
         {200: ref("Trials")},
         query={"limit": LIMIT, "first": NUMBER},
         errors=(404,),
+    ),
+    _view("report", views.report, "The best of a search, its stages and top trials", "text html json"),
+    _view("explain", views.explain, "Why the best won, and what every other cell lacks", "text json"),
+    _view("table", views.table, "All trials of a search in a table", "text csv json parquet", top=TOP),
+    _view("export", views.export, "The best as files of another runtime", "text json", to=TO, check=CHECK)._replace(
+        media=MEDIA["zip"]
     ),
     Route(
         *("GET", f"{_OF_A_SEARCH}/events", handlers.search_events, Role.READER, "Every change of a search"),

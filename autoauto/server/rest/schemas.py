@@ -57,6 +57,7 @@ _TRIAL = {
     **object_of(("number", "state"), number=_WHOLE, state=TEXT, status=TEXT, reason=TEXT, datetime_complete=TEXT),
     "description": "knobs and numbers of a trial, those that it has; docs/python.md names them",
 }
+BYTES: Schema = {"description": "as the command of the same name writes it"}
 EVENT_STREAM: Schema = {
     "type": "string",
     "description": "server-sent events: search, started, progress, best, ended; their data is a Search, without "

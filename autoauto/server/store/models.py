@@ -1,7 +1,7 @@
 """Files that clients upload, models and clusters, once by the digest of their content, in the database.
 
-So every worker that has the database has them. `store_model` keeps one, `local_files` writes those of a search where a
-worker reads them.
+So every worker that has the database has them. `store_model` keeps one, `fetch_uploads` writes those of a search
+where a worker reads them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,13 +19,13 @@ from typing import Any, BinaryIO
 from sqlalchemy import Connection, Select, func, select
 
 from autoauto.records.errors import BadInput
+from autoauto.records.files.uploads import uploaded_path
 from autoauto.server.store.searches import NotFound
 from autoauto.server.store.tables import MODEL_HOLDERS, MODEL_PARTS, MODELS, ServiceDatabase, insert_new
 from autoauto.server.store.users import Role, User
 
 PART_BYTES = 1 << 20
 DIGEST = re.compile(r"[0-9a-f]{64}")
-_SUFFIXES = {"model": ".onnx", "cluster": ".toml"}
 
 
 def store_model(database: ServiceDatabase, user: User, file: BinaryIO) -> tuple[str, bool]:
@@ -67,41 +67,52 @@ def check_model(database: ServiceDatabase, user: User, digest: str) -> int:
     return int(n_bytes)
 
 
-def local_files(database: ServiceDatabase, folder: Path, uploads: Mapping[str, str]) -> dict[str, str]:
-    """The paths of uploaded files on this machine, by what they are; those that are missing are written.
+def fetch_uploads(database: ServiceDatabase, uploads: Mapping[str, str]) -> None:
+    """Write uploaded files where this machine keeps them (`uploaded_path`), unless it has them.
 
     Args:
         database: of the service.
-        folder: where they are written, under names that only their content decides.
         uploads: digests by what the files are: "model" or "cluster".
 
     Raises:
         BadInput: the database does not have one, or it cannot be written.
     """
-    return {what: str(_local_file(database, folder, what, digest)) for what, digest in uploads.items()}
+    for what, digest in uploads.items():
+        keep_upload(what, digest, lambda digest=digest: stored_parts(database, digest))  # type: ignore[misc]
 
 
-def _local_file(database: ServiceDatabase, folder: Path, what: str, digest: str) -> Path:
-    path = folder / f"{what}-{digest[:16]}{_SUFFIXES[what]}"
-    if path.is_file():
-        with path.open("rb") as known:
-            if _digest(known)[0] == digest:
-                return path
+def keep_upload(what: str, digest: str, parts: Callable[[], Iterable[bytes]]) -> None:
+    """Write an uploaded file where this machine keeps it, unless it has it.
+
+    Args:
+        what: "model" or "cluster".
+        digest: of its content.
+        parts: gives its content; called where the file is missing.
+
+    Raises:
+        BadInput: the content is another, or it cannot be written.
+    """
+    path = uploaded_path(what, digest)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            for part in _stored_parts(database, digest):
-                file.write(part)
+        if path.is_file():
+            with path.open("rb") as known:
+                if _digest(known)[0] == digest:
+                    return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.writelines(parts())
         with open(file.name, "rb") as written:
             if _digest(written)[0] != digest:
                 os.unlink(file.name)
-                raise BadInput(f"the database must hold the uploaded {what} sha256:{digest}, it does not; upload it")
-        return Path(file.name).rename(path)
+                raise BadInput(f"the uploaded {what} sha256:{digest} must be there whole, it is not; upload it again")
+        Path(file.name).rename(path)
     except OSError as error:
-        raise BadInput(f"{folder} must be writable for uploaded files: {error.strerror}; set TMPDIR") from error
+        hint = "set AUTOAUTO_CACHE_DIR"
+        raise BadInput(f"{path.parent} must be writable for uploaded files: {error.strerror}; {hint}") from error
 
 
-def _stored_parts(database: ServiceDatabase, digest: str) -> Iterator[bytes]:
+def stored_parts(database: ServiceDatabase, digest: str) -> Iterator[bytes]:
+    """The content of an uploaded file; nothing where there is none."""
     counting = select(func.count()).where(MODEL_PARTS.c.digest == digest)
     for number in range(database.write(lambda connection: connection.scalar(counting)) or 0):
         part = select(MODEL_PARTS.c.content).where(MODEL_PARTS.c.digest == digest, MODEL_PARTS.c.part == number)

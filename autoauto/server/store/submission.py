@@ -17,13 +17,13 @@ from autoauto.graph.huggingface import bundled_names
 from autoauto.graph.load import builtin_models
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.files.json import to_plain
+from autoauto.records.files.uploads import UPLOADED
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.space.problem import Problem
 from autoauto.space.request import SearchRequest
 from autoauto.study.methods.registry import method_for
 from autoauto.targets.registry import TARGETS
 
-UPLOADED = re.compile(r"sha256:([0-9a-f]{64})")
 """How a file that was uploaded is named, in place of a model or a cluster."""
 MAX_LIMIT = 2**31 - 1
 _OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
@@ -129,10 +129,6 @@ class Submission:
         named = {"model": self.request.problem.model, "cluster": self.request.problem.cluster}
         matches = {what: UPLOADED.fullmatch(name or "") for what, name in named.items()}
         return {what: match[1] for what, match in matches.items() if match}
-
-    def with_files(self, paths: Mapping[str, str]) -> SearchRequest:
-        """The request with the paths of its uploaded files on this machine."""
-        return replace(self.request, problem=replace(self.request.problem, **paths))  # type: ignore[arg-type]
 
 
 def read_labels(given: object) -> dict[str, str]:

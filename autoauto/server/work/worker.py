@@ -11,14 +11,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
-from pathlib import Path
 from time import monotonic
 
 from autoauto.processes.channel import BadMessage
 from autoauto.processes.start import ChildProcess
 from autoauto.records.errors import AutoautoError
-from autoauto.records.installation import cache_dir
-from autoauto.server.store.models import local_files
+from autoauto.server.store.models import fetch_uploads
 from autoauto.server.store.queue import Lease, Queue, Standing
 from autoauto.server.store.searches import LEASE_S, SearchState
 from autoauto.server.store.tables import ServiceDatabase
@@ -136,11 +134,11 @@ class SearchWorker:
         """What the runner is to do; None where a file is missing, with which the search has failed."""
         wants_stop = self._queue.renew(lease, None)
         try:
-            paths = local_files(self._database, _models_folder(), lease.submission.uploads)
+            fetch_uploads(self._database, lease.submission.uploads)
         except AutoautoError as error:
             self._queue.finish(lease, SearchState.FAILED, None, str(error), lease.used_s)
             return None
-        request, storage = lease.submission.with_files(paths), self._database.storage
+        request, storage = lease.submission.request, self._database.storage
         numbers = lease.limits, lease.left_s, lease.used_s, lease.n_trials
         return Task(lease.search_id, request, storage, *numbers, bool(wants_stop))
 
@@ -186,7 +184,3 @@ class SearchWorker:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
-
-
-def _models_folder() -> Path:
-    return cache_dir() / "server-models"

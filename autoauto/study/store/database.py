@@ -24,6 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from autoauto.database import connect_arguments, driver_errors, driver_url, first_line, reach, retried, shown
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.space.study_summary import SERVED
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.store.trial_storage import TrialStorage
 
@@ -194,7 +195,7 @@ def database_of(study: Study) -> Database:
 
 
 def shown_storage(storage: str) -> str:
-    """A storage URL without its password, to be shown and stored.
+    """A storage URL without its password, to be shown and stored; `SERVED` where `hide_storage` was called.
 
     >>> shown_storage("postgresql://me:secret@host/db")
     'postgresql://me:***@host/db'
@@ -202,7 +203,15 @@ def shown_storage(storage: str) -> str:
     Raises:
         BadInput: it is no database URL.
     """
-    return shown(_parse(storage))
+    return SERVED if storage in _HIDDEN else shown(_parse(storage))
+
+
+_HIDDEN: set[str] = set()
+
+
+def hide_storage(storage: str) -> None:
+    """Let this process, which writes for clients of a server, name a database by no address."""
+    _HIDDEN.add(storage)
 
 
 def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.commands_to_copy import problem_of_study
+from autoauto.cli.commands.studies.study_on_server import export_on_server
 from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
+from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.output.lines import print_assumed, print_json, print_line
 from autoauto.exporters.registry import FORMATS
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study or a model with one configuration, a format, and a folder."""
     add_configuration(parser)
     add_storage(parser)
+    add_server(parser, "a search of")
     parser.add_argument("--to", required=True, choices=FORMATS.names, help="the format")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="a new or empty folder for the files")
     parser.add_argument("--check", action="store_true", help="put the files into force and read them back")
@@ -41,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0, or 2 when a check failed.
     """
+    if args.model is not None and is_on_server(args) and not _is_model(args):
+        return export_on_server(args)
     from autoauto.exporters.registry import write_artifact
     from autoauto.report.text import progress_bar
 
@@ -88,6 +93,15 @@ def _deployment(args: argparse.Namespace) -> Deployment:
     return deployment(flow, args.model, trial)
 
 
+def _is_model(args: argparse.Namespace) -> bool:
+    """Whether there is a model of this name here, for which no server is needed."""
+    try:
+        _find_model(args)
+    except UnreadableModel:
+        return False
+    return True
+
+
 def _find_model(args: argparse.Namespace) -> None:
     """Make sure that there is a model of this name for the target.
 
@@ -110,7 +124,7 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
         Infeasible: nothing fits.
     """
     from autoauto.evaluate.export import deployment
-    from autoauto.evaluate.open import open_problem
+    from autoauto.evaluate.open import open_problem, with_uploads
     from autoauto.study.analysis.best import summarise_study
 
     summary = summarise_study(study, storage)
@@ -121,7 +135,7 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
             f"an artifact holds the stages of a pipeline, the winner of study {study.study_name!r} runs in phases; "
             "try to search with --strategy pipeline"
         )
-    problem = problem_of_study(summary.attributes)
+    problem = with_uploads(problem_of_study(summary.attributes))
     if problem.profile is not None:
         raise BadInput(
             f"an artifact needs the model that was searched, study {study.study_name!r} is of a profile; "

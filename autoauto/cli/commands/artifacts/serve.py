@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autoauto.cli.commands.artifacts.export import deployment_of_study
+from autoauto.cli.options.server import add_listen
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
@@ -20,7 +21,7 @@ from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.units import MIB
 
-EXAMPLE = "serve artifact --port 8000"
+EXAMPLE = "serve artifact --listen 127.0.0.1:8000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,20 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a study of --target host, or a folder that `autoauto export --to onnx` wrote for such a plan",
     )
     add_storage(parser)
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen at; default %(default)s"
-    )
-    parser.add_argument(
-        "--port", type=at_most(65_535, 0), default=8000, metavar="N", help="port; 0 is a free one; default %(default)s"
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name by which requests may call this server, as a proxy forwards it; addresses, localhost and "
-        "the name of this machine always may; may be repeated",
-    )
+    add_listen(parser, 8000)
     parser.add_argument(
         "--max-delay-ms",
         type=not_negative,
@@ -78,9 +66,10 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.serve.artifact import Artifact
     from autoauto.serve.server import ServerOptions, serve
 
+    host, port = args.listen
     options = ServerOptions(
-        host=args.host,
-        port=args.port,
+        host=host,
+        port=port,
         allowed_hosts=tuple(args.allow_host),
         max_queue=args.max_queue,
         max_delay_s=None if args.max_delay_ms is None else args.max_delay_ms / 1000,

@@ -18,7 +18,7 @@ from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.modes import Generation
-from autoauto.space.study_summary import StudySummary
+from autoauto.space.study_summary import SERVED, StudySummary
 from autoauto.space.table import shown
 from autoauto.space.trial import Trial
 
@@ -65,7 +65,7 @@ def _is_exported(summary: StudySummary, winner: Trial) -> bool:
 
 def _export_command(summary: StudySummary) -> str:
     name, storage = summary.study_name, summary.storage
-    stored = [] if storage == DEFAULT_STORAGE else ["--storage", storage]
+    stored = [] if storage in (DEFAULT_STORAGE, SERVED) else ["--storage", storage]
     engine = "" if summary.winner is None else summary.winner.knobs.values.get("engine", "")
     to = _FORMATS_OF_ENGINES.get(engine, "onnx")
     return shlex.join(["autoauto", "export", name, *stored, "--to", to, "--output", f"{name}-{to}"])

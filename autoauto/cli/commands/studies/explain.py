@@ -9,6 +9,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
+from autoauto.cli.commands.studies.study_on_server import show_on_server
+from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.lines import add_json, print_json
 from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_outside, show_uses_of
@@ -25,6 +27,7 @@ EXAMPLE = "explain first"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study, and the choice between JSON and tables."""
     add_study(parser)
+    add_server(parser, "the explanation of a search of")
     add_json(parser)
 
 
@@ -34,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits; the reason of each cell is printed nevertheless.
     """
+    if is_on_server(args):
+        return show_on_server(args, "explain", "json" if args.json else "text")
     from autoauto.report.tables.study import binding_table, comparisons_table, reasons_table
     from autoauto.report.tables.table import show, show_command
     from autoauto.report.wording import origin_of, shown_clock

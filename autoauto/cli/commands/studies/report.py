@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
+from autoauto.cli.commands.studies.study_on_server import show_on_server
+from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.search_result import (
@@ -22,7 +24,7 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
     simulated_timeline,
 )
-from autoauto.records.errors import Infeasible
+from autoauto.records.errors import BadInput, Infeasible
 
 if TYPE_CHECKING:
     from autoauto.space.study_summary import StudySummary
@@ -33,6 +35,7 @@ EXAMPLE = "report first --html first.html"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study, the choice between JSON and tables, and a file for the page."""
     add_study(parser)
+    add_server(parser, "the report of a search of")
     add_json(parser)
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write the result of the study as one page that needs no network"
@@ -45,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits.
     """
+    if is_on_server(args):
+        return show_on_server(args, "report", *_form(args))
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import trials_table
     from autoauto.report.wording import origin_of, shown_clock
@@ -78,6 +83,12 @@ def run(args: argparse.Namespace) -> int:
         show_outside(summary)
         show(trials_table((*summary.trials, *summary.failures), 5, objectives, origin))
     return 0
+
+
+def _form(args: argparse.Namespace) -> tuple[str, Path | None]:
+    if args.html and args.json:
+        raise BadInput("a server gives one form at a time, got --json and --html; leave one out")
+    return ("html", args.html) if args.html else ("json" if args.json else "text", None)
 
 
 def _write_page(summary: StudySummary, path: Path) -> None:

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autoauto.cli.commands.studies.search_on_server import add_server, search_on_server
+from autoauto.cli.commands.studies.search_on_server import search_on_server
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow
+from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
 from autoauto.cli.options.values import (
     at_most,
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser, None, "this process measures itself")
     add_executor(parser)
     add_storage(parser)
-    add_server(parser)
+    add_server(parser, "search on")
     parser.add_argument("--study-name", metavar="NAME", help="default: made of all that the answer depends on")
     add_log(parser, "a bar, on a terminal only")
     add_json(parser)
@@ -153,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
 
     args.method = method_for(args.objective, args.method)
     request = SearchRequest.of(vars(args))
-    if args.server and not args.dry_run:
+    if is_on_server(args) and not args.dry_run:
         return search_on_server(args, request)
     flow = open_flow(args)
     if args.dry_run:

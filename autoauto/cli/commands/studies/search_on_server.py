@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.cli.output.lines import print_json, print_line, warn
 from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput
@@ -18,17 +16,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _OF_HERE = ("workers", "time_limit", "memory_limit", "executor", "study_name", "profile", "dask")
-
-
-def add_server(parser: argparse.ArgumentParser) -> None:
-    """Add a server that searches in place of this process."""
-    parser.add_argument(
-        "--server",
-        default=os.environ.get("AUTOAUTO_SERVER"),
-        metavar="URL",
-        help="search on this `autoauto server`, with the token in AUTOAUTO_TOKEN; Ctrl-C leaves the search running; "
-        "default: AUTOAUTO_SERVER, else this machine",
-    )
 
 
 def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
@@ -63,7 +50,6 @@ def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
 
 def _check_options(args: argparse.Namespace) -> None:
     given = [name for name in _OF_HERE if getattr(args, name, None)]
-    given += ["storage"] if args.storage != DEFAULT_STORAGE else []
     if given:
         raise BadInput(
             f"--server searches with its own workers and database, got --{given[0].replace('_', '-')}; leave it out, "

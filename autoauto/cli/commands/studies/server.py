@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies import search
+from autoauto.cli.options.server import add_listen
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.records.errors import BadInput, did_you_mean, missing_extra
@@ -48,21 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="database of the users, the searches and their trials; default %(default)s",
     )
-    parser.add_argument(
-        "--listen",
-        type=address,
-        default=("127.0.0.1", 8080),
-        metavar="HOST:PORT",
-        help="where requests are answered; port 0 is a free one; default 127.0.0.1:8080",
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name by which requests may call this server, as a proxy forwards it; addresses, localhost and the name "
-        "of this machine always may; may be repeated",
-    )
+    add_listen(parser, 8080)
     parser.add_argument(
         "--open", action="store_true", help="need no token; only where --listen is an address of this machine alone"
     )
@@ -122,19 +109,6 @@ def labels(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def address(text: str) -> tuple[str, int]:
-    """Read an address and a port.
-
-    >>> address("127.0.0.1:8080"), address("[::1]:0")
-    (('127.0.0.1', 8080), ('::1', 0))
-    """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (host and colon and port.isascii() and port.isdecimal() and int(port) <= 65_535):
-        raise argparse.ArgumentTypeError(f"an address is written HOST:PORT, for example 127.0.0.1:8080, got {text!r}")
-    return host, int(port)
-
-
 def run(args: argparse.Namespace) -> int:
     """Start the server, or do what the action says.
 
@@ -183,6 +157,7 @@ def make_worker(
 def _serve(args: argparse.Namespace) -> int:
     if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
         raise missing_extra("the server", "server")
+    from autoauto.cli.output.printed import run_command
     from autoauto.cli.submission import request_of_json
     from autoauto.server.rest.app import serve_searches
     from autoauto.server.rest.identity import ServiceOptions
@@ -204,8 +179,9 @@ def _serve(args: argparse.Namespace) -> int:
         if not args.no_worker:
             thread.start()
 
+    read_request = partial(request_of_json, search.add_arguments)
     try:
-        asyncio.run(serve_searches(database, partial(request_of_json, search.add_arguments), options, on_ready, log))
+        asyncio.run(serve_searches(database, read_request, partial(run_command, args.main), options, on_ready, log))
     finally:
         worker.end()
         if thread.is_alive():

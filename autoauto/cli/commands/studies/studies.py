@@ -9,6 +9,8 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.commands.studies.study_on_server import studies_on_server
+from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_storage
 from autoauto.cli.output.lines import add_json, print_json
 
@@ -21,14 +23,13 @@ EXAMPLE = "studies --json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a database, and the choice between JSON and a table."""
     add_storage(parser)
+    add_server(parser, "the searches of")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one row per study."""
-    from autoauto.study.store.study import list_studies
-
-    rows = [_row(study) for study in list_studies(args.storage)]
+    rows = studies_on_server(args) if is_on_server(args) else _studies(args.storage)
     if args.json:
         print_json({"studies": rows})
     else:
@@ -37,6 +38,12 @@ def run(args: argparse.Namespace) -> int:
 
         show(studies_table(rows, datetime.now(UTC)))
     return 0
+
+
+def _studies(storage: str) -> list[dict[str, Any]]:
+    from autoauto.study.store.study import list_studies
+
+    return [_row(study) for study in list_studies(storage)]
 
 
 def _row(study: StoredStudy) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoauto.cli.commands.studies.study_on_server import show_on_server
+from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import print_json
@@ -24,6 +26,7 @@ EXAMPLE = "trials first --csv > trials.csv"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study, and the choice between a table and the formats that programs read."""
     add_study(parser)
+    add_server(parser, "the trials of a search of")
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--csv", action="store_true", help="print all trials as CSV on stdout")
     formats.add_argument("--json", action="store_true", help="print all trials as one JSON object on stdout")
@@ -46,6 +49,9 @@ def run(args: argparse.Namespace) -> int:
         MissingExtra: pandas has no library that writes Parquet.
         BadInput: the file cannot be written.
     """
+    if is_on_server(args):
+        form = next((name for name in ("csv", "json", "parquet") if getattr(args, name)), "text")
+        return show_on_server(args, "table", form, args.parquet, top=args.top)
     study = requested_study(args)
     if args.csv or args.json or args.parquet:
         from autoauto.study.store.table import trial_table

@@ -32,7 +32,7 @@ def test_what_is_neither_a_folder_nor_a_study_is_refused_in_one_line(run_cli: Ru
 def test_a_port_that_is_taken_is_refused(run_cli: RunCli, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run_cli("serve", str(write_folder(tmp_path / "folder")), "--port", str(port))
+        done = run_cli("serve", str(write_folder(tmp_path / "folder")), "--listen", f"127.0.0.1:{port}")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert f"127.0.0.1:{port} must be free to be served at" in done.err
 

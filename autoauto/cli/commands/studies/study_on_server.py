@@ -1,0 +1,127 @@
+"""Searches of a server, shown by the commands of studies with `--server URL`: their lines and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from autoauto.cli.output.lines import print_json, print_line, warn
+from autoauto.records.errors import BadInput, did_you_mean
+
+if TYPE_CHECKING:
+    from autoauto.server.client import Client, PrintedAnswer
+
+_ID = re.compile(r"[0-9a-f]{20}")
+_NARROWEST = 40
+
+
+def studies_on_server(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The searches of a server as rows of the table of studies, the newest first."""
+    from autoauto.server.client import connect
+
+    return list(map(_row, connect(args.server).searches()))
+
+
+def _row(search: dict[str, Any]) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    named = {name: search[name] for name in ("model", "cluster", "target", "objective")}
+    ended, best = search["ended"], search["best"] or {}
+    return {
+        "name": search["id"],
+        **named,
+        "values": best.get("values", []),
+        "n_trials": search["n_trials"],
+        "last_trial": ended and datetime.fromtimestamp(ended, UTC).isoformat(timespec="seconds"),
+        "state": search["state"],
+    }
+
+
+def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | None = None, **query: object) -> int:
+    """Print what a server writes of a search, or write it to a file.
+
+    Args:
+        args: with the server, and the study.
+        what: "report", "explain" or "table".
+        form: of the answer.
+        file: in place of stdout.
+        query: further parameters.
+
+    Returns:
+        The exit code of the command.
+
+    Raises:
+        BadInput: there is no such search, or the file cannot be written.
+        Refused, ServerError: as `Client.ask`.
+    """
+    from autoauto.server.client import connect
+
+    client = connect(args.server)
+    columns = {"columns": max(_NARROWEST, get_terminal_size().columns)} if sys.stdout.isatty() else {}
+    asked = urlencode({"as": form, **columns, **query})
+    answer = client.printed(f"/v1/searches/{search_named(client, args.study)}/{what}?{asked}")
+    if file is None:
+        sys.stdout.write(answer.content.decode())
+    else:
+        _write(file, answer.content)
+        sys.stdout.write(answer.stdout)
+    return _ended(answer)
+
+
+def export_on_server(args: argparse.Namespace) -> int:
+    """Write the best of a search of a server as files of another runtime.
+
+    Raises:
+        BadInput: there is no such search, or the folder holds something.
+        Refused, ServerError: as `Client.ask`.
+    """
+    from autoauto.server.client import connect, unpack
+
+    client = connect(args.server)
+    query = {"to": args.to, "check": str(args.check).lower(), "as": "json" if args.json else "text"}
+    answer = client.printed(f"/v1/searches/{search_named(client, args.model)}/export?{urlencode(query)}")
+    unpack(answer.content, args.output)
+    if args.json:
+        print_json(json.loads(answer.stdout) | {"output": str(args.output)})
+    else:
+        print_line(f"{args.output}{answer.stdout.removeprefix('export').rstrip()}")
+    return _ended(answer)
+
+
+def _ended(answer: PrintedAnswer) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(answer.stderr)
+    return answer.exit_code
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise BadInput(f"what the server has written needs a file that can be written, got {file} ({error})") from error
+    warn(f"wrote {file}")
+
+
+def search_named(client: Client, part: str | None) -> str:
+    """The id of a search, of which the beginning suffices; the newest one where none is named.
+
+    Raises:
+        BadInput: there is none, or several are meant.
+    """
+    given = (part or "").removeprefix("search-")
+    if _ID.fullmatch(given):
+        return given
+    ids = [search["id"] for search in client.searches() if search["id"].startswith(given)]
+    if len(ids) == 1 or (ids and part is None):
+        warn(f"search {ids[0]} ({'the latest' if part is None else f'the only one that begins with {given!r}'})")
+        return str(ids[0])
+    if ids:
+        raise BadInput(f"a search is an id or the beginning of one, {part!r} begins {len(ids)}; give more of it")
+    hint = did_you_mean(given, [], "`autoauto studies --server` lists what there is")
+    raise BadInput(f"there is no search {part or ''!r} at {client.url} that you may see; {hint}")

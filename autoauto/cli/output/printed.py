@@ -1,0 +1,29 @@
+"""What a command prints, as a value: `run_command`, for the server, which runs commands for its clients."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+
+from autoauto.server.work.commands import Printed
+
+
+def run_command(main: Callable[[list[str]], int], words: Sequence[str], columns: int | None) -> Printed:
+    """Run a command in this process.
+
+    Args:
+        main: of the command line.
+        words: behind `autoauto`.
+        columns: of the terminal of its reader; None for none.
+    """
+    os.environ.pop("AUTOAUTO_SERVER", None)  # its study is in the database here
+    os.environ["COLUMNS"] = str(columns or "")
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            code = main(list(words))
+        except SystemExit as end:  # an argument that the parser does not take
+            code = end.code if isinstance(end.code, int) else 2
+    return Printed(code, stdout.getvalue(), stderr.getvalue())

@@ -1,0 +1,136 @@
+"""Reports, explanations, tables and exports of a search: what the commands of the same names write.
+
+`Autoauto-Printed` among the headers of an answer has the rest, as JSON in percent-encoding: `exit_code`, what the
+command printed on `stderr`, and of an export on `stdout`.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Hashable
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from autoauto.records.errors import BadInput
+from autoauto.server.call import Answer, Call, Service
+from autoauto.server.client import PRINTED
+from autoauto.server.store.searches import Conflict, read_search
+from autoauto.server.store.trials import study_name
+from autoauto.server.work.commands import Printed
+
+MAX_EXPORT_BYTES = 256 << 20
+MAX_STDERR = 4_000
+MEDIA = {
+    "text": "text/plain; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+    "zip": "application/zip",
+}
+
+
+def report(service: Service, call: Call) -> Answer:
+    """The best configuration of a search, its stages and its top trials."""
+    return _file(service, call, "report", "--html") if call.query["as"] == "html" else _text(service, call, "report")
+
+
+def explain(service: Service, call: Call) -> Answer:
+    """Why the best of a search won, and why every other cell lost."""
+    return _text(service, call, "explain")
+
+
+def table(service: Service, call: Call) -> Answer:
+    """The trials of a search as a table."""
+    form = call.query["as"]
+    return _file(service, call, "trials", "--parquet") if form == "parquet" else _text(service, call, "trials")
+
+
+def export(service: Service, call: Call) -> Answer:
+    """The best of a search as files that put it into force in another runtime, in an archive."""
+    name, _ = _study(service, call)
+    if call.query["to"] is None:
+        raise BadInput("to is the name of a format, got none; `autoauto export --help` lists them")
+    with tempfile.TemporaryDirectory(prefix="autoauto-answer-") as folder:
+        target = Path(folder) / "export"
+        words = ["export", name, "--to", call.query["to"], "--output", str(target)]
+        words += ["--check"] * (call.query["check"] == "true") + ["--json"] * (call.query["as"] == "json")
+        printed = service.commands.printed(words)
+        shown = printed._replace(stdout=printed.stdout.replace(str(target), "export"))
+        if not target.is_dir():
+            raise Conflict(_message(shown))
+        return _answer(_archive(target), "zip", shown, shown.stdout)
+
+
+def _archive(folder: Path) -> bytes:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    n_bytes = sum(path.stat().st_size for path in files)
+    if n_bytes > MAX_EXPORT_BYTES:
+        raise Conflict(
+            f"an export from a server has at most {MAX_EXPORT_BYTES} bytes, this one {n_bytes}; run `autoauto export` "
+            "on a machine that reaches the database"
+        )
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+        for path in files:
+            archive.write(path, path.relative_to(folder))
+    return content.getvalue()
+
+
+def _study(service: Service, call: Call) -> tuple[str, Hashable]:
+    """The study of a search, and a key that is another when it has changed.
+
+    Raises:
+        NotFound: there is none that the caller may see.
+        Conflict: it has no trials yet.
+    """
+    search = read_search(service.database, call.user, call.search_id)
+    if not search["n_trials"]:
+        raise Conflict(f"search {search['id']} must have a trial for this, it has none; it is {search['state']}")
+    return study_name(search["id"]), (search["id"], search["state"], search["n_trials"], search["ended"])
+
+
+def _text(service: Service, call: Call, command: str) -> Answer:
+    form = call.query["as"]
+    name, key = _study(service, call)
+    words = [command, name] + ([] if form == "text" else [f"--{form}"])
+    words += ["--top", str(call.query["top"])] if "top" in call.query else []
+    printed = service.commands.printed(words, call.query["columns"], key)
+    _refuse(printed)
+    return _answer(printed.stdout.encode(), form, printed)
+
+
+def _file(service: Service, call: Call, command: str, option: str) -> Answer:
+    name, _ = _study(service, call)
+    with tempfile.TemporaryDirectory(prefix="autoauto-answer-") as folder:
+        path = Path(folder) / "file"
+        printed = service.commands.printed([command, name, option, str(path)])
+        _refuse(printed)
+        shown = printed._replace(stderr=printed.stderr.replace(f"autoauto: wrote {path}\n", ""))
+        return _answer(path.read_bytes(), call.query["as"], shown, shown.stdout if option == "--html" else "")
+
+
+def _refuse(printed: Printed) -> None:
+    """Raise the error of a command that could not do what was asked; that nothing fits is an answer.
+
+    Raises:
+        BadInput: with its message.
+    """
+    if printed.exit_code == BadInput.exit_code:
+        raise BadInput(_message(printed))
+
+
+def _message(printed: Printed) -> str:
+    return printed.stderr.strip().rpartition("\n")[2].removeprefix("autoauto: ")
+
+
+def _answer(content: bytes, form: str, printed: Printed, stdout: str = "") -> Answer:
+    """What a command has written; where it has written nothing, its message."""
+    rest = {"exit_code": printed.exit_code, "stderr": printed.stderr[-MAX_STDERR:], "stdout": stdout[-MAX_STDERR:]}
+    rest["is_empty"] = not content
+    header = quote(msgspec.json.encode(rest).decode())
+    return Answer(200, None, raw=(content or printed.stderr.encode(), MEDIA[form]), headers={PRINTED: header})

@@ -1,0 +1,130 @@
+"""Commands that a server runs for its clients, in a process beside it: `Commands`.
+
+    handler ──words──▶ child: autoauto report search-... ──Printed──▶ handler
+
+So clients read the lines that the command prints, a report of ten thousand trials costs other requests nothing, and
+what takes all memory or never ends costs the child only. One runs at a time; what was printed of a search that has not
+changed since is kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from threading import Lock
+from typing import NamedTuple
+
+from autoauto.processes.channel import BadMessage, Channel
+from autoauto.processes.start import ChildProcess
+from autoauto.records.errors import AutoautoError
+from autoauto.study.store.database import hide_storage
+
+MAX_S = 120.0
+"""The longest that a command may take."""
+MAX_COMMANDS = 200
+"""Commands after which the child is replaced, so that what libraries leave behind does not add up."""
+MAX_CACHE_BYTES = 32 << 20
+
+
+class CommandFailed(AutoautoError):
+    """A command has not ended as a command does."""
+
+
+class Printed(NamedTuple):
+    """What a command has printed, and its exit code."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+RunCommand = Callable[[Sequence[str], int | None], Printed]
+"""Runs a command of some words, for a terminal with so many columns or for none; a function of a module."""
+
+
+class Commands:
+    """Runs commands over the studies of one database.
+
+    Args:
+        storage: the URL of the database.
+        run: runs a command in the child.
+    """
+
+    def __init__(self, storage: str, run: RunCommand) -> None:
+        self._storage, self._run = storage, run
+        self._child: ChildProcess | None = None
+        self._n_run = 0
+        self._lock = Lock()
+        self._cache: OrderedDict[Hashable, Printed] = OrderedDict()
+
+    def printed(self, words: Sequence[str], columns: int | None = None, key: Hashable | None = None) -> Printed:
+        """What a command prints.
+
+        Args:
+            words: of the command, with neither program nor storage.
+            columns: of the reader's terminal; None for none.
+            key: equal ones have printed the same; None where it writes files.
+
+        Raises:
+            CommandFailed: it takes too long, or its process has died.
+        """
+        whole = (key, tuple(words), columns)
+        with self._lock:
+            if key is not None and whole in self._cache:
+                self._cache.move_to_end(whole)
+                return self._cache[whole]
+            printed = self._printed([*words, "--storage", self._storage], columns)
+            if key is not None:
+                self._add(whole, printed)
+            return printed
+
+    def close(self) -> None:
+        """End the child."""
+        with self._lock:
+            self._close_child()
+
+    def _printed(self, words: list[str], columns: int | None) -> Printed:
+        child = self._ready_child()
+        try:
+            with suppress(OSError):  # it died while it was idle
+                child.channel.send((words, columns))
+            if not wait([*child.descriptors], MAX_S):
+                raise CommandFailed(f"a command must end within {MAX_S:g} s, {words[0]} did not; try again later")
+            printed: Printed = child.channel.recv()
+        except (EOFError, OSError, BadMessage) as error:
+            self._close_child()
+            raise CommandFailed(f"the process of {words[0]} has died; try again later") from error
+        except CommandFailed:
+            self._close_child()
+            raise
+        return printed
+
+    def _ready_child(self) -> ChildProcess:
+        if self._child is not None and (self._n_run >= MAX_COMMANDS or self._child.ending() is not None):
+            self._close_child()
+        if self._child is None:
+            self._child, self._n_run = ChildProcess(_run_all, (self._storage, self._run), has_guard=True), 0
+        self._n_run += 1
+        return self._child
+
+    def _close_child(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def _add(self, key: Hashable, printed: Printed) -> None:
+        self._cache[key] = printed
+        total = sum(len(each.stdout) for each in self._cache.values())
+        while total > MAX_CACHE_BYTES:
+            total -= len(self._cache.popitem(last=False)[1].stdout)
+
+
+def _run_all(channel: Channel, storage: str, run: RunCommand) -> None:
+    """Run the commands that the channel asks for, until its other end is closed."""
+    hide_storage(storage)
+    with suppress(EOFError, OSError):
+        while True:
+            words, columns = channel.recv()
+            channel.send(run(words, columns))
