@@ -19,7 +19,8 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner
 from autoauto.records.target import Origin
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.space.trial import TokenRates, Trial
+from autoauto.space.numbers import TokenRates
+from autoauto.space.trial import Trial
 from autoauto.targets.registry import DEFAULT_TARGET
 
 

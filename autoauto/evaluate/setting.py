@@ -17,8 +17,9 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
-from autoauto.space.constraint import OF_GENERATION, Constraint
+from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.space.numbers import NAMES_OF_GENERATION
 from autoauto.targets.clusters import check_fp8
 
 
@@ -61,7 +62,7 @@ class Setting:
                 f"{self.graph.name} has none; try --cut-at layers"
             )
         for constraint in self.constraints if not self.traits.generates else ():
-            if foreign := sorted({*constraint.names} & {*OF_GENERATION}):
+            if foreign := sorted(NAMES_OF_GENERATION.intersection(constraint.names)):
                 raise BadInput(f"{foreign[0]} is of text that is generated, got {constraint.text!r}; try --target gpu")
         if self.precision is Precision.FP8:
             check_fp8(self.cluster)

@@ -29,7 +29,7 @@ from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
     from autoauto.space.knobs import Knobs
-    from autoauto.space.trial import TokenRates
+    from autoauto.space.numbers import TokenRates
 
 TEMPORARY = "autoauto-export-"
 """The beginning of the names of temporary folders."""

@@ -13,25 +13,8 @@ from math import inf, isnan
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.space.numbers import RESULT_NAMES
 from autoauto.space.table import KNOB_NAMES
-
-RESULT_NAMES = (
-    "samples_per_s",
-    "latency_s",
-    "compute_cycles",
-    "transfer_cycles",
-    "cost_cycles",
-    "peak_memory_bytes",
-    "output_error",
-    "request_latency_s",
-    "tokens_per_s",
-    "tpot_s",
-    "ttft_s",
-    "kv_cache_bytes",
-)
-"""The names of results that a constraint may contain."""
-OF_GENERATION = RESULT_NAMES[-5:]
-"""Those of text that is generated; `request_latency_s` is from a request to the last word of its answer."""
 
 MAX_CHARACTERS = 500  # of an expression
 MAX_DEPTH = 40  # expressions within expressions

@@ -6,7 +6,7 @@ executor adds its times, the database its number and the values of the objective
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -19,9 +19,9 @@ from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
-from autoauto.records.units import format_bytes
-from autoauto.space.constraint import RESULT_NAMES, Constraint
+from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import NUMBERS, OF_PLANS, REQUEST_LATENCY, RESULT_NAMES
 from autoauto.space.table import numbers
 
 USABLE = Constraint("output_error <= 0.5")
@@ -176,57 +176,6 @@ class Trial(Displayed):
         return not self.was_measured and self.status not in (Status.INFEASIBLE, Status.UNSUPPORTED)
 
 
-class TrialNumber(NamedTuple):
-    """A number of a trial: a field of `Trial`, which databases, JSON, data frames and tables have by its name.
-
-    Attributes:
-        name: of the field.
-        is_whole: whether it has no fraction.
-        title: its name in tables of one configuration; empty where these show it otherwise.
-        text: its value there.
-        origin: of its value; None for that of the trial.
-    """
-
-    name: str
-    is_whole: bool = False
-    title: str = ""
-    text: Callable[[float], str] = str
-    origin: Origin | None = None
-
-
-NUMBERS = (
-    TrialNumber("samples_per_s"),
-    TrialNumber("estimated_samples_per_s"),
-    TrialNumber("latency_s"),
-    TrialNumber("compute_cycles", is_whole=True),
-    TrialNumber("transfer_cycles", is_whole=True),
-    TrialNumber("makespan_cycles"),
-    TrialNumber(
-        "bubble_fraction", False, "bubbles", lambda share: f"{100 * share:.1f} % of the step", Origin.SIMULATED
-    ),
-    TrialNumber("output_error", False, "output error", "{:.1e} of the largest value".format),
-    TrialNumber("tokens_per_s", False, "tokens", "{:,.0f} a second of all answers".format),
-    TrialNumber("tpot_s", False, "time per output token", "{:.4g} s".format),
-    TrialNumber("ttft_s", False, "time to first token", "{:.4g} s".format),
-    TrialNumber("tpot_low_s"),
-    TrialNumber("tpot_high_s", False, "TPOT of 9 in 10", "at most {:.4g} s".format),
-    TrialNumber("ttft_low_s"),
-    TrialNumber("ttft_high_s", False, "TTFT of 9 in 10", "at most {:.4g} s".format),
-    TrialNumber("kv_cache_bytes", True, "KV cache", format_bytes),
-    TrialNumber("excess_bytes", is_whole=True),
-)
-"""All numbers of a trial that are stored and shown. A new one is a field of `Trial`, and its line here."""
-
-
-class TokenRates(NamedTuple):
-    """What replicas of a decoder give: numbers of a `Trial`."""
-
-    tokens_per_s: float
-    tpot_s: float
-    ttft_s: float
-    kv_cache_bytes: int
-
-
 def numbers_of(trial: Trial) -> dict[str, float]:
     """The numbers that a trial has, by name; of one that does not run the missing bytes alone."""
     if not trial.runs:
@@ -340,15 +289,11 @@ def _numbers(trial: Trial) -> dict[str, float]:
     """The values to which a constraint may refer, by `KNOB_NAMES` and `RESULT_NAMES`."""
     plan = trial.plan
     results = {
-        "samples_per_s": trial.samples_per_s,
-        "latency_s": trial.latency_s,
-        **{name: _largest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
-        "peak_memory_bytes": _largest(plan, "peak_memory_bytes"),
-        "output_error": trial.output_error or 0.0,
-        "request_latency_s": trial.latency_s,
-        **{name: getattr(trial, name) or 0 for name in TokenRates._fields},  # `Setting` refuses them of other modes
+        **{number.name: getattr(trial, number.name) or 0 for number in NUMBERS if number.in_constraints},
+        **{name: _largest(plan, name) for name in OF_PLANS},
+        REQUEST_LATENCY: trial.latency_s,
     }
-    assert tuple(results) == RESULT_NAMES
+    assert results.keys() == {*RESULT_NAMES}
     return {**numbers(trial.knobs), **results}
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
-from autoauto.space.constraint import MAX_CHARACTERS, MAX_DEPTH, RESULT_NAMES, Constraint
+from autoauto.space.constraint import MAX_CHARACTERS, MAX_DEPTH, Constraint
+from autoauto.space.numbers import RESULT_NAMES
 from autoauto.space.table import KNOB_NAMES
 
 NUMBERS = {**dict.fromkeys((*KNOB_NAMES, *RESULT_NAMES), 1.0), "n_ipu": 4.0, "replicas": 2.0, "latency_s": 0.02}

@@ -29,7 +29,8 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.trial import TokenRates, Trial, apply_constraints, measured_trial, unfit_trial
+from autoauto.space.numbers import TokenRates
+from autoauto.space.trial import Trial, apply_constraints, measured_trial, unfit_trial
 from autoauto.targets.gpu.calibration import HELD, Factor, Factors
 from autoauto.targets.gpu.steps import Rates, StageSteps, rates_of
 from autoauto.targets.gpu.systems import CLOCK_HZ

@@ -15,9 +15,10 @@ from autoauto.report.style import difference_percent, format_difference, format_
 from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import duration, head, knob_value, label, stage_devices, unit_of
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import NUMBERS
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
-from autoauto.space.trial import NUMBERS, Cell, Counts, ExpectedCell, Trial, numbers_of
+from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
 
 
 def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | None = None) -> Table:

@@ -15,8 +15,8 @@ from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
 from autoauto.server.store.asked import read_submission
+from autoauto.space.numbers import NUMBERS, TrialNumber
 from autoauto.space.table import TABLE
-from autoauto.space.trial import NUMBERS, TrialNumber
 
 PATH = "/compare"
 N_OFFERED = 200

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 from optuna import Study
 
+from autoauto.space.numbers import NUMBERS
 from autoauto.space.objectives import objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS
-from autoauto.space.trial import NUMBERS
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 from autoauto.study.store.study import load_study, space_of

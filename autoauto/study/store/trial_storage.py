@@ -7,11 +7,12 @@ more time than many an estimated trial. Tables, rows, locks and numbers are Optu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from optuna.distributions import (
     BaseDistribution,
+    CategoricalDistribution,
     check_distribution_compatibility,
     distribution_to_json,
     json_to_distribution,
@@ -19,8 +20,11 @@ from optuna.distributions import (
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial
-from sqlalchemy import insert, select
+from sqlalchemy import Update, insert, select, update
 from sqlalchemy.orm import Session
+
+Ranges = Mapping[str, BaseDistribution]
+"""Parameters of a trial and the values that they may take."""
 
 
 class TrialStorage(RDBStorage):
@@ -41,8 +45,8 @@ class TrialStorage(RDBStorage):
         )
         session.add(trial)
         session.flush()  # gives it its id
-        _check_distributions(session, study_id, template_trial.distributions)
-        for name, rows in _rows(template_trial).items():
+        distributions = _in_study(session, study_id, template_trial.distributions)
+        for name, rows in _rows(template_trial, distributions).items():
             if rows:
                 table = models.BaseModel.metadata.tables[name]
                 session.execute(insert(table), [{"trial_id": trial.trial_id, **row} for row in rows])
@@ -51,7 +55,7 @@ class TrialStorage(RDBStorage):
         return trial
 
 
-def _rows(trial: FrozenTrial) -> dict[str, list[dict[str, Any]]]:
+def _rows(trial: FrozenTrial, distributions: Ranges) -> dict[str, list[dict[str, Any]]]:
     """The rows of what belongs to a trial by their table, without the id of the trial."""
     values = map(models.TrialValueModel.value_to_stored_repr, trial.values or ())
     return {
@@ -65,7 +69,7 @@ def _rows(trial: FrozenTrial) -> dict[str, list[dict[str, Any]]]:
                 "param_value": distribution.to_internal_repr(trial.params[name]),
                 "distribution_json": distribution_to_json(distribution),
             }
-            for name, distribution in trial.distributions.items()
+            for name, distribution in distributions.items()
         ],
         "trial_user_attributes": _attributes(trial.user_attrs),
         "trial_system_attributes": _attributes(trial.system_attrs),
@@ -76,18 +80,48 @@ def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
 
 
-def _check_distributions(session: Session, study_id: int, distributions: Mapping[str, BaseDistribution]) -> None:
-    """Refuse a parameter of another kind, or with other categories, than an earlier trial of the study has.
+def _in_study(session: Session, study_id: int, distributions: Ranges) -> Ranges:
+    """The distributions of a trial, with the categories that its study has, and those that are new behind them.
+
+    A later version, or a package that adds a runtime, knows more words than the study was made with. Optuna refuses
+    them; here earlier rows take the longer list, in which a category keeps its number.
 
     Raises:
-        ValueError: as Optuna.
+        ValueError: an earlier trial has a parameter of another kind, as Optuna.
     """
-    if not distributions:
-        return
+    widened: dict[str, BaseDistribution] = {}
+    for name, known in _known(session, study_id, distributions).items():
+        distribution = distributions[name]
+        if isinstance(known, CategoricalDistribution) and isinstance(distribution, CategoricalDistribution):
+            widened[name] = _joined(known, distribution)
+            if widened[name] != known:
+                session.execute(_rewrite(study_id, name, widened[name]))
+        else:
+            check_distribution_compatibility(known, distribution)
+    return {**distributions, **widened}
+
+
+def _known(session: Session, study_id: int, names: Iterable[str]) -> Ranges:
+    """The distributions of those parameters that an earlier trial of the study has."""
+    names = tuple(names)
+    if not names:
+        return {}
     earlier = select(models.TrialParamModel.distribution_json).join(models.TrialModel).limit(1)
     of_study = earlier.where(models.TrialModel.study_id == study_id)
-    of_names = (of_study.where(models.TrialParamModel.param_name == name).scalar_subquery() for name in distributions)
-    known = session.execute(select(*of_names)).one()
-    for text, distribution in zip(known, distributions.values(), strict=True):
-        if text is not None:
-            check_distribution_compatibility(json_to_distribution(text), distribution)
+    of_names = (of_study.where(models.TrialParamModel.param_name == name).scalar_subquery() for name in names)
+    texts = session.execute(select(*of_names)).one()
+    return {name: json_to_distribution(text) for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+def _joined(known: CategoricalDistribution, other: CategoricalDistribution) -> CategoricalDistribution:
+    """The categories of the first, then those that only the other has."""
+    return CategoricalDistribution((*known.choices, *(each for each in other.choices if each not in known.choices)))
+
+
+def _rewrite(study_id: int, name: str, distribution: BaseDistribution) -> Update:
+    """Give a parameter of all trials of a study another distribution."""
+    of_study = select(models.TrialModel.trial_id).where(models.TrialModel.study_id == study_id)
+    rows = update(models.TrialParamModel).where(models.TrialParamModel.param_name == name)
+    return rows.where(models.TrialParamModel.trial_id.in_(of_study)).values(
+        distribution_json=distribution_to_json(distribution)
+    )

@@ -36,10 +36,11 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import NUMBERS
 from autoauto.space.objectives import Objectives, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS, KNOBS, shown
-from autoauto.space.trial import NUMBERS, Status, Trial, numbers_of
+from autoauto.space.trial import Status, Trial, numbers_of
 from autoauto.study.store.database import database_of, reads, row_errors, through_restarts
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 
