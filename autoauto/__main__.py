@@ -81,6 +81,7 @@ def open_closed_streams() -> None:
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
+            os.set_inheritable(number, True)  # or processes that this one starts would have closed streams again
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (open until the process ends)
 
 

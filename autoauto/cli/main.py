@@ -7,39 +7,28 @@ import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from types import ModuleType
 
 from autoauto import __version__
-from autoauto.cli import completion
-from autoauto.cli.commands import (
-    clusters,
-    compare,
-    inspect,
-    measure,
-    models,
-    phased,
-    plan,
-    predict,
-    profile,
-    schedule,
-)
-from autoauto.cli.commands.artifacts import bench, export, serve
-from autoauto.cli.commands.studies import dashboard, explain, report, search, server, studies, trials, worker
 from autoauto.cli.options.parser import Parser
 from autoauto.cli.output.lines import warn
 from autoauto.cli.output.log import write_event
 from autoauto.cli.search_config import parse_with_config
 from autoauto.records.errors import AutoautoError
 
-GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
-    "find": (search, explain, report, trials, studies, dashboard),
-    "put to use": (export, serve, bench, server),
-    "look": (inspect, models, clusters, profile),
-    "one configuration": (plan, predict, measure, compare),
-    "more": (schedule, phased, worker, completion),
+_STUDIES, _ARTIFACTS = "commands.studies", "commands.artifacts"
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "find": dict.fromkeys(("search", "explain", "report", "trials", "studies", "dashboard"), _STUDIES),
+    "put to use": {**dict.fromkeys(("export", "serve", "bench"), _ARTIFACTS), "server": _STUDIES},
+    "look": dict.fromkeys(("inspect", "models", "clusters", "profile"), "commands"),
+    "one configuration": dict.fromkeys(("plan", "predict", "measure", "compare"), "commands"),
+    "more": {"schedule": "commands", "phased": "commands", "worker": _STUDIES, "completion": ""},
 }
-"""The commands, in the groups of the help, by what a person wants."""
-COMMANDS = tuple(command for group in GROUPS.values() for command in group)
+"""The commands, in the groups of the help, by what a person wants, each with the folder of its module."""
+COMMANDS = {name: folder for group in GROUPS.values() for name, folder in group.items()}
+_OF_ALL = ("completion",)  # commands that ask what the others are
+_CONTINUED = ("search", "worker")
 INTERRUPTED = 130  # the exit code that shells use for SIGINT
 MAX_COLUMNS = "9999"
 """Lines are filled up to the width of the terminal."""
@@ -53,16 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _limit_columns()
     args: argparse.Namespace | None = None
+    argv = sys.argv[1:] if argv is None else argv
     try:
         try:
-            args = parse_with_config(build_parser(), argv)
+            args = parse_with_config(build_parser(*argv[:1]), argv)
             return int(args.run(args))
         finally:  # also after --help, which raises SystemExit
             sys.stdout.flush()
     except AutoautoError as error:
         return _fail(args, str(error), error.exit_code)
     except KeyboardInterrupt:
-        is_search = args is None or args.run in (search.run, worker.run)
+        is_search = args is None or args.run.__module__.endswith(_CONTINUED)
         hint = "; a search continues from its finished trials when it is started again" if is_search else ""
         return _fail(args, f"interrupted{hint}", INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
@@ -90,8 +80,8 @@ _HINTS = {
 }
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each command's module adds its arguments and has an example."""
+def build_parser(only: str = "") -> argparse.ArgumentParser:
+    """The parser of all commands, or of one, so that others are not imported: each module adds its arguments."""
     parser = Parser(
         prog="autoauto",
         description="Find the pipeline configuration with the highest throughput for a model on a cluster of devices.",
@@ -100,19 +90,20 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"autoauto {__version__}")
     parser.set_defaults(program=parser, main=main)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for title, commands in GROUPS.items():
-        parser.command_groups[title] = tuple(map(_name, commands))
-        for command in commands:
-            summary, _, details = str(command.__doc__).partition("\n")
-            description, example = f"{summary} {details}".strip(), f"autoauto {command.EXAMPLE}"
-            subparser = subparsers.add_parser(_name(command), help=summary, description=description, epilog=example)
-            command.add_arguments(subparser)
-            subparser.set_defaults(run=command.run)
+    parser.command_groups.update((title, tuple(names)) for title, names in GROUPS.items())
+    for name in [only] if only in COMMANDS and only not in _OF_ALL else COMMANDS:
+        command = module_of(name)
+        summary, _, details = str(command.__doc__).partition("\n")
+        description, example = f"{summary} {details}".strip(), f"autoauto {command.EXAMPLE}"
+        subparser = subparsers.add_parser(name, help=summary, description=description, epilog=example)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
     return parser
 
 
-def _name(command: ModuleType) -> str:
-    return command.__name__.rpartition(".")[2]
+def module_of(name: str) -> ModuleType:
+    """The module of a command."""
+    return import_module(".".join(filter(None, ("autoauto.cli", COMMANDS[name], name))))
 
 
 def _limit_columns() -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.estimate.least_squares import non_negative
 from autoauto.records.costs.correction import (
     PLAIN_SUM,
     Correction,
@@ -210,8 +211,6 @@ def _solve(rows: Sequence[TrainingRow], shrinkage: float) -> Factors:
     .       s           .           -s         0         "Relu" is near ""
     .       .           .            s        s x 1      "" is near its prior
     """
-    from scipy.optimize import nnls  # what scikit-learn's LinearRegression calls, at a third of its import time
-
     classes = _with_ancestors(name for row in rows for name in row.alone)
     measured = [{name: amount / row.scale for name, amount in row.alone.items()} for row in rows]
     equations = [*measured, *(_shrinkage_row(name, shrinkage) for name in classes)]
@@ -220,7 +219,7 @@ def _solve(rows: Sequence[TrainingRow], shrinkage: float) -> Factors:
     for i, equation in enumerate(equations):
         for name, value in equation.items():
             matrix[i, column[name]] = value
-    return dict(zip(classes, nnls(matrix, np.array(targets))[0].tolist(), strict=True))
+    return dict(zip(classes, non_negative(matrix, np.array(targets)).tolist(), strict=True))
 
 
 def _shrinkage_row(layer_class: str, shrinkage: float) -> dict[str, float]:

@@ -90,7 +90,7 @@ def profile_in_model(
     """The profile of a model whose layers were timed inside the whole model, not each alone.
 
     Args:
-        graph, target, device, options: as in `profile_model`.
+        graph, target, device, options: as in `Profiler`.
         whole: the model as one layer. Layers take as long together. Of what it always holds each has a share by the
             weights that it reads first; of its peak by the tensors that are alive around it, the layer with most all.
         cycles: by layer, (n,), at any scale.

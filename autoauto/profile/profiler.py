@@ -1,4 +1,4 @@
-"""Compile every kind of layer once, alone, and profile a model: `profile_model`, `check_batch_size`, `isolate`.
+"""Compile every kind of layer once, alone, and profile a model: `Profiler`, `check_batch_size`, `isolate`.
 
 Batch sizes between two that were compiled are interpolated: `interpolate`.
 """
@@ -12,6 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from autoauto.memo import Memo
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
 from autoauto.records.costs.options import CompileOptions
@@ -31,6 +32,7 @@ from autoauto.records.target import Target, traits_of
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
+_MAX_UNBOUND = 8192  # layers in memory, the variants of a model at all batch sizes of a search
 
 
 def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> LayerProfile:
@@ -66,55 +68,98 @@ def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> Layer
     )
 
 
-def profile_model(
-    graph: LayerGraph,
-    target: Target,
-    device: Device,
-    options: CompileOptions,
-    cache: ProfileCache,
-    progress: Progress | None = None,
-) -> ModelProfile:
-    """Profile all layers of `graph` for one device at one batch size.
+class Profiler:
+    """Profiles of a model for one device: every kind of layer is compiled once, alone.
 
-    Every kind is compiled once, unless `cache` has it; for training once more where layers of a kind differ in which of
-    their inputs need gradients. When the target compiles at two other batch sizes, every number is interpolated between
-    them. Layers share the bytes to which the target gives equal keys: equal codelets, which Poplar shares, or all code
-    of one kind, as with the layer-level sharing of [auto-pipeline].
+    For training a kind is compiled once more where its layers differ in which of their inputs need gradients. When the
+    target compiles at two other batch sizes, every number is interpolated between them. Layers share the bytes to which
+    the target gives equal keys: equal codelets, which Poplar shares, or all code of one kind, as with the layer-level
+    sharing of [auto-pipeline].
 
-    Raises:
-        Infeasible: the model cannot run at this batch size.
+    What depends on no option is made once. Sessions whose bounds a layer does not feel share what it compiles to
+    (`CompiledRange.binding_below_bytes`).
     """
-    check_batch_size(graph, options.batch_size)
-    backward = derivative(graph) if options.training else Derivative(graph, frozenset())
-    variants = [f"{layer.kind}/{gradient_pattern(backward, layer)}" for layer in graph.layers]
-    compiled = _alone_at(backward, variants, target, device, options, cache, progress)
-    around = zip(
-        *carried(graph, options.batch_size, options.precision),
-        *stashed(backward, options.batch_size, options.precision),
-        checkpointed(graph, options.batch_size, options.precision) if options.training else [0] * len(graph),
-        strict=True,
-    )
-    readers = Counter(index for layer in graph.layers for index in layer.weights)
-    same: dict[object, LayerProfile] = {}  # equal layers are one object, as those of BERT's encoders are
 
-    def in_model(layer: Layer, variant: str, around: Sequence[int]) -> LayerProfile:
-        shared = _shared_weights(backward, layer, readers, options)
-        key = (variant, tuple(shared.items()), around)
-        if key not in same:
-            same[key] = _in_model(compiled[variant], shared, *map(int, around))
-        return same[key]
+    def __init__(self, graph: LayerGraph, target: Target, device: Device, cache: ProfileCache) -> None:
+        self._graph, self._target, self._device, self._cache = graph, target, device, cache
+        self._variants: dict[bool, _Variants] = {}  # by whether the model is trained
+        self._unbound: Memo[_Compile, _Unbound] = Memo(_MAX_UNBOUND)  # by options with the common session
 
-    layers = tuple(map(in_model, graph.layers, variants, around))
-    return ModelProfile(
-        model=graph.name,
-        target=f"{target.version} {device.name}",
-        options=options,
-        names=tuple(layer.name for layer in graph.layers),
-        kinds=tuple(layer.kind for layer in graph.layers),
-        tied=tuple(layer.tied for layer in graph.layers),
-        layers=layers,
-        outlined=() if options.training else traits_of(target).outlined,
-    )
+    def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """The profile of all layers at one batch size; what the cache has is not compiled.
+
+        Raises:
+            Infeasible: the model cannot run at this batch size.
+        """
+        graph = self._graph
+        check_batch_size(graph, options.batch_size)
+        if options.training not in self._variants:
+            self._variants[options.training] = _Variants(graph, options.training)
+        variants = self._variants[options.training]
+        return ModelProfile(
+            model=graph.name,
+            target=f"{self._target.version} {self._device.name}",
+            options=options,
+            names=tuple(layer.name for layer in graph.layers),
+            kinds=tuple(layer.kind for layer in graph.layers),
+            tied=tuple(layer.tied for layer in graph.layers),
+            layers=_in_model(variants, options, self._alone_at(variants, options, progress)),
+            outlined=() if options.training else traits_of(self._target).outlined,
+        )
+
+    def _alone_at(
+        self, variants: _Variants, options: CompileOptions, progress: Progress | None
+    ) -> dict[str, LayerProfile]:
+        """A layer of every variant alone, interpolated between the batch sizes at which the target compiles."""
+        batch_sizes = self._target.profiled(options.batch_size)
+        low, high = batch_sizes[0], batch_sizes[-1]
+        assert low <= options.batch_size <= high, batch_sizes
+        ends = [replace(options, batch_size=n) for n in dict.fromkeys((low, high))]
+        compiled = self._compiled(
+            variants, [_Compile(end, variant) for end in ends for variant in variants.first], progress
+        )
+        alone = [{variant: compiled[_Compile(end, variant)] for variant in variants.first} for end in ends]
+        if low == high:
+            return alone[0]
+        share = Fraction(options.batch_size - low, high - low)
+        return {variant: interpolate(alone[0][variant], alone[1][variant], share) for variant in variants.first}
+
+    def _compiled(
+        self, variants: _Variants, compiles: Collection[_Compile], progress: Progress | None
+    ) -> dict[_Compile, LayerProfile]:
+        """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
+        digests = _digests(self._target, self._device, compiles)
+        cached = self._cache.read(digests.values())
+        compiled = {job: cached[digest] for job, digest in digests.items() if digest in cached}
+        missing = [job for job in compiles if job not in compiled]
+        new: dict[str, LayerProfile] = {}
+        try:
+            for job in missing:
+                if progress is not None:
+                    progress(len(compiled), len(compiles))
+                compiled[job] = new[digests[job]] = self._compile(variants, job)
+        finally:
+            if new:
+                self._cache.write(new)
+        if progress is not None:
+            progress(len(compiles), len(compiles))
+        return compiled
+
+    def _compile(self, variants: _Variants, job: _Compile) -> LayerProfile:
+        """A layer alone, compiled unless it was with another bound, and feels neither that nor its own."""
+        options, variant = job
+        bound_bytes = options.session.bound_bytes(self._device)
+        any_bound = _Compile(replace(options, session=options.session.common), variant)
+        known = self._unbound.get(any_bound)
+        if known is not None and known.from_bytes <= bound_bytes:
+            return known.profile
+        model = variants.alone(variant)
+        layer = LayerRange(len(model) - 1, len(model))
+        compiled = self._target.compile(model, layer, self._device, options)
+        profile = _alone(compiled)
+        if compiled.binding_below_bytes <= bound_bytes:
+            self._unbound[any_bound] = _Unbound(profile, compiled.binding_below_bytes)
+        return profile
 
 
 def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
@@ -131,29 +176,40 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
         )
 
 
-def _alone_at(
-    backward: Derivative,
-    variants: Sequence[str],
-    target: Target,
-    device: Device,
-    options: CompileOptions,
-    cache: ProfileCache,
-    progress: Progress | None,
-) -> dict[str, LayerProfile]:
-    """A layer of every variant alone, interpolated between the batch sizes at which the target compiles."""
-    batch_sizes = target.profiled(options.batch_size)
-    low, high = batch_sizes[0], batch_sizes[-1]
-    assert low <= options.batch_size <= high, batch_sizes
-    first: dict[str, int] = {}
-    for index, variant in enumerate(variants):
-        first.setdefault(variant, index)
-    ends = {variant: [_Compile(replace(options, batch_size=n), variant) for n in (low, high)] for variant in first}
-    compiles = dict.fromkeys(pair[end] for end in (0, 1) for pair in ends.values())
-    compiled = _compile(backward, first, compiles, target, device, cache, progress)
-    if low == high:
-        return {variant: compiled[only] for variant, (only, _) in ends.items()}
-    share = Fraction(options.batch_size - low, high - low)
-    return {variant: interpolate(compiled[a], compiled[b], share) for variant, (a, b) in ends.items()}
+class _Variants:
+    """The layers of a model by what they compile to at equal options, with or without a backward pass.
+
+    Attributes:
+        backward: the backward pass; without training nothing has one.
+        of_layers: the variant of every layer: its kind, and which of its inputs need gradients.
+        first: the first layer of each.
+        n_readers: by tensor, how many layers have it as a weight.
+    """
+
+    def __init__(self, graph: LayerGraph, training: bool) -> None:
+        self.backward = derivative(graph) if training else Derivative(graph, frozenset())
+        self.of_layers = [f"{layer.kind}/{gradient_pattern(self.backward, layer)}" for layer in graph.layers]
+        self.first: dict[str, int] = {}
+        for index, variant in enumerate(self.of_layers):
+            self.first.setdefault(variant, index)
+        self.n_readers = Counter(index for layer in graph.layers for index in layer.weights)
+        self._alone: dict[str, LayerGraph] = {}
+
+    def alone(self, variant: str) -> LayerGraph:
+        """A layer of a variant as the last of a model of its own."""
+        if variant not in self._alone:
+            self._alone[variant] = isolate(self.backward.graph, self.first[variant], self.backward)
+        return self._alone[variant]
+
+    def shared_weights(self, layer: Layer, options: CompileOptions) -> dict[str, int]:
+        """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
+        parameters = self.backward.parameters(layer) if options.training else ()
+        return {
+            f"{name}_{index}": self.backward.graph.tensors[index].stored_bytes(options.batch_size, options.precision)
+            for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
+            for index in weights
+            if self.n_readers[index] > 1
+        }
 
 
 class _Compile(NamedTuple):
@@ -163,35 +219,11 @@ class _Compile(NamedTuple):
     variant: str
 
 
-def _compile(
-    backward: Derivative,
-    first: Mapping[str, int],
-    compiles: Collection[_Compile],
-    target: Target,
-    device: Device,
-    cache: ProfileCache,
-    progress: Progress | None,
-) -> dict[_Compile, LayerProfile]:
-    """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
-    digests = _digests(target, device, compiles)
-    cached = cache.read(digests.values())
-    compiled = {job: cached[digest] for job, digest in digests.items() if digest in cached}
-    missing = [job for job in compiles if job not in compiled]
-    new: dict[str, LayerProfile] = {}
-    try:
-        for job in missing:
-            if progress is not None:
-                progress(len(compiled), len(compiles))
-            model = isolate(backward.graph, first[job.variant], backward)
-            layer = LayerRange(len(model) - 1, len(model))
-            compiled[job] = _alone(target.compile(model, layer, device, job.options))
-            new[digests[job]] = compiled[job]
-    finally:
-        if new:
-            cache.write(new)
-    if progress is not None:
-        progress(len(compiles), len(compiles))
-    return compiled
+class _Unbound(NamedTuple):
+    """A layer alone, whatever bounds it: any bound of `from_bytes` or more on the temporaries of a tile."""
+
+    profile: LayerProfile
+    from_bytes: float
 
 
 def _digests(target: Target, device: Device, compiles: Iterable[_Compile]) -> dict[_Compile, str]:
@@ -224,6 +256,29 @@ def _alone(compiled: CompiledRange) -> LayerProfile:
 
 
 def _in_model(
+    variants: _Variants, options: CompileOptions, alone: Mapping[str, LayerProfile]
+) -> tuple[LayerProfile, ...]:
+    """All layers in their model, by their variants alone; equal layers are one object, as those of BERT's encoders."""
+    graph, size, precision = variants.backward.graph, options.batch_size, options.precision
+    around = zip(
+        *carried(graph, size, precision),
+        *stashed(variants.backward, size, precision),
+        checkpointed(graph, size, precision) if options.training else [0] * len(graph),
+        strict=True,
+    )
+    same: dict[object, LayerProfile] = {}
+
+    def in_model(layer: Layer, variant: str, around: Sequence[int]) -> LayerProfile:
+        shared = variants.shared_weights(layer, options)
+        key = (variant, tuple(shared.items()), around)
+        if key not in same:
+            same[key] = _with_tensors_around(alone[variant], shared, *map(int, around))
+        return same[key]
+
+    return tuple(map(in_model, graph.layers, variants.of_layers, around))
+
+
+def _with_tensors_around(
     alone: LayerProfile,
     shared_weights: Mapping[str, int],
     carried_bytes: int,
@@ -248,19 +303,6 @@ def _in_model(
         stashed_input_bytes=stashed_input_bytes,
         checkpoint_bytes=checkpoint_bytes,
     )
-
-
-def _shared_weights(
-    backward: Derivative, layer: Layer, readers: Mapping[int, int], options: CompileOptions
-) -> dict[str, int]:
-    """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
-    parameters = backward.parameters(layer) if options.training else ()
-    return {
-        f"{name}_{index}": backward.graph.tensors[index].stored_bytes(options.batch_size, options.precision)
-        for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
-        for index in weights
-        if readers[index] > 1
-    }
 
 
 def isolate(graph: LayerGraph, index: int, derivative: Derivative) -> LayerGraph:

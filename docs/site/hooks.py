@@ -29,7 +29,7 @@ _MARKUP = re.compile(r"([\\*_<>\[\]{}|#~^])")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add the generated pages to the navigation."""
-    groups = [{title.capitalize(): [f"commands/{name}.md" for name in names]} for title, names in _groups().items()]
+    groups = [{title.capitalize(): [f"commands/{name}.md" for name in names]} for title, names in GROUPS.items()]
     names = [f"api/{name}.md" for name in autoauto.__all__]
     assert config.nav is not None
     config.nav += [{"Commands": ["commands/index.md", *groups]}, {"API": ["api/index.md", *names]}]
@@ -74,13 +74,9 @@ def commands() -> dict[str, Parser]:
     return dict(subparsers.choices)
 
 
-def _groups() -> dict[str, list[str]]:
-    return {title: [command.__name__.rpartition(".")[2] for command in group] for title, group in GROUPS.items()}
-
-
 def _commands_index(parsers: dict[str, Parser]) -> str:
     lines = ["# Commands", "", "`autoauto COMMAND --help` prints what these pages say.", ""]
-    for title, names in _groups().items():
+    for title, names in GROUPS.items():
         lines += [f"## {title.capitalize()}", "", "| command | what it does |", "|---|---|"]
         lines += [f"| [{name}]({name}.md) | {_first_sentence(str(parsers[name].description))} |" for name in names]
         lines.append("")

@@ -21,7 +21,7 @@ from autoauto.estimate.table import cost_table
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.profiler import profile_model
+from autoauto.profile.profiler import Profiler
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Infeasible
@@ -81,7 +81,7 @@ def test_outlined_ranges_are_estimated_as_they_are_compiled(precision: Precision
         load_cluster("c600").devices[0],
         CompileOptions(4, precision, session=IpuSession(0.3)),
     )
-    memory = range_memory(profile_model(graph, IpuTarget(), device, options, ProfileCache(tmp_path / "profiles.db")))
+    memory = range_memory(Profiler(graph, IpuTarget(), device, ProfileCache(tmp_path / "profiles.db")).profile(options))
     random = Random(7)
     for start, stop in [(0, len(graph)), *(sorted(random.sample(range(len(graph) + 1), 2)) for _ in range(12))]:
         plain, outlined = (sum(form.by_category(start, stop, 0).values()) for form in memory.forms)
@@ -152,7 +152,7 @@ def test_stashed_inputs_and_recomputed_inputs_by_layer(make_profile: MakeProfile
 def test_a_batch_of_resnet50_trains_on_four_devices_in_1f1b_and_not_in_gpipe(tmp_path: Path) -> None:
     cluster = load_cluster("bow-2000")
     options, cache = CompileOptions(16, Precision.FP16, training=True), ProfileCache(tmp_path / "cache.db")
-    profile = profile_model(load_graph("resnet50"), IpuTarget(), cluster.devices[0], options, cache)
+    profile = Profiler(load_graph("resnet50"), IpuTarget(), cluster.devices[0], cache).profile(options)
     plan = optimal(cost_table(profile, cluster, 0.85, in_flight=(4, 3, 2, 1)))
     assert all(stage.total_bytes <= stage.limit_bytes for stage in plan.stages)
     with pytest.raises(Infeasible) as refusal:

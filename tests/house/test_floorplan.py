@@ -10,10 +10,10 @@
                                 +--  serve (targets, exporters)  <-------------+
                                 +--  server (study, report)  <-----------------+
 
-Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Three
+Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Four
 lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve, server), `http` (serve,
-server) and `database` (profile, study, server). `space` gathers what may vary of `targets` and `schedule`; `plugins`
-lies below all that it names the values of (targets, profile, exporters).
+server), `database` (profile, study, server) and `memo` (profile, evaluate). `space` gathers what may vary of `targets`
+and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -35,14 +35,15 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "processes": frozenset(),
     "database": frozenset({"records"}),
     "plugins": frozenset({"records"}),
+    "memo": frozenset(),
     **{room: frozenset({"records"}) for room in ROOMS},
     "targets": frozenset({"records", "processes", "plugins"}),
-    "profile": frozenset({"records", "database", "plugins"}),
+    "profile": frozenset({"records", "database", "memo", "plugins"}),
     "space": frozenset({"records", "targets", "schedule"}),
     "report": frozenset({"records", "space"}),
     "programs": ROOMS | {"records", "processes"},
     "exporters": ROOMS | {"records", "space", "processes", "plugins"},
-    "evaluate": ROOMS | {"records", "space", "exporters"},
+    "evaluate": ROOMS | {"records", "space", "exporters", "memo"},
     "study": frozenset({"records", "space", "evaluate", "processes", "database"}),
     "http": frozenset({"records"}),
     "serve": frozenset({"records", "targets", "exporters", "processes", "http"}),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.profiler import isolate, profile_model
+from autoauto.profile.profiler import Profiler, isolate
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible
@@ -55,9 +56,9 @@ def test_every_kind_is_compiled_once_and_then_never_again(
 ) -> None:
     graph = chain(kinds=["a", "b", "a", "a", "b"])
     target = CountingTarget()
-    first = profile_model(graph, target, DEVICE, OPTIONS, cache)
+    first = Profiler(graph, target, DEVICE, cache).profile(OPTIONS)
     assert target.compiled == ["a", "b"]
-    assert profile_model(graph, target, DEVICE, OPTIONS, cache) == first
+    assert Profiler(graph, target, DEVICE, cache).profile(OPTIONS) == first
     assert target.compiled == ["a", "b"]
 
 
@@ -69,13 +70,35 @@ def test_another_option_is_another_compile(
     chain: Callable[..., LayerGraph], cache: ProfileCache, change: dict[str, object]
 ) -> None:
     target = CountingTarget()
-    profile_model(chain(kinds=["a"]), target, DEVICE, OPTIONS, cache)
-    profile_model(chain(kinds=["a"]), target, DEVICE, replace(OPTIONS, **change), cache)  # type: ignore[arg-type]
+    Profiler(chain(kinds=["a"]), target, DEVICE, cache).profile(OPTIONS)
+    Profiler(chain(kinds=["a"]), target, DEVICE, cache).profile(replace(OPTIONS, **change))  # type: ignore[arg-type]
     assert target.compiled == ["a", "a"]
 
 
+class BoundTarget(CountingTarget):
+    """Kind "a" takes as long under any bound of 0.5 of a tile or more, kind "b" under none but its own."""
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        compiled = super().compile(graph, layers, device, options)
+        is_free = graph.layers[layers.start].kind == "a"
+        return replace(compiled, binding_below_bytes=0.5 * device.tile_memory_bytes if is_free else inf)
+
+
+def test_sessions_whose_bound_does_not_bind_share_a_compile(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
+    target, graph = BoundTarget(), chain(kinds=["a", "b"])
+    profiler = Profiler(graph, target, DEVICE, cache)
+    profiles = [profiler.profile(replace(OPTIONS, session=IpuSession(p))) for p in (0.3, 0.6, 0.5, 1.0)]
+    assert target.compiled == ["a", "b", "a", "b", "b", "b"]
+    assert len({repr(profile.layers) for profile in profiles}) == 1
+    again = Profiler(graph, target, DEVICE, cache)
+    assert again.profile(replace(OPTIONS, session=IpuSession(0.5))) == profiles[2]
+    assert len(target.compiled) == 6
+
+
 def test_layers_share_bytes_with_equal_keys(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
-    profile = profile_model(chain(kinds=["a", "b"]), CountingTarget(), DEVICE, OPTIONS, cache)
+    profile = Profiler(chain(kinds=["a", "b"]), CountingTarget(), DEVICE, cache).profile(OPTIONS)
     assert profile.layers[0].shared == {"vertexCode_a": 300, "vertexCode_copy": 40, "stack_program": 9}
     assert profile.layers[1].shared == {"vertexCode_b": 300, "vertexCode_copy": 40, "stack_program": 9}
     assert profile.layers[0].forward_cycles == 120
@@ -86,7 +109,7 @@ def test_a_weight_that_two_layers_read_is_counted_once_in_a_range(
     chain: Callable[..., LayerGraph], cache: ProfileCache
 ) -> None:
     graph = chain(kinds=["a", "b"], tie=(0, 1))
-    profile = profile_model(graph, CountingTarget(), DEVICE, OPTIONS, cache)
+    profile = Profiler(graph, CountingTarget(), DEVICE, cache).profile(OPTIONS)
     weight = graph.layers[0].weights[0]
     n_bytes = graph.tensors[weight].n_bytes(1, Precision.FP16)
     for layer in profile.layers:
@@ -98,7 +121,7 @@ def test_the_first_layer_is_compiled_separately_for_training(
     chain: Callable[..., LayerGraph], cache: ProfileCache
 ) -> None:
     target = CountingTarget()
-    profile_model(chain(kinds=["a", "b", "a", "a"]), target, DEVICE, replace(OPTIONS, training=True), cache)
+    Profiler(chain(kinds=["a", "b", "a", "a"]), target, DEVICE, cache).profile(replace(OPTIONS, training=True))
     assert target.compiled == ["a", "b", "a"]  # the input of the model needs no gradient
 
 
@@ -107,7 +130,7 @@ def test_every_layer_has_the_bytes_that_it_is_the_first_to_stash(
 ) -> None:
     graph = chain(kinds=["a", "b", "a"])
     for training in (False, True):
-        profile = profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, training=training), cache)
+        profile = Profiler(graph, CountingTarget(), DEVICE, cache).profile(replace(OPTIONS, training=training))
         n_bytes = 4 * 64 * 2 * training
         assert [layer.activation_bytes for layer in profile.layers] == [n_bytes] * 3
         assert [layer.stashed_input_bytes for layer in profile.layers] == [0] * 3
@@ -118,7 +141,7 @@ def test_the_gradient_of_a_weight_that_two_layers_read_is_counted_once(
 ) -> None:
     graph = chain(kinds=["a", "b", "c"], tie=(0, 1))
     weight = graph.layers[0].weights[0]
-    profile = profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, training=True), cache)
+    profile = Profiler(graph, CountingTarget(), DEVICE, cache).profile(replace(OPTIONS, training=True))
     shared = [{key for key in layer.shared if key.startswith("gradient")} for layer in profile.layers]
     assert shared == [{f"gradient_{weight}"}, {f"gradient_{weight}"}, set()]
     assert [layer.exclusive["gradient"] for layer in profile.layers] == [0, 0, 64 * 64 * 2]
@@ -126,8 +149,8 @@ def test_the_gradient_of_a_weight_that_two_layers_read_is_counted_once(
 
 def test_progress_counts_kinds(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
     seen: list[tuple[int, int]] = []
-    profile_model(
-        chain(kinds=["a", "b", "a"]), CountingTarget(), DEVICE, OPTIONS, cache, lambda *count: seen.append(count)
+    Profiler(chain(kinds=["a", "b", "a"]), CountingTarget(), DEVICE, cache).profile(
+        OPTIONS, lambda *count: seen.append(count)
     )
     assert seen == [(0, 2), (1, 2), (2, 2)]
 
@@ -135,8 +158,8 @@ def test_progress_counts_kinds(chain: Callable[..., LayerGraph], cache: ProfileC
 def test_a_model_of_fixed_batch_is_refused_above_one(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
     graph = replace(chain(kinds=["a"]), fixed_batch="Reshape r1 mixes samples")
     with pytest.raises(Infeasible, match="Reshape r1"):
-        profile_model(graph, CountingTarget(), DEVICE, OPTIONS, cache)
-    assert len(profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, batch_size=1), cache)) == 1
+        Profiler(graph, CountingTarget(), DEVICE, cache).profile(OPTIONS)
+    assert len(Profiler(graph, CountingTarget(), DEVICE, cache).profile(replace(OPTIONS, batch_size=1))) == 1
 
 
 class SlowTarget(CountingTarget):
@@ -161,7 +184,7 @@ def test_numbers_are_interpolated_between_two_compiled_batch_sizes(
     chain: Callable[..., LayerGraph], cache: ProfileCache
 ) -> None:
     target = SlowTarget()
-    profile = profile_model(chain(kinds=["a", "b", "a"]), target, DEVICE, replace(OPTIONS, batch_size=7), cache)
+    profile = Profiler(chain(kinds=["a", "b", "a"]), target, DEVICE, cache).profile(replace(OPTIONS, batch_size=7))
     assert target.compiled == ["a4", "b4", "a8", "b8"]
     first = profile.layers[0]
     assert first.forward_cycles == 100 + 10 * (16 + 3 * (64 - 16) // 4)
@@ -173,8 +196,8 @@ def test_sizes_of_tensors_are_exact_between_compiled_batch_sizes(
     chain: Callable[..., LayerGraph], cache: ProfileCache
 ) -> None:
     graph, options = chain(kinds=["a", "b"]), replace(OPTIONS, batch_size=7)
-    exact = profile_model(graph, CountingTarget(), DEVICE, options, cache)
-    between = profile_model(graph, SlowTarget(), DEVICE, options, cache)
+    exact = Profiler(graph, CountingTarget(), DEVICE, cache).profile(options)
+    between = Profiler(graph, SlowTarget(), DEVICE, cache).profile(options)
     assert [layer.output_bytes for layer in between.layers] == [layer.output_bytes for layer in exact.layers]
     assert between.layers[0].input_bytes == 7 * 64 * 2
     assert between.options == options
@@ -184,7 +207,7 @@ def test_neighbouring_batch_sizes_share_their_compiles(chain: Callable[..., Laye
     target = SlowTarget()
     for batch_size in (1, 2, 3, 4, 5, 6, 7, 8):
         options = replace(OPTIONS, batch_size=batch_size, session=IpuSession(batch_size / 10))
-        profile_model(chain(kinds=["a"]), target, DEVICE, options, cache)
+        Profiler(chain(kinds=["a"]), target, DEVICE, cache).profile(options)
     assert target.compiled == ["a1", "a2", "a4", "a8"]
 
 
@@ -200,9 +223,9 @@ def test_compiled_layers_are_cached_when_a_later_compile_fails(
             return super().compile(graph, layers, device, options)
 
     with pytest.raises(BadInput, match="b is broken"):
-        profile_model(chain(kinds=["a", "b"]), Failing(), DEVICE, OPTIONS, cache)
+        Profiler(chain(kinds=["a", "b"]), Failing(), DEVICE, cache).profile(OPTIONS)
     target = SlowTarget()
-    profile_model(chain(kinds=["a", "b"]), target, DEVICE, OPTIONS, cache)
+    Profiler(chain(kinds=["a", "b"]), target, DEVICE, cache).profile(OPTIONS)
     assert target.compiled == ["b4"]
 
 

@@ -11,23 +11,24 @@ from autoauto.estimate.memory import with_optimizer_state
 from autoauto.estimate.regression import PRIOR, fit
 from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
 from autoauto.evaluate.costs.costs import EndBytes
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
+from autoauto.memo import Memo
 from autoauto.profile.cache import RangeStore, subject_of
 from autoauto.profile.liveness import tensor_uses
-from autoauto.profile.profiler import Progress, profile_model
+from autoauto.profile.profiler import Profiler, Progress
 from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator, RangeFeature, WholeRange
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import ModelProfile, WeightUpdate
-from autoauto.records.hardware import Cluster, Topology
+from autoauto.records.hardware import Cluster, Device, Topology
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Profiled
 from autoauto.schedule.stash import in_flight
 from autoauto.space.knobs import Knobs
 
+_MAX_DEVICES = 16  # with so many numbers of cores
 _MAX_PROFILES = 128  # in memory; configurations that differ in n_ipu only have the same profile
 
 
@@ -49,6 +50,7 @@ class LayerProfiles:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
+        self._profilers: Memo[Device, Profiler] = Memo(_MAX_DEVICES)
         self._profiles: Memo[CompileOptions, ModelProfile] = Memo(_MAX_PROFILES)
         self._equal_sessions: Memo[CompileOptions, Session] = Memo(4096)
 
@@ -58,10 +60,11 @@ class LayerProfiles:
 
     def _profile(self, options: CompileOptions, progress: Progress | None) -> ModelProfile:
         setting = self.setting
-        device = setting.device(options)
-        if isinstance(setting.target, Profiled):
-            return setting.target.profile(setting.graph, device, options)
-        return profile_model(setting.graph, setting.target, device, options, setting.cache, progress)
+        graph, target, device = setting.graph, setting.target, setting.device(options)
+        if isinstance(target, Profiled):
+            return target.profile(graph, device, options)
+        profiler = self._profilers.of(device, lambda: Profiler(graph, target, device, setting.cache))
+        return profiler.profile(options, progress)
 
     def are_alone(self, options: CompileOptions) -> bool:
         """See `LayerTimes`."""

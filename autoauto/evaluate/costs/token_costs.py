@@ -17,8 +17,8 @@ import numpy as np
 
 from autoauto.estimate.table import cost_table, with_cuts_at
 from autoauto.evaluate.costs.costs import EndBytes
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
+from autoauto.memo import Memo
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, WholeRange
 from autoauto.records.costs.cost import CostTable

@@ -27,8 +27,8 @@ from autoauto.estimate.table import calibrated
 from autoauto.evaluate.costs.costs import EndBytes
 from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerProfiles
 from autoauto.evaluate.costs.whole_model import WholeModel
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
+from autoauto.memo import Memo
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts
 from autoauto.profile.in_model import cycles_in_model, profile_in_model
 from autoauto.profile.profiler import Progress

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.costs.costs import EndBytes
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
+from autoauto.memo import Memo
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import check_batch_size, interpolate

@@ -9,8 +9,8 @@ from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import Costs, shared_cycles
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.mode import WithoutBounds
+from autoauto.memo import Memo
 from autoauto.plan.phased import fits_at_once, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
 from autoauto.records.costs.cost import CostTable

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from autoauto.estimate.sums import prefix_sums
 from autoauto.evaluate.costs.costs import Costs
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step, pipeline_step_cycles
 from autoauto.evaluate.modes.training_table import stage_table
+from autoauto.memo import Memo
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
 from autoauto.plan.replicas import all_reduce_cycles, placements

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.evaluate.costs.costs import Costs
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.training_steps import no_simulated_step_below
 from autoauto.evaluate.modes.training_table import stage_table
+from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import TEMPORARY, WeightUpdate

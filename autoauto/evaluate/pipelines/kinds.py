@@ -20,8 +20,8 @@ from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.costs.costs import Costs
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.setting import Setting
+from autoauto.memo import Memo
 from autoauto.plan.pipeline.probe import UNBOUNDED
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.profile.profiler import Progress

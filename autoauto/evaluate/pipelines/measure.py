@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from autoauto.estimate.table import calibrated
 from autoauto.evaluate.costs.costs import pipeline_table
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.evaluate.setting import Setting
+from autoauto.memo import Memo
 from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.records.costs.correction import WholeRange

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StagePlanning
 from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, whole_on_kinds
+from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction

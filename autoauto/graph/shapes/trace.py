@@ -8,7 +8,6 @@ from math import prod
 import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, all_graphs, all_nodes
 from autoauto.graph.plain import CONTROL_FLOW, check_shape
@@ -137,6 +136,8 @@ def _is_few(types: Mapping[str, TypeProto]) -> bool:
 
 def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> list[Array | None]:
     """Elements of the outputs of a node whose operands are known; None where onnx cannot compute them."""
+    from onnx.reference import ReferenceEvaluator  # many models have no such node
+
     names = list(dict.fromkeys(name for name in node.input if name))
     inputs, outputs = ([helper.make_empty_tensor_value_info(name) for name in ends] for ends in (names, node.output))
     graph = helper.make_graph([node], "node", inputs, outputs)

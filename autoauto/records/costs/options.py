@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, NamedTuple, Self
 
+from autoauto.records.hardware import Device
 from autoauto.records.knob import HasKnobs
 from autoauto.records.units import Precision
 
@@ -59,6 +61,10 @@ class Session(HasKnobs, ABC):
     def common(self) -> Self:
         """The session for which ranges are sampled, so that like sessions share what the samples teach."""
         return self
+
+    def bound_bytes(self, device: Device) -> float:
+        """Bytes that temporaries may take on one tile, if that is all in which it differs from `common`."""
+        return inf
 
 
 @dataclass(frozen=True, slots=True)

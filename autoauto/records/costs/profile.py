@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from typing import NamedTuple
 
 from autoauto.records.costs.options import CompileOptions
@@ -130,6 +131,8 @@ class CompiledRange:
         checkpoint_bytes: what one micro-batch stashes besides the inputs of the range, where it recomputes.
         recompute_temporary_bytes: then the peak of temporary memory, forward or backward; 0 where the target does not
             know, so that it is that without recomputation.
+        binding_below_bytes: with sessions that differ in their bound alone (`Session.bound_bytes`) it compiles to the
+            same, if none is below so many bytes; infinite where that is not known.
     """
 
     steps: tuple[ProgramStep, ...]
@@ -141,6 +144,7 @@ class CompiledRange:
     backward_temporary_bytes: int = 0
     checkpoint_bytes: int = 0
     recompute_temporary_bytes: int = 0
+    binding_below_bytes: float = inf
 
     @property
     def forward_cycles(self) -> int:

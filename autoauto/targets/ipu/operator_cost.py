@@ -92,6 +92,7 @@ class OperatorCost:
         follows: the tensor whose layout the output keeps, -1 when the operator lays it out itself.
         relayouts: of operands; a neighbour in the same program may make them needless.
         within_bound: False when a product was planned without the bound on temporaries.
+        binding_below_bytes: any bound of so many bytes or more on the temporaries of a tile gives the same cost.
     """
 
     family: Family
@@ -104,6 +105,7 @@ class OperatorCost:
     follows: int = -1
     relayouts: tuple[Relayout, ...] = ()
     within_bound: bool = True
+    binding_below_bytes: float = 0.0
 
     @property
     def cycles(self) -> int:
@@ -125,6 +127,7 @@ def together(first: OperatorCost, *others: OperatorCost) -> OperatorCost:
         follows=first.follows,
         relayouts=tuple(relayout for cost in costs for relayout in cost.relayouts),
         within_bound=all(cost.within_bound for cost in costs),
+        binding_below_bytes=max(cost.binding_below_bytes for cost in costs),
     )
 
 

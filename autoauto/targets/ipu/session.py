@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Device
 from autoauto.records.knob import FRACTION, Knob
 
 POPLAR_MEMORY_PROPORTION = 0.6
@@ -45,6 +46,10 @@ class IpuSession(Session):
     def common(self) -> IpuSession:
         """Poplar's default: whatever bound is asked for, ranges are sampled with that one."""
         return IpuSession()
+
+    def bound_bytes(self, device: Device) -> float:
+        """See `Session`."""
+        return device.tile_memory_bytes * self.memory_proportion
 
 
 def memory_proportion(options: CompileOptions) -> float:

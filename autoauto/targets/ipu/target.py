@@ -97,6 +97,7 @@ class IpuTarget:
             backward_temporary_bytes=after.temporary_bytes,
             checkpoint_bytes=after.again.checkpoint_bytes,
             recompute_temporary_bytes=after.again.temporary_bytes,
+            binding_below_bytes=max(cost.binding_below_bytes for cost in (*costs, *after.costs)),
         )
         check_code(layers, compiled.memory_bytes, device)
         return _outline(graph, layers, costs, options, compiled, device)

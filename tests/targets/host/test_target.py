@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.profiler import profile_model
+from autoauto.profile.profiler import Profiler
 from autoauto.records.costs.options import CompileOptions, PlainSession
 from autoauto.records.errors import BadInput, MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
@@ -178,10 +178,10 @@ def test_a_model_is_profiled_kind_by_kind(
 ) -> None:
     model, cache = residual_model(4, 256), ProfileCache(tmp_path / "cache.db")
     target = open_target(model.source)
-    profile = profile_model(model.graph, target, DEVICE, replace(OPTIONS, batch_size=3), cache)
+    profile = Profiler(model.graph, target, DEVICE, cache).profile(replace(OPTIONS, batch_size=3))
     assert len(target.measurements) == 3 * 2  # MatMul, Relu and Add, at batch sizes 2 and 4
     assert profile.layers[0].exclusive["parameter"] >= 256 * 256 * 4
-    assert profile_model(model.graph, target, DEVICE, replace(OPTIONS, batch_size=3), cache) == profile
+    assert Profiler(model.graph, target, DEVICE, cache).profile(replace(OPTIONS, batch_size=3)) == profile
     assert len(target.measurements) == 3 * 2
 
 

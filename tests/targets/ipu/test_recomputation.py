@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoauto.estimate.memory import range_memory
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.profiler import profile_model
+from autoauto.profile.profiler import Profiler
 from autoauto.records.costs.checkpoints import checkpoints
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange
@@ -77,7 +77,7 @@ def test_the_estimate_bounds_ranges_compiled_whole(
     name: str, device: Device, options: Callable[..., CompileOptions], tmp_path: Any
 ) -> None:
     graph, chosen = load_graph(name), options(8, training=True)
-    profile = profile_model(graph, IpuTarget(), device, chosen, ProfileCache(tmp_path / "cache.db"))
+    profile = Profiler(graph, IpuTarget(), device, ProfileCache(tmp_path / "cache.db")).profile(chosen)
     memory, n = range_memory(profile, recompute=True), len(graph)
     for start, stop in ((0, n), (0, n // 2), (n // 3, n), (n // 3, 2 * n // 3), (n - 9, n)):
         whole = compiled(graph, start, stop, device, chosen)

@@ -109,6 +109,24 @@ def test_a_looser_bound_is_never_slower(
     assert loose.forward_cycles <= tight.forward_cycles
 
 
+@given(plan=plans, batch_size=st.sampled_from([1, 7, 64]), training=st.booleans())
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.differing_executors])
+def test_a_bound_that_does_not_bind_changes_nothing(
+    random_graph: Any, device: Device, options: Any, plan: Any, batch_size: int, training: bool
+) -> None:
+    graph = random_graph(plan)
+    for index in range(len(graph)):
+        chosen = [options(batch_size, p, training=training) for p in (0.002, 0.02, 0.1, 0.3, 1.0)]
+        compiled = [compile_range(graph, index, index + 1, device, each) for each in chosen]
+        free = [
+            each
+            for each, like in zip(compiled, chosen, strict=True)
+            if each.binding_below_bytes <= like.session.bound_bytes(device)
+        ]
+        assert all(each == free[0] for each in free)
+        assert free or graph.layers[index].op in ("Conv", "MatMul", "Gather")
+
+
 def residual_block(graph_of: Any, node: Any) -> LayerGraph:
     graph: LayerGraph = graph_of(
         [

@@ -15,7 +15,10 @@ Price = Callable[[OperatorContext], OperatorCost]
 def control_flow(context: OperatorContext, price: Price) -> OperatorCost:
     """The cost of a layer with bodies, whose layers `price` prices; without any, outputs are copied."""
     costs = [_body_cost(context, body, price) for body in context.layer.bodies]
-    return max(costs, key=lambda cost: cost.cycles, default=one_pass(context, max(context.n_out, 1), ("add",)))
+    if not costs:
+        return one_pass(context, max(context.n_out, 1), ("add",))
+    binding_below_bytes = max(cost.binding_below_bytes for cost in costs)  # another bound may choose another branch
+    return replace(max(costs, key=lambda cost: cost.cycles), binding_below_bytes=binding_below_bytes)
 
 
 def _body_cost(context: OperatorContext, body: Body, price: Price) -> OperatorCost:

@@ -185,6 +185,7 @@ def _cost(context: OperatorContext, work_of: Callable[[OperatorContext], LookUps
         context.n_tiles,
         4 * _SOURCES,
         working_bytes=round(never_falling(bytes_at, context.options.batch_size) * context.n_tiles),
+        binding_below_bytes=inf,  # plans of all powers of two up to the batch size feel the bound
     )
 
 

@@ -7,8 +7,9 @@ An operator is first described as a `Product`, which the planner of `tiling` cut
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from autoauto.records.units import Precision
@@ -202,6 +203,7 @@ def recurrent(context: OperatorContext) -> OperatorCost:
         n_sources=step.n_sources,
         working_bytes=step.working_bytes,
         within_bound=step.within_bound,
+        binding_below_bytes=step.binding_below_bytes,
     )
     return together(feed, repeated)
 
@@ -236,12 +238,14 @@ def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[in
     product, bound_bytes, n_samples = product_of(context), context.bound_bytes, context.options.batch_size
     reserved = reserve(product, product_of(context.at(2 * n_samples)), n_samples, context.n_tiles)
     split = plan(product, context.n_tiles, min(reserved.tile_bytes, bound_bytes))
+    is_free = split.within_bound and reserved.tile_bytes <= bound_bytes
     if not split.within_bound and reserved.tile_bytes < bound_bytes:
         split = plan(product, context.n_tiles, bound_bytes)
     taken_bytes = min(reserved.tile_bytes, bound_bytes) if split.within_bound else reserved.tile_bytes
     coded = reserved.single._replace(serial=1 + (reserved.tile_bytes > bound_bytes))
     taken_bytes *= 1.0 if context.options.training else allocated_share(product.regroups)
-    return _split_cost(context, product, operands, split, coded, taken_bytes)
+    cost = _split_cost(context, product, operands, split, coded, taken_bytes)
+    return replace(cost, binding_below_bytes=reserved.tile_bytes if is_free else inf)
 
 
 def _split_cost(

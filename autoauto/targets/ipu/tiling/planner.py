@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.ipu.tiling.price import SplitCosts, costs
 from autoauto.targets.ipu.tiling.split import Product, SplitCandidates, candidates
 
@@ -137,7 +138,7 @@ def unbounded_each(products: Sequence[Product], n_tiles: int) -> list[Split]:
     return [_UNBOUNDED[product, n_tiles] for product in products]
 
 
-def _fastest_each(products: Sequence[Product], n_tiles: int) -> Iterator[Split]:
+def _fastest_each(products: Sequence[Product], n_tiles: int) -> list[Split]:
     parts = [candidates(product, n_tiles, in_series=False) for product in products]
     counts = [len(part.groups) for part in parts]
     split = SplitCandidates(*map(np.concatenate, zip(*parts, strict=True)))
@@ -145,12 +146,12 @@ def _fastest_each(products: Sequence[Product], n_tiles: int) -> Iterator[Split]:
         name: np.repeat([getattr(product, name) for product in products], counts) for name in _SIZES
     }
     cost = costs(products[0]._replace(**sizes), split, n_tiles)
-    cycles, tiles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles), split.tiles
+    cycles, rows = _cycles(cost), []
     for stop, n in zip(accumulate(counts), counts, strict=True):
         own = slice(stop - n, stop)
         fastest = stop - n + np.flatnonzero(cycles[own] == cycles[own].min())
-        smallest = int(fastest[cost.tile_bytes[fastest].argmin()])
-        yield _split(split, cost, int(tiles[smallest]), smallest)
+        rows.append(fastest[cost.tile_bytes[fastest].argmin()])
+    return _splits(split, cost, np.array(rows))
 
 
 @lru_cache(maxsize=8192)
@@ -158,22 +159,41 @@ def pareto_front(product: Product, n_tiles: int) -> tuple[Split, ...]:
     """The Pareto front of the candidates, fastest first: none is beaten in both cycles and temporary bytes."""
     split = candidates(product, n_tiles)
     cost = costs(product, split, n_tiles)
-    cycles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles)
-    order = np.lexsort((cost.tile_bytes, cycles))
-    lowest_bytes = np.minimum.accumulate(cost.tile_bytes[order])
-    better = np.concatenate(([True], cost.tile_bytes[order][1:] < lowest_bytes[:-1]))
-    tiles = split.tiles
-    return tuple(_split(split, cost, int(tiles[i]), int(i)) for i in order[better])
+    return tuple(_splits(split, cost, _undominated(_cycles(cost), cost.tile_bytes)))
 
 
-def _split(split: SplitCandidates, cost: SplitCosts, n_tiles: int, i: int) -> Split:
-    return Split(
-        exchange_cycles=int(np.ceil(cost.exchange_cycles[i])),
-        compute_cycles=int(np.ceil(cost.compute_cycles[i])),
-        tile_bytes=int(np.ceil(cost.tile_bytes[i])),
-        n_tiles=n_tiles,
-        n_sources=int(cost.n_sources[i]),
-        serial=int(split.serial_inputs[i] * split.serial_outputs[i]),
-        reduces=bool(split.inputs[i] > 1),
-        within_bound=True,
-    )
+def _cycles(cost: SplitCosts) -> FloatArray:
+    """Cycles of exchange and compute, as `Split.cycles`."""
+    cycles: FloatArray = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles)
+    return cycles
+
+
+def _undominated(cycles: FloatArray, n_bytes: FloatArray) -> IntArray:
+    """The rows that no other beats in both, by ascending cycles; of equal rows the first.
+
+    Sorting takes longest, so all rows go first that the knee beats, the row of the fewest cycles x bytes:
+
+        bytes
+          |  .   |. . .  .
+          |    . |  .  .      those left of the knee or below it are sorted
+          |      x---------
+          |         .    .
+          +----------------- cycles
+    """
+    knee = int((cycles * n_bytes).argmin())
+    is_left = (cycles < cycles[knee]) | (n_bytes < n_bytes[knee])
+    is_left[knee] = True
+    left = np.flatnonzero(is_left)
+    order = left[np.lexsort((n_bytes[left], cycles[left]))]
+    lowest_bytes = np.minimum.accumulate(n_bytes[order])
+    return order[np.concatenate(([True], n_bytes[order][1:] < lowest_bytes[:-1]))]
+
+
+def _splits(split: SplitCandidates, cost: SplitCosts, rows: IntArray) -> list[Split]:
+    """Some of the candidates."""
+    of_rows = SplitCandidates(*(column[rows] for column in split))
+    exchange_cycles, compute_cycles, tile_bytes, n_sources = (np.ceil(column[rows]).astype(np.int64) for column in cost)
+    serial = (of_rows.serial_inputs * of_rows.serial_outputs).astype(np.int64)
+    tiles = of_rows.tiles.astype(np.int64)
+    columns = (exchange_cycles, compute_cycles, tile_bytes, tiles, n_sources, serial, of_rows.inputs > 1)
+    return [Split._make((*row, True)) for row in zip(*(column.tolist() for column in columns), strict=True)]
