@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -72,7 +73,8 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def filled(path: str, search_id: str) -> str:
-    return path.replace("{search_id}", search_id).replace("{digest}", "0" * 64)
+    """A path with the id of a search, a digest that nobody has uploaded, and 1 for other parameters."""
+    return re.sub(r"{\w+}", "1", path.replace("{search_id}", search_id).replace("{digest}", "0" * 64))
 
 
 def test_the_document_is_valid_and_has_every_route(nobody: Caller) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna.study import StudyDirection
 
 from autoauto.graph.load import builtin_models
 from autoauto.records.errors import BadInput
+from autoauto.server.pages import dashboard
 from autoauto.server.pages.multipart import Form, read_form
 from autoauto.server.pages.session import check_same_site, path_after_login, token_in_cookie
 from autoauto.server.rest.routes import ROUTES
 from autoauto.server.store.searches import Forbidden
 from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role, revoke_tokens
 from tests.report.test_html import Balanced
 from tests.server.conftest import Caller, RunningServer, small
@@ -25,7 +30,8 @@ from tests.server.person import FormValue, Person, Shown, multipart
 
 HOSTILE = "<script>alert('x')</script>"
 ESCAPED = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;"
-PAGES = [route for route in ROUTES if route.method == "GET" and route.media == "text/html"]
+READ = [route for route in ROUTES if route.method == "GET" and route.media == "text/html"]
+PAGES = [route for route in READ if route.path not in dashboard.PATHS]
 
 
 class ServedPeople(NamedTuple):
@@ -63,8 +69,8 @@ def filled(path: str, search_id: str) -> str:
 
 def test_without_a_login_every_page_leads_to_it_and_back(site: ServedPeople, search_id: str) -> None:
     assert len(PAGES) > 5
-    for page in PAGES:
-        path = filled(page.path, search_id)
+    for page in READ:
+        path = filled(page.path, search_id).replace("{", "").replace("}", "")
         shown = site.nobody("GET", f"{path}?x=%22")
         if page.role is None:
             assert site.nobody("GET", path).status == 200
@@ -167,6 +173,38 @@ def test_no_page_of_another_site_acts_for_a_user(site: ServedPeople, search_id: 
                 shown = person(route.method, path, b"", Origin="http://evil.example")
                 assert (route.path, shown.status) == (route.path, 403)
     assert site.api("GET", f"/v1/searches/{search_id}").body["state"] == "waiting"
+
+
+def test_the_dashboard_of_optuna_shows_a_user_the_studies_that_he_may_see_and_changes_none(
+    site: ServedPeople, search_id: str
+) -> None:
+    shared = str(site.api("POST", "/v1/searches", small(9, shared=True)).body["id"])
+    with closing(ServiceDatabase(site.server.storage)) as database:
+        numbers = {
+            name: database.studies.create_new_study([StudyDirection.MAXIMIZE], name)
+            for name in (study_name(search_id), study_name(shared), "search-of-nobody", "mine")
+        }
+    seen = {
+        name: [each["study_name"] for each in json.loads(person("GET", "/api/studies").html)["study_summaries"]]
+        for name, person in {"mary": site.mary, "john": site.john, "root": site.root}.items()
+    }
+    assert seen == {
+        "mary": [study_name(search_id), study_name(shared)],
+        "john": [study_name(shared)],
+        "root": list(numbers),
+    }
+    for path in (each for each in dashboard.PATHS if "{study_number}" in each and not each.startswith("/dashboard")):
+        for name, number in numbers.items():
+            asked = path.replace("{study_number}", str(number)).replace("{plot}", "edf")
+            assert (path, name, site.john("GET", asked).status == 404) == (path, name, name != study_name(shared))
+    assert search_id not in site.john("GET", f"/api/studies/{numbers[study_name(search_id)]}").html
+    assert site.john("GET", "/api/studies/1e9").status == site.john("GET", f"/csv/{10**30}").status == 404
+    for method in ("POST", "PUT", "DELETE"):
+        assert site.root(method, f"/api/studies/{numbers['mine']}", b"{}").status == 405
+    opened = site.john("GET", f"/dashboard/studies/{numbers[study_name(shared)]}")
+    assert "/static/bundle.js" in opened.html
+    assert "script-src 'self'" in opened.headers["Content-Security-Policy"]
+    assert site.john("GET", "/static/..%2f..%2f__init__.py").status in (403, 404)
 
 
 @pytest.mark.parametrize(

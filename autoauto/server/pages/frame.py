@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from autoauto.report.charts.svg import STYLE
@@ -10,16 +11,23 @@ from autoauto.report.html import SCRIPT, framed
 from autoauto.report.style import tag, words
 from autoauto.server.call import Answer
 from autoauto.server.pages.forms import button, form
-from autoauto.server.store.users import LOCAL, User
+from autoauto.server.store.users import LOCAL, Role, User
 
 STYLE_PATH, SCRIPT_PATH = "/assets/pages.css", "/assets/pages.js"
 _HERE = Path(__file__).parent
-CONTENT_SECURITY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "style-src-attr 'unsafe-inline'; img-src data:; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "same-origin",
+}
+"""A page loads and runs files of this server only. Bars of tables have their widths as attributes."""
+_SECTIONS = (
+    ("Searches", "/", Role.READER),
+    ("New search", "/new", Role.SUBMITTER),
+    ("Compare", "/compare", Role.READER),
+    *((("Dashboard", "/dashboard", Role.READER),) if find_spec("optuna_dashboard") else ()),
 )
-"""What a page may load and run: files of this server. Bars of tables have their widths as attributes."""
-_SECTIONS = (("Searches", "/"), ("New search", "/new"), ("Compare", "/compare"))
 
 
 def style_sheet() -> bytes:
@@ -58,7 +66,9 @@ def _navigation(user: User | None, here: str) -> str:
     if user is None:
         return tag("nav", tag("strong", "autoauto"), aria_label="autoauto")
     links = (
-        tag("li", tag("a", name, href=path, aria_current="page" if path == here else None)) for name, path in _SECTIONS
+        tag("li", tag("a", name, href=path, aria_current="page" if path == here else None))
+        for name, path, role in _SECTIONS
+        if user.role.includes(role)
     )
     who = tag("span", words(f"{user.name}, {user.role}"), class_="muted")
     leave = "" if user == LOCAL else form("/logout", button("Log out"))
@@ -67,11 +77,11 @@ def _navigation(user: User | None, here: str) -> str:
 
 def html(text: str, status: int = 200) -> Answer:
     """The answer that a page is."""
-    return Answer(status, None, raw=(text.encode(), "text/html; charset=utf-8"))
+    return Answer(status, None, raw=(text.encode(), "text/html; charset=utf-8"), headers=PAGE_HEADERS)
 
 
-def problem_page(status: int, title: str, detail: str, request_id: str) -> bytes:
+def problem_page(status: int, title: str, detail: str, request_id: str) -> Answer:
     """The page of an error: what must hold, what was given, what to try."""
     about = tag("div", tag("p", words(detail), class_="error"), class_="card")
     back = tag("p", tag("a", "All searches", href="/"))
-    return page(None, title, (f"{status}", f"request {request_id}"), tag("section", about), back).encode()
+    return html(page(None, title, (f"{status}", f"request {request_id}"), tag("section", about), back), status)

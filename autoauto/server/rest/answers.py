@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 from autoauto.http.responses import json_response
 from autoauto.server.call import Answer
-from autoauto.server.pages.frame import CONTENT_SECURITY, problem_page
+from autoauto.server.pages.frame import problem_page
 from autoauto.server.pages.session import login_path, wants_page
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-_HTML = "text/html"
-_PAGE_HEADERS = {"Content-Security-Policy": CONTENT_SECURITY, "Referrer-Policy": "same-origin"}
 
 
 def response_of(answer: Answer) -> web.Response:
@@ -31,8 +28,6 @@ def response_of(answer: Answer) -> web.Response:
     else:
         body, media_type = answer.raw
         response = web.Response(body=body, status=answer.status, headers={"Content-Type": media_type})
-        if media_type.startswith(_HTML):
-            response.headers.extend(_PAGE_HEADERS)
     response.headers.extend(answer.headers)
     if answer.location:
         response.headers["Location"] = answer.location
@@ -50,8 +45,7 @@ def problem(request: web.Request, status: int, detail: str, request_id: str) -> 
     if wants_page(request.headers):
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
             return response_of(Answer(HTTPStatus.SEE_OTHER, {}, login_path(request.path_qs)))
-        page = problem_page(status, title, line, request_id)
-        response = response_of(Answer(status, None, raw=(page, f"{_HTML}; charset=utf-8")))
+        response = response_of(problem_page(status, title, line, request_id))
     else:
         content = {
             **{"type": "about:blank", "title": title, "status": status},

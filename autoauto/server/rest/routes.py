@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.pages import access, comparison, listing, search, start
+from autoauto.server.pages import access, comparison, dashboard, listing, search, start
 from autoauto.server.rest import handlers, views
 from autoauto.server.rest.events import EVENTS
 from autoauto.server.rest.parameters import BY_NAME, CHECK, COLUMNS, LIMIT, NUMBER, STATE, TEXT, TO, TOP, Schema
@@ -61,7 +61,9 @@ class Route(NamedTuple):
 
 
 _OF_A_SEARCH = "/v1/searches/{search_id}"
-PARAMETERS: Mapping[str, Schema] = {"search_id": TEXT, "digest": TEXT}
+PARAMETERS: Mapping[str, Schema] = dict.fromkeys(
+    ("search_id", "digest", "study_number", "view", "tab", "plot", "file"), TEXT
+)
 """The schemas of what may stand in a path; another text than an id is answered with 404, as one of nobody's."""
 
 
@@ -175,6 +177,10 @@ ROUTES = (
     _form("/searches/{search_id}/stop", search.stop_by_page, Role.SUBMITTER, "End a search, by its page"),
     _form("/searches/{search_id}/resume", search.resume_by_page, Role.SUBMITTER, "Let a search go on, by its page"),
     _page("/compare", comparison.comparison_page, Role.READER, "Two searches side by side", "search", "other"),
+    *(
+        _page(path, dashboard.dashboard(path), Role.READER, "Optuna's dashboard, to read only", *names)
+        for path, names in dashboard.PATHS.items()
+    ),
     _page("/assets/pages.css", access.styles, None, "The style sheet of the pages")._replace(media="text/css"),
     _page("/assets/pages.js", access.scripts, None, "The script of the pages")._replace(media="text/javascript"),
 )

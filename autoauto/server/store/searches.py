@@ -178,6 +178,12 @@ def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
     return described | {"answer": answer or None}
 
 
+def visible_ids(database: ServiceDatabase, user: User) -> set[str]:
+    """The ids of all searches that a user may see."""
+    query = select(SEARCHES.c.id).where(_visible(user))
+    return database.write(lambda connection: set(connection.scalars(query)))
+
+
 def check_visible(database: ServiceDatabase, user: User, search_id: str) -> None:
     """Make sure that there is a search, and a user may see it.
 

@@ -1,0 +1,120 @@
+"""Optuna's dashboard behind the login, to read only: `PATHS`, and what answers them, `dashboard`.
+
+It is a WSGI application that knows neither users nor owners. So each of its paths that only reads is named here, and no
+other is forwarded; of studies a user gets those of searches that he may see, administrators all of the database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from io import BytesIO, StringIO
+from time import monotonic
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from autoauto.records.errors import missing_extra
+from autoauto.server.call import Answer, Call, Service
+from autoauto.server.store.searches import NotFound, visible_ids
+from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.store.trials import search_of, study_name
+from autoauto.server.store.users import Role, User
+
+RENEW_S = 3_600
+STUDIES = "/api/studies"
+_STUDY = f"{STUDIES}/{{study_number}}"
+PATHS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("/dashboard", "/dashboard/", "/static/{file}", "/api/meta", STUDIES), ()),
+    **{"/dashboard/{view}": ("ids",), _STUDY: ("after",), "/csv/{study_number}": ("trial_ids",)},
+    **dict.fromkeys(("/dashboard/{view}/{study_number}", "/dashboard/{view}/{study_number}/{tab}"), ()),
+    **dict.fromkeys((f"{_STUDY}/param_importances", f"{_STUDY}/plot/{{plot}}"), ()),
+}
+"""Its paths, and the parameters of each."""
+
+
+class _Read(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def dashboard(path: str) -> Callable[[Service, Call], Answer]:
+    """What answers one of its paths."""
+
+    def read_dashboard(service: Service, call: Call) -> Answer:
+        if "study_number" in call.path and call.user.role is not Role.ADMIN:
+            _check_visible(service, call)
+        query = {name: value for name, value in call.query.items() if value is not None}
+        application = _application(service.database, int(monotonic() // RENEW_S))
+        read = _read(application, path.format(**call.path), urlencode(query))
+        body = read.body
+        if path == STUDIES and call.user.role is not Role.ADMIN:
+            body = _only_visible(service, call.user, body)
+        media = read.headers.pop("Content-Type", "text/html; charset=UTF-8")
+        shown = ("Content-Security-Policy", "Content-Encoding", "Content-Disposition")
+        headers = {name: read.headers[name] for name in shown if name in read.headers}
+        return Answer(read.status, None, raw=(body, media), headers=headers)
+
+    read_dashboard.__name__ = "read" + re.sub(r"\W+", "_", path)
+    return read_dashboard
+
+
+def _check_visible(service: Service, call: Call) -> None:
+    """Make sure that a user may see a study.
+
+    Raises:
+        NotFound: it is none, or not that of a search that the user may see.
+    """
+    number = call.path["study_number"]
+    search_id = search_of(service.database, number)
+    if search_id not in visible_ids(service.database, call.user):
+        raise NotFound(f"there is no study {number!r:.60} that you may see; /dashboard lists yours")
+
+
+def _only_visible(service: Service, user: User, body: bytes) -> bytes:
+    """The list of studies without those that a user may not see."""
+    names = set(map(study_name, visible_ids(service.database, user)))
+    listed = msgspec.json.decode(body)
+    listed["study_summaries"] = [each for each in listed["study_summaries"] if each["study_name"] in names]
+    return msgspec.json.encode(listed)
+
+
+@lru_cache(1)
+def _application(database: ServiceDatabase, _: int) -> Any:
+    """The application over a database, a new one for every other number: it holds what it has read.
+
+    Raises:
+        NotFound: optuna-dashboard is not installed.
+    """
+    if not find_spec("optuna_dashboard"):
+        raise NotFound(str(missing_extra("the dashboard", "dashboard")))
+    import optuna_dashboard
+
+    return optuna_dashboard.wsgi(database.studies)
+
+
+def _read(application: Any, path: str, query: str) -> _Read:
+    """The answer of a WSGI application to a GET."""
+    started: list[Any] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> None:
+        started[:] = int(status.split(maxsplit=1)[0]), dict(headers)
+
+    environ = {
+        **{"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": query, "SCRIPT_NAME": "", "HTTP_HOST": "local"},
+        **{"SERVER_NAME": "local", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_ACCEPT_ENCODING": "gzip"},
+        **{"wsgi.url_scheme": "http", "wsgi.input": BytesIO(), "wsgi.errors": StringIO(), "wsgi.multithread": True},
+        **{"wsgi.version": (1, 0), "wsgi.multiprocess": False, "wsgi.run_once": False},
+    }
+    parts = application(environ, start_response)
+    try:
+        body = b"".join(parts)
+    finally:
+        if close := getattr(parts, "close", None):
+            close()
+    status, headers = started
+    return _Read(status, headers, body)
