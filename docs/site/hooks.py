@@ -1,12 +1,13 @@
 """What `mkdocs build` makes of the program itself, so that no copy of it can be out of date.
 
-A page for every command, of its own help; a page for every public name, of its docstring; the home page, of README; and
-the pages of files that lie at the top of the checkout.
+A page for every command, of its own help; a page for every public name, of its docstring; the notebook; the home page,
+of README; and the pages of files that lie at the top of the checkout.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,14 +45,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Leave out what only the test of the examples reads."""
-    return _FENCE.sub(r"\1", markdown)
+    """Leave out what only the test of the examples reads; show the notebook as a page."""
+    return _FENCE.sub(r"\1", markdown).replace("(notebook.ipynb)", "(notebook.md)")
 
 
 def generated() -> Iterator[tuple[str, str]]:
     """Paths and texts of all generated pages."""
     for path, name in TOP.items():
         yield path, _from_top((ROOT / name).read_text(encoding="utf-8"))
+    yield "notebook.md", notebook_page(json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8")))
     parsers = commands()
     yield "commands/index.md", _commands_index(parsers)
     for name, parser in parsers.items():
@@ -66,6 +68,26 @@ def _from_top(text: str) -> str:
     pages = {name: path for path, name in TOP.items()} | {"CONTRIBUTING.md": "contributing.md"}
     text = re.sub(r"(\]\(|src=\"|srcset=\")docs/", r"\1", text)
     return re.sub(r"\]\(([A-Z]+\.md)\)", lambda match: f"]({pages.get(match[1], match[1])})", text)
+
+
+def notebook_page(notebook: dict[str, Any]) -> str:
+    """The cells of a notebook, and what they show."""
+    return "\n\n".join(part for cell in notebook["cells"] for part in _cell(cell)) + "\n"
+
+
+def _cell(cell: dict[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "text/html" in data:
+            html = re.sub(r"\n\s*", " ", "".join(data["text/html"]))  # an empty line would end the block
+            yield f'<div class="output">{html}</div>'
+        else:
+            yield f"```text\n{''.join(output.get('text', data.get('text/plain', ''))).rstrip()}\n```"
 
 
 def commands() -> dict[str, Parser]:
@@ -119,8 +141,7 @@ def plain(text: str) -> str:
 
 def _api_index() -> str:
     lines = ["# API", "", "The public names of the package. `import autoauto` loads each when it is first used.", ""]
-    lines += ["| name | what it is |", "|---|---|"]
     for name in autoauto.__all__:
         summary = (getattr(autoauto, name).__doc__ or "").strip().partition("\n")[0]
-        lines.append(f"| [{name}]({name}.md) | {plain(summary)} |")
+        lines.append(f"- [{name}]({name}.md): {plain(summary)}")
     return "\n".join([*lines, ""])
