@@ -3,8 +3,9 @@
 Prints throughput of whole models, estimated | published | error, each under its source's conditions ("fitted": a
 constant was fitted to the row), then the largest batch sizes that fit beside the published answers, and the error of
 every kind of kernel. `--series NAME ...` restricts the first two tables; `--models FOLDER` has the files of models that
-are not built in, which `studies/unseen_models.py` exports; without it their series are left out. The picture draws
-throughput by batch size: lines are the cost model, dots the publications. Figures and their sources:
+are not built in, which `studies/unseen_models.py` exports; without it their series are left out. `--rows FILE` prints
+the first table only, for the series of another file in the form of `throughput.json` (`data/measurements/README.md`).
+The picture draws throughput by batch size: lines are the cost model, dots the publications. Figures and their sources:
 `data/measurements/throughput.json` and `data/measurements/kernels.json`.
 """
 
@@ -25,7 +26,7 @@ from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.options import CompileOptions
-from autoauto.records.errors import DoesNotFit
+from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
@@ -36,8 +37,10 @@ from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import CompilerSettings
 from autoauto.targets.ipu.target import IpuTarget, overlap_io
 from studies import fused_kernels as fused
+from studies.published_rows import read_rows
 
 HALF = Precision.FP16
+NEEDED = ("name", "model", "cluster", "precision", "memory_proportion", "host", "batch_sizes", "samples_per_s")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # [okabe-ito]
 KERNELS: dict[str, Callable[..., float]] = {
     "add": fused.add,
@@ -76,8 +79,7 @@ class Point(NamedTuple):
 def flow_of(series: dict[str, Any]) -> Flow:
     """The model on its cluster under the conditions of a series."""
     partials, operators = Precision(series.get("partials", "fp16")), frozenset(series.get("float_operators", ()))
-    passes = (series.get(name, False) for name in ("erf_gelu", "unpadded_attention"))
-    settings = CompilerSettings(partials, operators, *passes)
+    settings = CompilerSettings(partials, operators, series.get("erf_gelu", False))
     cluster = _with_host(load_cluster(series["cluster"]), series["host"])
     precision = Precision(series["precision"])
     return Flow(Setting(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0))
@@ -216,16 +218,20 @@ def _grid(
 
 def print_models(compared: Sequence[tuple[str, Sequence[Point]]]) -> None:
     """Print one line a published batch size."""
-    print(f"{'series':21}{'batch':>6}{'estimated':>11}{'published':>11}{'error':>9}")
+    width = max(21, *(len(name) + 1 for name, _ in compared))
+    print(f"{'series':{width}}{'batch':>6}{'estimated':>11}{'published':>11}{'error':>9}  fits")
     for name, series_points in compared:
         for point in series_points:
             estimated, published = (
                 "no fit" if speed is None else f"{speed:,.0f}" for speed in (point.estimated, point.published)
             )
             error = "" if point.error is None else f"{100 * point.error:+.1f} %"
-            note = "  fitted" if point.fitted else ""
-            print(f"{name:21}{point.batch_size:6}{estimated:>11}{published:>11}{error:>9}{note}")
+            note = "no " if point.estimated is None else "yes"
+            row = f"{name:{width}}{point.batch_size:6}{estimated:>11}{published:>11}{error:>9}  {note}"
+            print((row + ("  fitted" if point.fitted else "")).rstrip())
     errors = [(abs(point.error), point.fitted) for _, dots in compared for point in dots if point.error is not None]
+    if not errors:
+        return
     others = [error for error, fitted in errors if not fitted] or [0.0]
     print(f"mean error {100 * mean(error for error, _ in errors):.1f} % of {len(errors)} rows,", end=" ")
     print(f"{100 * mean(others):.1f} % of those not fitted, the largest {100 * max(others):.1f} %")
@@ -282,13 +288,36 @@ def print_kernels(errors: dict[str, list[float]]) -> None:
         print(f"{name:20}{len(signed):6}{100 * mean(sizes):10.1f} %{100 * max(sizes):7.1f} %")
 
 
+def print_rows(path: Path, models: Path | None) -> None:
+    """Print the series of another file, one line a batch size, with whether it fits."""
+    compared, failures = [], []
+    for given in read_rows(path, ("series", "inference"), NEEDED):
+        series = given if Path(given["model"]).is_file() else with_file(given, models)
+        try:
+            if series is None:
+                raise BadInput(f"its file {given['model']}-script.onnx must be in the folder of --models")
+            compared.append((given["name"], list(points(series))))
+        except AutoautoError as error:
+            failures.append(f"{given['name']}: no number, {error}")
+    if compared:
+        print_models(compared)
+    print(*failures, sep="\n", end="\n" if failures else "")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables, and draw the picture when asked to."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw throughput by batch size, as SVG")
     parser.add_argument("--series", nargs="+", metavar="NAME", help="of the whole models only these; default: all")
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="has the exported models, NAME-script.onnx")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="evaluate the series of this file only")
     args = parser.parse_args(argv)
+    if args.rows:
+        try:
+            print_rows(args.rows, args.models)
+        except BadInput as error:
+            parser.error(str(error))
+        return 0
     folder = data_dir() / "measurements"
     published = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]
     names = [series["name"] for series in published]

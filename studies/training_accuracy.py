@@ -1,30 +1,33 @@
 """The forecast of training against published throughput of Bow Pods: `python studies/training_accuracy.py [--quick]`.
 
-Prints for every row of `data/measurements/training.json` the throughput that autoauto forecasts under the published
-conditions, modelled | published | error, and how much memory it lacks, then the mean error and that by framework. Where
-a row does not fit, its throughput is that of devices with as much memory as it needs. Nothing was fitted to the rows.
+Prints for every row of `data/measurements/training.json`, or with `--rows FILE` of another file in its form
+(`data/measurements/README.md`), the throughput that autoauto forecasts under the published conditions: modelled |
+published | error, and whether it fits; then the mean error and that by framework. Where a row does not fit, its
+throughput is that of devices with as much memory as it needs. `--own-cuts` plans every row instead of cutting it as
+published.
 
-Where a row says how many encoder layers each device has, its plan has the published cuts. Graphcore's BERT has its
-embedding and its head, which read one weight, on the first device: a stage more than there are devices. It is planned
-for a device more, which takes equally long as long as the first device needs less time for its two stages than another
-one for its own, because PopART's pipeline moves on with the slowest device.
+Graphcore's BERT has its embedding and its head, which read one weight, on the first device: a stage more than there are
+devices. It is planned for a device more, which takes equally long as long as the first device needs less time for its
+two stages than another one for its own, because PopART's pipeline moves on with the slowest device.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
-from autoauto.records.costs.profile import Optimizer
-from autoauto.records.errors import DoesNotFit
+from autoauto.graph.load import load_graph
+from autoauto.records.costs.profile import Optimizer, OptimizerState
+from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerGraph
@@ -32,10 +35,15 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision, format_bytes
 from autoauto.space.knobs import Knobs
+from autoauto.targets.clusters import load_cluster
+from studies.published_rows import Row, as_run, framework_of, read_rows
 
 MORE_MEMORY = 4
 """The largest factor by which the memory of the devices is raised."""
 PROJECTION = "cls.decoder.weight"
+ATTENTION = re.compile(r"\.(attention|attn)\.")
+NEEDED = ("name", "model", "cluster", "settings", "samples_per_s")
+FRAMEWORKS = ("PyTorch", "PopART", "TensorFlow2", "TF1")
 QUICK = ("BERT-base 128 PyTorch", "ResNet-50 PyTorch")
 
 
@@ -53,34 +61,69 @@ class Result(NamedTuple):
         return self.modelled / self.published - 1
 
 
-def knobs_of(row: dict[str, Any]) -> Knobs:
+def knobs_of(row: Row) -> Knobs:
     """The configuration of a row, with a device more where the head has a stage of its own on the first device.
 
     PopART's order stands for TensorFlow's, too: the steps of both are those of the slowest device.
     """
-    settings = row["settings"]
-    knobs = Knobs(**{**settings, "optimizer": Optimizer(settings["optimizer"])}, schedule=Order.POPART)
+    settings: dict[str, Any] = {"schedule": Order.POPART, **row["settings"]}
+    for name, kind in (("optimizer", Optimizer), ("optimizer_state", OptimizerState)):
+        if name in settings:
+            settings[name] = kind(settings[name])
+    knobs = Knobs(**settings)
     return replace(knobs, n_ipu=knobs.n_ipu + row.get("head_on_first", False))
 
 
-def partition_of(row: dict[str, Any], graph: LayerGraph) -> tuple[int, ...]:
-    """The published cuts, before as many encoder layers as each device has; none where the row does not say."""
-    counts: Sequence[int] = row.get("layers_per_ipu", ())
+def partition_of(row: Row, graph: LayerGraph) -> tuple[int, ...]:
+    """The published cuts, before as many blocks, or halves of them, as each device has; none where the row has none."""
+    starts = _block_starts(graph)
+    if "att_ffn" in row:
+        starts = [
+            start for block in pairwise((*starts, len(graph))) for start in (block[0], _feed_forward(graph, block))
+        ]
+    counts: Sequence[int] = row.get("layers_per_ipu") or [sum(halves) for halves in row.get("att_ffn", ())]
     if not counts:
         return ()
-    first, last = graph.blocks[0].module, graph.blocks[-1].module
-    starts = [block.layers.start for block in graph.blocks]
-    starts[0] = next(i for i, layer in enumerate(graph.layers) if layer.name.startswith(f"{first}."))
-    head = max(i for i, layer in enumerate(graph.layers) if layer.name.startswith(f"{last}.")) + 1
-    cuts = tuple(starts[n_before] for n_before in accumulate(counts[:-1]))
-    return (0, *cuts, *((head,) if row.get("head_on_first") else ()), len(graph))
+    before = list(accumulate(counts[:-1]))
+    if before[-1:] > [len(starts) - 1]:
+        raise BadInput(f"{row['name']} must leave one of {len(starts)} blocks to the last device, got {counts}")
+    cuts = tuple(starts[n_before] for n_before in before)
+    return (0, *cuts, *((_head(graph),) if row.get("head_on_first") else ()), len(graph))
 
 
-def result_of(row: dict[str, Any]) -> Result:
-    """The modelled throughput of a row."""
-    knobs = knobs_of(row)
-    cluster = row["cluster"] if knobs.n_devices <= 16 else "bow-pod64"
-    flow = load_flow(row["model"], cluster)
+def _block_starts(graph: LayerGraph) -> list[int]:
+    """The first layer of every block, without what stands before the first block."""
+    if not graph.blocks:
+        return []
+    first = graph.blocks[0].module
+    own = next(i for i, layer in enumerate(graph.layers) if layer.name.startswith(f"{first}."))
+    return [own, *(block.layers.start for block in graph.blocks[1:])]
+
+
+def _head(graph: LayerGraph) -> int:
+    """The first layer after the last block."""
+    last = graph.blocks[-1].module
+    return max(i for i, layer in enumerate(graph.layers) if layer.name.startswith(f"{last}.")) + 1
+
+
+def _feed_forward(graph: LayerGraph, block: tuple[int, int]) -> int:
+    """The first layer of a block after its attention."""
+    return max(i for i in range(*block) if ATTENTION.search(graph.layers[i].name)) + 1
+
+
+def result_of(row: Row, *, own_cuts: bool = False) -> Result:
+    """The modelled throughput of a row, cut as published or by autoauto.
+
+    Raises:
+        AutoautoError: it is no configuration that can be evaluated.
+    """
+    if own_cuts:
+        row = {name: value for name, value in row.items() if name not in ("layers_per_ipu", "att_ffn", "head_on_first")}
+    row = as_run(row)
+    knobs, options = knobs_of(row), {"framework": framework_of(row)}
+    cluster, model = _cluster(row, knobs.n_devices), load_graph(row["model"])
+    graph = with_byte_images(model) if row["byte_images"] else model
+    flow = load_flow(graph, cluster, precision=row.get("precision"), options=options)
     partition, excess_bytes = partition_of(row, flow.graph), 0
     for factor in range(1, MORE_MEMORY + 1):
         larger = _with_memory(flow, factor) if factor > 1 else flow
@@ -94,7 +137,35 @@ def result_of(row: dict[str, Any]) -> Result:
             excess_bytes = max(excess_bytes, _excess_of_first(run.plan, _tied_bytes(flow.graph)))
         modelled = larger.measured_samples_per_s(knobs, run) * row.get("packed", 1.0)
         return Result(row["name"], modelled, row["samples_per_s"], excess_bytes)
-    raise ValueError(f"{row['name']} does not fit {MORE_MEMORY} times the memory")
+    raise BadInput(f"{row['name']} does not fit {MORE_MEMORY} times the memory")
+
+
+def with_byte_images(graph: LayerGraph) -> LayerGraph:
+    """The model with images of 8 bits, which its first layers convert at no cost (`eight_bit_io`)."""
+    used = {index for layer in graph.layers for index in layer.weights}
+    images = {
+        index
+        for index, tensor in enumerate(graph.tensors)
+        if tensor.producer < 0 and index not in used and tensor.is_float and len(tensor.shape) == 4
+    }
+    tensors = (each._replace(dtype="uint8") if i in images else each for i, each in enumerate(graph.tensors))
+    layers = (
+        replace(layer, kind=f"{layer.kind}-bytes") if images & {*layer.inputs} else layer for layer in graph.layers
+    )
+    return replace(graph, tensors=tuple(tensors), layers=tuple(layers), content=f"{graph.content} bytes")
+
+
+def _cluster(row: Row, n_devices: int) -> Cluster:
+    """The cluster of a row, longer where a device for the head is one too many."""
+    cluster = load_cluster(row["cluster"])
+    size, more = cluster.machine_size, range(len(cluster), n_devices if row.get("head_on_first") else 0)
+    links = tuple(cluster.receive_links[1 if index % size else min(size, len(cluster) - 1)] for index in more)
+    return replace(
+        cluster,
+        devices=(*cluster.devices, *cluster.devices[:1] * len(more)),
+        receive_links=(*cluster.receive_links, *links),
+        send_links=(*cluster.send_links[:-1], *links, cluster.send_links[-1]),
+    )
 
 
 def _tied_bytes(graph: LayerGraph) -> int:
@@ -106,11 +177,11 @@ def _excess_of_first(plan: Plan, tied_bytes: int) -> int:
     """Bytes that the first device lacks for the first and the last stage together, with one weight for both.
 
     Raises:
-        ValueError: it would be the slowest device, so that a device more is not as fast.
+        BadInput: it would be the slowest device, so that a device more is not as fast.
     """
     first, *others, last = plan.stages
     if _cycles(first) + _cycles(last) > max(map(_cycles, others)):
-        raise ValueError("the first device is the slowest with the head")
+        raise BadInput("the first device is the slowest with the head, which is not modelled")
     return max(0, first.total_bytes + last.total_bytes - tied_bytes - first.limit_bytes)
 
 
@@ -124,24 +195,72 @@ def _with_memory(flow: Flow, factor: int) -> Flow:
     return flow.with_setting(cluster=replace(cluster, devices=tuple(devices)))
 
 
+def pair_lines(rows: Sequence[Row], results: Sequence[Result]) -> Iterator[str]:
+    """Of two rows of one configuration but for their replicas: cycles of a micro-batch and once a step, in ms.
+
+    A step of n samples a replica takes n c + o, as published and as modelled; c is shown for the micro-batch of the
+    first row.
+    """
+    yield f"{'pair: ms':32}{'c':>8}{'published':>11}{'error':>9}{'o':>8}{'published':>11}{'error':>9}"
+    named = [(row, result) for row, result in zip(rows, results, strict=True) if row.get("pair")]
+    for name in dict.fromkeys(row["pair"] for row, _ in named):
+        both = [(row, result) for row, result in named if row["pair"] == name]
+        if len(both) == 2:
+            modelled, published = (_per_micro_batch_and_step(both, which) for which in ("modelled", "published"))
+            values = (
+                f"{ours:{8}.2f}{theirs:11.2f}{ours / theirs - 1:+9.1%}"
+                for ours, theirs in zip(modelled, published, strict=True)
+            )
+            yield f"{name:32}" + "".join(values)
+
+
+def _per_micro_batch_and_step(both: Sequence[tuple[Row, Result]], which: str) -> tuple[float, float]:
+    """The ms of a micro-batch, and of a step besides them."""
+    samples, times = [], []
+    for row, result in both:
+        knobs = knobs_of(row)
+        samples.append(knobs.batch_size * knobs.mode.n_micro_batches)
+        times.append(1000 * knobs.n_samples * row.get("packed", 1.0) / getattr(result, which))
+    each = (times[0] - times[1]) / (samples[0] - samples[1])
+    return each * knobs_of(both[0][0]).batch_size, times[0] - samples[0] * each
+
+
 def lines(results: Sequence[Result]) -> Iterator[str]:
     """The table, the mean error, and that of the rows of every framework, by the last word of their names."""
-    yield f"{'row':32}{'modelled':>10}{'published':>11}{'error':>9}  lacks"
+    width = max(32, 1 + max(len(result.name) for result in results))
+    yield f"{'row':{width}}{'modelled':>10}{'published':>11}{'error':>9}  fits"
     for result in results:
-        lacks = format_bytes(result.excess_bytes) if result.excess_bytes else "nothing"
-        yield f"{result.name:32}{result.modelled:10,.0f}{result.published:11,.0f}{result.error:+9.1%}  {lacks}"
-    yield f"mean absolute error: {mean(abs(result.error) for result in results):.1%}"
-    for framework in dict.fromkeys(result.name.split()[-1] for result in results):
-        errors = [result.error for result in results if result.name.split()[-1] == framework]
-        yield f"{framework}: {mean(map(abs, errors)):.1%}, mean {mean(errors):+.1%}"
+        fits = f"lacks {format_bytes(result.excess_bytes)}" if result.excess_bytes else "yes"
+        yield f"{result.name:{width}}{result.modelled:10,.0f}{result.published:11,.0f}{result.error:+9.1%}  {fits}"
+    errors = [abs(result.error) for result in results]
+    yield f"mean absolute error: {mean(errors):.1%}, largest {max(errors):.1%}"
+    for framework in FRAMEWORKS:
+        signed = [result.error for result in results if framework in result.name.split()]
+        if signed:
+            yield f"{framework}: {mean(map(abs, signed)):.1%}, mean {mean(signed):+.1%}"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table; of two rows with --quick."""
-    rows = json.loads(Path(data_dir() / "measurements" / "training.json").read_text(encoding="utf-8"))["rows"]
-    if "--quick" in arguments:
-        rows = [row for row in rows if row["name"] in QUICK]
-    print("\n".join(lines(list(map(result_of, rows)))))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="two rows only")
+    parser.add_argument("--rows", type=Path, metavar="FILE", default=data_dir() / "measurements" / "training.json")
+    parser.add_argument("--own-cuts", action="store_true", help="plan every row instead of cutting it as published")
+    options = parser.parse_args(arguments)
+    results, known, failures = list[Result](), list[Row](), list[str]()
+    try:
+        rows = read_rows(options.rows, ("rows", "training"), NEEDED)
+    except BadInput as error:
+        parser.error(str(error))
+    for row in rows:
+        if row["name"] in QUICK or not options.quick:
+            try:
+                results.append(result_of(row, own_cuts=options.own_cuts))
+                known.append(row)
+            except AutoautoError as error:
+                failures.append(f"{row['name']}: no number, {error}")
+    pairs = pair_lines(known, results) if any("pair" in row for row in known) else ()
+    print("\n".join((*(lines(results) if results else ()), *failures, *pairs)))
     return 0
 
 

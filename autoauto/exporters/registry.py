@@ -343,7 +343,10 @@ def _not_in_the_files(deployment: Deployment, exporter: Exporter) -> Iterator[st
         return
     update = knobs.weight_update
     master, sharded = ", with a copy of weights in fp32" * update.master_weights, ", sharded" * (update.n_shards > 1)
-    optimizer = f"{update.optimizer}{master}{sharded}"
+    states = update._replace(streams=False).state_bytes(1, deployment.precision)
+    on_chip = not states or any(state in stage.memory_bytes for stage in deployment.plan.stages for state in states)
+    location = "" if on_chip else ", with its state in streaming memory"
+    optimizer = f"{update.optimizer}{master}{sharded}{location}"
     yield f"The plan counts the memory of the optimizer {optimizer}, which the files do not set."
     recomputes = knobs.mode.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
     if recomputes and not exporter.sets_recompute:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import ceil, log2
 
 import numpy as np
 
@@ -66,7 +67,13 @@ def shared_cycles(cluster: Cluster, n_devices: int, starts: Sequence[int], in_by
     return int(Link(cluster.machine.host_bytes_per_s, 0).cycles(moved_bytes, cluster.clock_hz))
 
 
-def all_reduce_cycles(cluster: Cluster, rings: Sequence[Sequence[int]], n_bytes: Sequence[int]) -> tuple[int, ...]:
+def all_reduce_cycles(
+    cluster: Cluster,
+    rings: Sequence[Sequence[int]],
+    n_bytes: Sequence[int],
+    n_messages: Sequence[int] = (),
+    round_cycles: int = 0,
+) -> tuple[int, ...]:
     """Cycles of the reference clock in which every stage's gradients are summed over the replicas, all stages at once.
 
     The devices of a stage, one a replica, are a ring [ring-all-reduce]: in each of 2 (r - 1) rounds every device passes
@@ -87,6 +94,9 @@ def all_reduce_cycles(cluster: Cluster, rings: Sequence[Sequence[int]], n_bytes:
         cluster: the devices.
         rings: for every stage its device in each replica, ascending.
         n_bytes: of every stage's gradients.
+        n_messages: in how many parts every stage sums them, one after the other; by default in one.
+        round_cycles: of every round of the fewest in which r devices can sum anything, 2 log2 r [ring-all-reduce], for
+            each message.
     """
     n_rounds = 2 * (len(rings[0]) - 1)
     if not n_rounds:
@@ -99,7 +109,8 @@ def all_reduce_cycles(cluster: Cluster, rings: Sequence[Sequence[int]], n_bytes:
     # (stages, stages): what another ring has moved when a ring is done; (stages, cables): what all have on a cable.
     cable_bytes = np.minimum.outer(moved_bytes, moved_bytes) @ uses
     seconds = (uses * cable_bytes / rates).max(axis=1)
-    waits = n_rounds * (uses * idle_cycles).max(axis=1)
+    waits = n_rounds * (uses * idle_cycles).max(axis=1) + 2 * ceil(log2(len(rings[0]))) * round_cycles
+    waits = waits * np.array(n_messages or [1] * len(rings))
     return tuple(map(int, np.ceil(seconds * cluster.clock_hz) + waits))
 
 

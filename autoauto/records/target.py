@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import CompiledRange, ModelProfile, NodeTime, WeightUpdate
@@ -127,6 +127,30 @@ class UpdatesWeights(Protocol):
         self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
     ) -> tuple[int, ...]:
         """Cycles by layer in which a device updates its weights; of tied weights the first reader counts."""
+
+
+class StepOverhead(NamedTuple):
+    """What a step of training costs once besides its bytes and its passes.
+
+    Attributes:
+        round_cycles: of every round of a collective, however short its messages are.
+        bucket_bytes: gradients that are summed together where every replica updates all weights; None is all of them.
+        transfer_cycles: of every load or store of the state of a tensor in streaming memory, besides its bytes.
+        host_cycles: in which devices wait for the hosts.
+    """
+
+    round_cycles: int = 0
+    bucket_bytes: int | None = None
+    transfer_cycles: int = 0
+    host_cycles: int = 0
+
+
+@runtime_checkable
+class HasStepOverhead(Protocol):
+    """A target whose steps of training cost something once; by others they do not."""
+
+    def step_overhead(self, clock_hz: float, update: WeightUpdate) -> StepOverhead:
+        """The overhead of a step, in cycles of a reference clock."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from enum import StrEnum
 from operator import index
 from typing import Any, ClassVar
 
-from autoauto.records.costs.profile import Optimizer, WeightUpdate
+from autoauto.records.costs.profile import Optimizer, OptimizerState, WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import SWITCH, Domain, HasKnobs, Knob, whole, words
 from autoauto.records.schedule import MAX_STAGES, Order, check_size
@@ -126,6 +126,15 @@ SHARD_OPTIMIZER = Knob(
     "on|off",
     ("off", "off"),
     label="sharded",
+)
+OPTIMIZER_STATE = Knob(
+    "optimizer_state",
+    words(OptimizerState, tuple(OptimizerState), tuple(OptimizerState)),
+    OptimizerState.AUTO,
+    "where the optimizer's state is: on the chip, in streaming memory, or there in parts; auto: where it fits",
+    "PLACE",
+    (OptimizerState.AUTO, OptimizerState.AUTO),
+    label="state",
 )
 STEPS = Knob(
     "steps",
@@ -246,11 +255,12 @@ class Training(Mode):
         optimizer: changes the weights once a step.
         master_weights: whether weights of 16 bits have a copy in fp32.
         shard_optimizer: whether every replica holds a part of the optimizer's state only.
+        optimizer_state: where the state is; with `OptimizerState.AUTO` in streaming memory where it fits no device.
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (
         *(SCHEDULE, STAGES_PER_DEVICE, RECOMPUTE, N_MICRO_BATCHES),
-        *(OPTIMIZER, MASTER_WEIGHTS, SHARD_OPTIMIZER),
+        *(OPTIMIZER, MASTER_WEIGHTS, SHARD_OPTIMIZER, OPTIMIZER_STATE),
     )
     schedule: Order = TRAINING_ORDERS[0]
     stages_per_device: int = 1
@@ -259,10 +269,16 @@ class Training(Mode):
     optimizer: Optimizer = Optimizer.SGD
     master_weights: bool = False
     shard_optimizer: bool = False
+    optimizer_state: OptimizerState = OptimizerState.AUTO
 
     def __post_init__(self) -> None:
         if self.schedule not in TRAINING_ORDERS:
             raise BadInput(f"a plan trains as one of {', '.join(TRAINING_ORDERS)}, got schedule {self.schedule}")
+        if self.shard_optimizer and self.optimizer_state is OptimizerState.STREAMING:
+            raise BadInput(
+                "optimizer_state streaming is that of whole replicas, got shard_optimizer; "
+                "try --optimizer-state streaming-sharded"
+            )
 
     @property
     def training(self) -> bool:
@@ -275,8 +291,10 @@ class Training(Mode):
         return self.schedule
 
     def weight_update(self, replicas: int) -> WeightUpdate:
-        """See `Mode`."""
-        return WeightUpdate(self.optimizer, self.master_weights, replicas if self.shard_optimizer else 1)
+        """See `Mode`; where the place of the state is not settled, on the chip."""
+        streams = self.optimizer_state in (OptimizerState.STREAMING, OptimizerState.STREAMING_SHARDED)
+        shards = self.shard_optimizer or self.optimizer_state is OptimizerState.STREAMING_SHARDED
+        return WeightUpdate(self.optimizer, self.master_weights, replicas if shards else 1, streams)
 
     def check(self, n_ipu: int, replicas: int) -> None:
         """See `Mode`."""
@@ -413,6 +431,7 @@ _WHERE = {
     "recompute": "is for training; try --mode training",
     "n_micro_batches": "are for training; try --mode training",
     **dict.fromkeys(("input_tokens", "output_tokens"), "are for text that decoders generate; try --target gpu"),
-    **dict.fromkeys(("stages_per_device", "optimizer", "master_weights", "shard_optimizer"), _TRAINING),
+    **dict.fromkeys(("stages_per_device", "optimizer", "master_weights"), _TRAINING),
+    **dict.fromkeys(("shard_optimizer", "optimizer_state"), _TRAINING),
 }
 """What the modes are that have a knob, and how one asks for them."""

@@ -16,7 +16,7 @@ from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import STASH, CompiledRange, Optimizer, WeightUpdate
+from autoauto.records.costs.profile import STASH, CompiledRange, Optimizer, OptimizerState, WeightUpdate
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -24,7 +24,7 @@ from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan, Pha
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.schedule import Order
-from autoauto.records.target import RUNS_PLANS, Origin
+from autoauto.records.target import RUNS_PLANS, Origin, StepOverhead
 from autoauto.records.units import Precision
 from autoauto.report.reasons import part_names
 from autoauto.report.tables.compare import Speeds, compare_table
@@ -144,6 +144,45 @@ def test_an_optimizer_that_does_not_fit_fits_in_shards(flow: Flow) -> None:
     assert shards.fits
     assert shards.timeline is not None
     assert shards.timeline.step_parts["update"] == 4 * (53 // 2)
+
+
+class SlowEnd(UpdatingTarget):
+    """A bucket has two layers' gradients; a round takes 1,000 cycles, a transfer waits 20, and hosts take 5."""
+
+    def step_overhead(self, clock_hz: float, update: WeightUpdate) -> StepOverhead:
+        return StepOverhead(1_000, 200_000, 20, 5)
+
+
+def test_states_that_do_not_fit_are_in_streaming_memory_and_a_step_moves_them(flow: Flow) -> None:
+    link = Link(1e12, 0)
+    memory = StreamingMemory(1e6, 10, 10**9)  # a byte a cycle
+    cluster = Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4, memory)
+    four = flow.with_setting(target=SlowEnd(), cluster=cluster, planning_proportion=22 / 100)
+    knobs = Knobs(
+        n_ipu=2,
+        memory_proportion=0.6,
+        batch_size=5,
+        schedule=Order.GPIPE,
+        replicas=2,
+        optimizer=Optimizer.LAMB,
+        master_weights=True,
+    )
+    ends = {location: four.expect(knobs.with_values(optimizer_state=location)) for location in OptimizerState}
+    auto, on_chip, streaming, sharded = (ends[location] for location in OptimizerState)
+    assert not on_chip.fits
+    assert (auto.plan, auto.makespan_cycles) == (sharded.plan, sharded.makespan_cycles)
+    parts = [each.timeline.step_parts for each in (streaming, sharded) if each.timeline]
+    state_bytes = 4 * 3 * 200_000  # of a device: three states in fp32 for gradients of 4 layers in fp16
+    assert [each["update"] for each in parts] == [
+        4 * 50 + 2 * (3 * 4 * (10 + 20) + state_bytes) + 5,
+        4 * 25 + 2 * (3 * 4 * (10 + 20) + state_bytes // 2) + 5,
+    ]
+    # Two buckets, or a tensor a layer, in two rounds each; the bytes take next to nothing.
+    assert [each["all-reduce"] for each in parts] == [pytest.approx(n * 2 * 1_000, abs=10) for n in (2, 4)]
+    with pytest.raises(BadInput, match="needs a streaming memory, four has none"):
+        four.with_setting(cluster=replace(cluster, streaming_memory=None)).expect(
+            knobs.with_values(optimizer_state=OptimizerState.STREAMING)
+        )
 
 
 def test_replicas_whose_links_differ_train_with_the_same_cuts(flow: Flow) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoauto.records.costs.profile import Optimizer
+from autoauto.records.costs.profile import Optimizer, OptimizerState
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
@@ -199,8 +199,12 @@ def test_an_optimizer_is_for_training_by_pipelines() -> None:
         optimizer=Optimizer.ADAM,
         shard_optimizer=True,
     )
-    assert training.weight_update == (Optimizer.ADAM, False, 3)
+    assert training.weight_update == (Optimizer.ADAM, False, 3, False)
     assert training.with_values(shard_optimizer=False).weight_update.n_shards == 1
+    streams = training.with_values(shard_optimizer=False, optimizer_state=OptimizerState.STREAMING_SHARDED)
+    assert streams.weight_update == (Optimizer.ADAM, False, 3, True)
+    with pytest.raises(BadInput, match="try --optimizer-state streaming-sharded"):
+        training.with_values(optimizer_state=OptimizerState.STREAMING)
     for other in ({"optimizer": Optimizer.LAMB}, {"master_weights": True}, {"shard_optimizer": True}):
         with pytest.raises(BadInput, match="for training by pipelines"):
             Knobs(n_ipu=1, memory_proportion=1.0, batch_size=1, **other)

@@ -94,6 +94,18 @@ def test_a_series_of_an_exported_model_needs_its_file(figures: Any, tmp_path: Pa
     assert ipu_accuracy.with_file(figures[0], None) == figures[0]
 
 
+def test_series_of_another_file_are_evaluated_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conditions = {"cluster": "c600", "precision": "fp16", "memory_proportion": 0.6, "host": "synthetic"}
+    series = {"name": "r", "model": "resnet50", **conditions, "batch_sizes": [1, 128], "samples_per_s": [3653, None]}
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({"series": [series, {**series, "name": "x", "model": "none"}]}), encoding="utf-8")
+    assert ipu_accuracy.main(["--rows", str(path)]) == 0
+    _, fits, does_not, _, failed = capsys.readouterr().out.splitlines()
+    assert fits.split() == ["r", "1", "3,628", "3,653", "-0.7", "%", "yes"]
+    assert does_not.split() == ["r", "128", "no", "fit", "no", "fit", "no"]
+    assert failed.startswith("x: no number, a model must be a built-in name")
+
+
 @pytest.mark.slow
 def test_the_tables_of_one_series_are_printed_and_drawn(run_script: Callable[..., list[str]], tmp_path: Path) -> None:
     options = ["--series", "bert-base-128 fp16", "--picture", str(tmp_path / "speed.svg")]

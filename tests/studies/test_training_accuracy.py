@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoauto.graph.load import builtin_models, load_graph
+from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
 from autoauto.space.knobs import Knobs
-from studies.training_accuracy import QUICK, Result, knobs_of, lines, partition_of
+from autoauto.targets.clusters import load_cluster
+from studies.published_rows import as_run
+from studies.training_accuracy import QUICK, Result, knobs_of, lines, main, pair_lines, partition_of
 
 PUBLISHED_SAMPLES = {  # a step: "Batch Size" of the page, 16,384 there for ResNet-50 [graphcore-examples]
     "BERT-base 128 PyTorch": 65_536,
@@ -29,6 +33,14 @@ PUBLISHED_SAMPLES = {  # a step: "Batch Size" of the page, 16,384 there for ResN
     "BERT-large 512 packed PopART": 9_600,
     "BERT-large SQuAD PopART": 256,
     "BERT-large SQuAD PyTorch": 256,
+    "BERT-large 128 packed PopART Pod64": 54_784,
+    "BERT-large 384 TF1": 16_400,
+    "BERT-large 384 TF1 Pod64": 16_640,  # 16,400 there
+    "BERT-large 512 PyTorch Pod64": 8_192,
+    "BERT-large 512 MLPerf PopART": 1_536,
+    "ResNet-50 MLPerf TF1": 3_520,
+    "ResNet-50 MLPerf TF1 Pod64": 5_120,
+    "ViT-B/16 pre-training PyTorch Pod64": 65_536,
 }
 
 
@@ -44,7 +56,8 @@ def test_every_row_is_a_configuration_of_a_model_with_its_loss(rows: dict[str, A
     for row in rows.values():
         knobs = knobs_of(row)
         assert isinstance(knobs, Knobs)
-        assert (knobs.n_ipu - row.get("head_on_first", False)) * knobs.replicas == 16
+        n_devices = (knobs.n_ipu - row.get("head_on_first", False)) * knobs.replicas
+        assert n_devices == len(load_cluster(row["cluster"]))
         assert row["source"]
         assert row["differs"]
         assert row["seen"].startswith(("before", "after"))
@@ -73,15 +86,81 @@ def test_published_cuts_lie_before_encoder_layers_and_the_head(rows: dict[str, A
 
 
 def test_the_table_says_what_does_not_fit_and_the_errors_of_every_framework() -> None:
-    table = list(lines([Result("a X", 110.0, 100.0, 0), Result("b Y", 80.0, 100.0, 3 * 1024**2)]))
-    assert table[1].split() == ["a", "X", "110", "100", "+10.0%", "nothing"]
-    assert table[2].split() == ["b", "Y", "80", "100", "-20.0%", "3.0", "MiB"]
-    assert table[3:] == ["mean absolute error: 15.0%", "X: 10.0%, mean +10.0%", "Y: 20.0%, mean -20.0%"]
+    table = list(lines([Result("a PopART b", 110.0, 100.0, 0), Result("c TF1", 80.0, 100.0, 3 * 1024**2)]))
+    assert table[1].split() == ["a", "PopART", "b", "110", "100", "+10.0%", "yes"]
+    assert table[2].split() == ["c", "TF1", "80", "100", "-20.0%", "lacks", "3.0", "MiB"]
+    assert table[3:] == [
+        "mean absolute error: 15.0%, largest 20.0%",
+        "PopART: 10.0%, mean +10.0%",
+        "TF1: 20.0%, mean -20.0%",
+    ]
+
+
+def test_a_pair_of_rows_gives_what_a_micro_batch_and_a_step_take() -> None:
+    # 10 ms a micro-batch and 40 ms a step: 1,040 and 290 ms, as published; modelled with 30 ms a step
+    settings = {"n_ipu": 1, "batch_size": 2, "optimizer": "lamb", "optimizer_state": "streaming-sharded"}
+    rows: list[dict[str, Any]] = [
+        {"name": str(n), "pair": "p", "settings": {**settings, "replicas": r, "n_micro_batches": n}}
+        for n, r in ((100, 4), (25, 16))
+    ]
+    results = [Result(str(n), 800_000 / (10 * n + 30), 800_000 / (10 * n + 40), 0) for n in (100, 25)]
+    *_, line = pair_lines(rows, results)
+    assert line.split() == ["p", "10.00", "10.00", "+0.0%", "30.00", "40.00", "-25.0%"]
+
+
+@pytest.mark.parametrize(
+    ("name", "differs", "expected"),
+    [
+        ("a PopART", "LAMB in streaming memory left out", {"optimizer_state": "streaming-sharded"}),
+        ("a TF1", "LAMB in streaming memory left out", {"optimizer_state": "streaming-sharded"}),
+        ("a TensorFlow2", "LAMB in streaming memory left out", {"optimizer_state": "streaming"}),
+        ("a", "LAMB left out", {"shard_optimizer": True, "optimizer_state": "on-chip"}),
+        ("a", "LARS as momentum", None),
+    ],
+)
+def test_a_row_is_run_with_the_optimizer_that_it_says_was_left_out(
+    name: str, differs: str, expected: dict[str, Any] | None
+) -> None:
+    row = {"name": name, "differs": differs, "settings": {"n_ipu": 1}}
+    settings = row["settings"] if expected is None else {"n_ipu": 1, "optimizer": "lamb", **expected}
+    assert as_run(row)["settings"] == settings
+    known = {**row, "settings": {"optimizer": "lamb", "optimizer_state": "on-chip"}}
+    assert as_run(known)["settings"] == known["settings"]
+
+
+def test_halves_of_blocks_are_cut_before_the_attention_or_after_it() -> None:
+    graph = load_graph("bert-base-128-mlm")
+    row = {"name": "r", "att_ffn": [[3, 2], [0, 1], [9, 9]]}
+    names = [graph.layers[start].name for start in partition_of(row, graph)[1:-1]]
+    assert names == [
+        f"bert.encoder.layer.{n}" for n in ("2.intermediate.dense.MatMul", "3.attention.self.query.MatMul")
+    ]
+    with pytest.raises(BadInput, match="must leave one of 24 blocks to the last device"):
+        partition_of({**row, "att_ffn": [[12, 12], [0, 0]]}, graph)
+
+
+def test_rows_of_another_file_may_name_a_cluster_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "here.toml").write_bytes((data_dir() / "clusters" / "bow-2000.toml").read_bytes())
+    settings = {"n_ipu": 1, "replicas": 4, "batch_size": 4, "n_micro_batches": 8, "recompute": True}
+    row = {"name": "R PyTorch", "model": "resnet50-train", "cluster": "here.toml", "settings": settings}
+    rows = [{**row, "samples_per_s": 1000, "packed": factor} for factor in (1.0, 2.0)]
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({"training": [*rows, {**rows[0], "model": "none"}]}), encoding="utf-8")
+    assert main(["--rows", str(path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    single, packed = (float(line.split()[2].replace(",", "")) for line in printed[1:3])
+    assert packed == pytest.approx(2 * single, abs=2)
+    assert printed[1].endswith("yes")
+    assert "no number, a model must be a built-in name" in printed[-1]
+    path.write_text(json.dumps({"training": [row]}), encoding="utf-8")
+    with pytest.raises(SystemExit, match="2"):
+        main(["--rows", str(path)])
+    assert "lacks samples_per_s" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_published_rows_are_met_within_ten_per_cent_and_fit(run_script: Callable[..., list[str]]) -> None:
     printed = run_script("training_accuracy", "--quick")
     rows = printed[1 : 1 + len(QUICK)]
-    assert [row.endswith("nothing") for row in rows] == [True] * len(QUICK)
+    assert [row.endswith("yes") for row in rows] == [True] * len(QUICK)
     assert max(abs(float(row.split("%")[0].split()[-1])) for row in rows) < 10

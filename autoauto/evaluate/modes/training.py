@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from autoauto.estimate.sums import prefix_sums
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.modes.mode import Planned, StepBounds
+from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step, pipeline_step_cycles
 from autoauto.evaluate.modes.training_table import stage_table
-from autoauto.memo import Memo
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
-from autoauto.plan.replicas import all_reduce_cycles, placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import stash_entry_bytes
-from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import CompiledRange, WeightUpdate, gradient_bytes
+from autoauto.records.costs.profile import CompiledRange, gradient_bytes
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import BoundedPlan, Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
-from autoauto.records.target import UpdatesWeights
-from autoauto.records.units import IntArray, reference_cycles, samples_per_s
+from autoauto.records.units import samples_per_s
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import timeline_of, with_step_end
 from autoauto.space.knobs import Knobs
@@ -36,15 +31,27 @@ class TrainingFlow:
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self._bounds = TrainingBounds(costs)
-        # By layer, summed up: the cycles in which a device updates weights.
-        self._update_cycles: Memo[tuple[CompileOptions, WeightUpdate], IntArray] = Memo(128)
+        self._ends = StepEnds(costs)
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """See `StageFlow`; the plan with the shortest step."""
-        return best_by_simulated_step(stage_table(self.costs, knobs, progress, start), knobs)
+        """See `StageFlow`; the plan with the shortest step, states of the optimizer on the chip where any plan fits."""
+        *others, last = with_known_state(knobs, self.costs.setting)
+        for each in others:
+            try:
+                return best_by_simulated_step(stage_table(self.costs, each, progress, start), each)
+            except Infeasible:
+                continue
+        return best_by_simulated_step(stage_table(self.costs, last, progress, start), last)
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StageFlow`; stages that may choose recompute where their stash does not fit."""
+        for each in with_known_state(knobs, self.costs.setting):
+            plan = self._cut_at(each, partition, start)
+            if plan.excess_bytes <= 0:
+                break
+        return plan
+
+    def _cut_at(self, knobs: Knobs, partition: Sequence[int], start: int) -> Plan:
         stages = stage_table(self.costs, knobs, None, start)
         plan = stages.evaluate(partition, [stages.recompute] * stages.n_stages)  # refuses a wrong partition
         if stages.recomputing is None:
@@ -75,7 +82,7 @@ class TrainingFlow:
         if plan.period is not Period.BARRIER:
             return self._timeline(knobs, plan, PLANNING_EFFORT).makespan_cycles
         flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
-        return flushed + max(self._all_reduce_cycles(knobs, plan)) + max(self._weight_update_cycles(knobs, plan))
+        return flushed + max(self._ends.all_reduce_cycles(knobs, plan)) + max(self._ends.update_cycles(knobs, plan))
 
     def step(self, knobs: Knobs, plan: Plan) -> Timeline:
         """See `StageFlow`."""
@@ -89,7 +96,7 @@ class TrainingFlow:
         """The step in an order made with some `effort`."""
         pipelines = (timeline_of(knobs.step, each, effort) for each in plan.plans)
         slowest = max(pipelines, key=lambda timeline: timeline.makespan_cycles)
-        ends = self._all_reduce_cycles(knobs, plan), self._weight_update_cycles(knobs, plan)
+        ends = self._ends.all_reduce_cycles(knobs, plan), self._ends.update_cycles(knobs, plan)
         return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
@@ -103,7 +110,14 @@ class TrainingFlow:
         return self.samples_per_s(knobs, plan, timeline.makespan_cycles)
 
     def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
-        """See `StageFlow`; with the optimizer's state and the stash."""
+        """See `StageFlow`; with the stash, and the optimizer's state on the chip where all of it fits."""
+        for each in with_known_state(knobs, self.costs.setting):
+            memory = self._stage_bytes(each, plan, compiled)
+            if max(_bytes_by_device(plan, memory)) <= self.costs.setting.device_bytes(knobs):
+                break
+        return memory
+
+    def _stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
         memory: list[dict[str, int]] = [{} for _ in compiled]
         for device, in_flight in enumerate(in_flight_by_stage(*knobs.step)):
             own = [index for index, stage in enumerate(plan.stages) if stage.device == device]
@@ -133,36 +147,9 @@ class TrainingFlow:
         """See `StageFlow`; known sooner than the plan."""
         return self._bounds.holds(knobs, worth, planned)
 
-    def _weight_update_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
-        """Cycles of the reference clock in which every device updates its weights; 0 where the target does not say."""
-        setting = self.costs.setting
-        target, cluster = setting.target, setting.cluster
-        if not isinstance(target, UpdatesWeights):
-            return (0,) * plan.n_devices
-        options = replace(setting.options(knobs), batch_size=1)
-        key = options, knobs.weight_update
-        if key not in self._update_cycles:
-            by_layer = target.weight_update_cycles(setting.graph, setting.device(options), *key)
-            self._update_cycles[key] = prefix_sums(by_layer, "cycles of the weight update")
-        prefix, speeds = self._update_cycles[key], cluster.speeds
-        firsts = [cluster.index(each.placement[0][0]) if each.placement else 0 for each in plan.plans]
-        own_cycles = [0] * plan.n_devices
-        for stage in plan.stages:
-            own_cycles[stage.device] += int(prefix[stage.layers.stop] - prefix[stage.layers.start])
-        return tuple(
-            max(reference_cycles(cycles, speeds[first + device]) for first in firsts)
-            for device, cycles in enumerate(own_cycles)
-        )
 
-    def _all_reduce_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
-        """Cycles in which every stage sums its gradients over the replicas."""
-        cluster = self.costs.setting.devices(knobs)
-        pipelines = [devices for each in plan.plans for devices in each.placement]
-        firsts = sorted(cluster.index(devices[0]) for devices in pipelines)
-        if len(firsts) < knobs.replicas:  # the plan of one pipeline
-            firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
-        rings = [[first + device for first in firsts] for device in range(plan.n_devices)]
-        n_bytes = [0] * plan.n_devices
-        for stage in plan.stages:
-            n_bytes[stage.device] += gradient_bytes(stage.memory_bytes)
-        return all_reduce_cycles(cluster, rings, n_bytes)
+def _bytes_by_device(plan: Plan, memory: Sequence[Mapping[str, int]]) -> list[int]:
+    sums = [0] * plan.n_devices
+    for stage, n_bytes in zip(plan.stages, memory, strict=True):
+        sums[stage.device] += sum(n_bytes.values())
+    return sums

@@ -19,6 +19,7 @@ import numpy as np
 
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.modes.mode import Planned, StepBounds
+from autoauto.evaluate.modes.step_ends import with_known_state
 from autoauto.evaluate.modes.training_steps import no_simulated_step_below
 from autoauto.evaluate.modes.training_table import stage_table
 from autoauto.memo import Memo
@@ -72,6 +73,7 @@ class TrainingBounds:
         setting = self.costs.setting
         if setting.cluster.kinds:
             return None
+        knobs = with_known_state(knobs, setting)[-1]  # which needs least memory
         key = setting.options(knobs), knobs.weight_update, knobs.mode.recompute is True
         layers = self._all_layers.of(key, lambda: all_layers(self.costs, knobs))
         m, p = knobs.mode.n_micro_batches, knobs.n_ipu
@@ -99,11 +101,12 @@ class TrainingBounds:
             if (inf if limit is None else limit) <= worth or planned.are_known_as_no_better(able, cycles):
                 return True
         firsts = {starts[0] for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)}
+        lean = with_known_state(knobs, setting)[-1]
         try:
             tables = [
-                stage_table(self.costs, knobs, None, start) for start in {planned.first_like(knobs, n) for n in firsts}
+                stage_table(self.costs, lean, None, start) for start in {planned.first_like(knobs, n) for n in firsts}
             ]
-            if all(no_simulated_step_below(table, knobs, cycles) for table in tables):
+            if all(no_simulated_step_below(table, lean, cycles) for table in tables):
                 self._limits[same] = worth
                 return True
         except Infeasible:  # for the reason that a plan would give

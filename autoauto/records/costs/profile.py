@@ -58,6 +58,19 @@ class Optimizer(StrEnum):
     """Those of Adam, and a step of every weight tensor in proportion to its norm [lamb]."""
 
 
+class OptimizerState(StrEnum):
+    """Where the states of an optimizer are."""
+
+    AUTO = "auto"
+    """On the chip where they fit, else in streaming memory, sharded."""
+    ON_CHIP = "on-chip"
+    """In the memory of the device."""
+    STREAMING = "streaming"
+    """In the streaming memory beside it; a step loads them, updates them and stores them."""
+    STREAMING_SHARDED = "streaming-sharded"
+    """The same, of every replica its part only [popxl-phased]."""
+
+
 MASTER_WEIGHT = "masterWeight"
 _MOMENTS = {"firstMoment": Precision.FP32, "secondMoment": Precision.FP32}
 # The format of a state by its category of memory; None is that of the weights. Moments have fp32 by default in
@@ -77,11 +90,13 @@ class WeightUpdate(NamedTuple):
         optimizer: makes the change.
         master_weights: whether there is a copy of the weights in fp32, which is changed and then rounded.
         n_shards: replicas that share the states: each updates as large a part, and then all gather the weights.
+        streams: whether the states are in streaming memory.
     """
 
     optimizer: Optimizer = Optimizer.SGD
     master_weights: bool = False
     n_shards: int = 1
+    streams: bool = False
 
     def state_bytes(self, gradient_bytes: int, precision: Precision) -> dict[str, int]:
         """Bytes of the states on a device by category, where gradients of so many bytes have the format of the weights.
@@ -91,6 +106,17 @@ class WeightUpdate(NamedTuple):
         >>> WeightUpdate(Optimizer.MOMENTUM, master_weights=True, n_shards=4).state_bytes(200, Precision.FP16)
         {'velocity': 50, 'masterWeight': 100}
         """
+        return {} if self.streams else self._states(gradient_bytes, precision)
+
+    def streamed_bytes(self, gradient_bytes: int, precision: Precision) -> tuple[int, ...]:
+        """Bytes of every state that a device has in streaming memory.
+
+        >>> WeightUpdate(Optimizer.ADAM, n_shards=2, streams=True).streamed_bytes(200, Precision.FP16)
+        (200, 200)
+        """
+        return tuple(self._states(gradient_bytes, precision).values()) if self.streams else ()
+
+    def _states(self, gradient_bytes: int, precision: Precision) -> dict[str, int]:
         formats = dict(_STATES[self.optimizer])
         if self.has_master_weights(precision):
             formats[MASTER_WEIGHT] = Precision.FP32

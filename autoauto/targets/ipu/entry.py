@@ -8,6 +8,7 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.session import IpuSession
+from autoauto.targets.ipu.step import Framework
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 _OPTIONS = (
@@ -32,7 +33,13 @@ _OPTIONS = (
         metavar="OP,OP",
     ),
     TargetOption("erf_gelu", "Gelu by the error function, as PopRT's enable_erf_gelu; by default by tanh"),
-    TargetOption("unpadded_attention", "attention of odd lengths without PopRT's attention_padding, as in training"),
+    TargetOption(
+        "framework",
+        "what runs steps of training, hence what a step takes on the hosts; default popart",
+        kind=str,
+        default=None,
+        choices=tuple(Framework),
+    ),
 )
 
 
@@ -64,9 +71,9 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     elif options["overlap_io"]:
         cluster = overlap_io(cluster)
     partials = Precision(options["partials"] or Precision.FP16)
-    settings = CompilerSettings(partials, frozenset(operators), options["erf_gelu"], options["unpadded_attention"])
+    settings = CompilerSettings(partials, frozenset(operators), options["erf_gelu"])
     notes = (*_format_notes(request.graph, request.precision), *default_notes(request.graph))
-    return IpuTarget(settings, notes), cluster
+    return IpuTarget(settings, notes, Framework(options["framework"] or Framework.POPART)), cluster
 
 
 def _format_notes(graph: LayerGraph, precision: Precision) -> tuple[str, ...]:

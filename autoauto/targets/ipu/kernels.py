@@ -89,8 +89,8 @@ REDUCE_LAUNCH_CYCLES = 282
 REORDER_CYCLES_PER_ELEMENT = 3  # the lower end of 3 to 10 for a change of panel order
 WORD_BYTES = 4  # what exchange and stores move at once: Target::getAtomicStoreGranularity [poplar-docs]
 # To move one element that fills a part of a word: one worker loads it and its word, merges and stores them, in five
-# instructions; two workers must not store the same word. CLIP's texts of 77 tokens (data/measurements/throughput.json)
-# would fit 20, ViT's images of 197 in training (training.json) 37.
+# instructions; two workers must not store the same word. ViT's images of 197 tokens in training (training.json)
+# would fit 37.
 PART_OF_WORD_CYCLES = 5 * WORKERS
 
 

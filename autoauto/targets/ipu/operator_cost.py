@@ -29,14 +29,11 @@ class CompilerSettings:
             the matrix units rest. fp32 products always have fp32 sums.
         float_operators: ONNX operators that run in fp32 with casts around them (PopRT's `fp16_skip_op_types`).
         erf_gelu: whether Gelu is computed by the error function (PopRT's `enable_erf_gelu`), else by tanh.
-        unpadded_attention: whether attention in inference keeps lengths that do not fill words. PopRT's benchmarks ask
-            for its pass `attention_padding`, which training has not.
     """
 
     partials: Precision = Precision.FP16
     float_operators: frozenset[str] = frozenset()
     erf_gelu: bool = False
-    unpadded_attention: bool = False
 
     def __str__(self) -> str:
         """What differs from the defaults, for a target's version.
@@ -46,8 +43,7 @@ class CompilerSettings:
         """
         partials = "" if self.partials is Precision.FP16 else f" partials {self.partials}"
         operators = f" float {','.join(sorted(self.float_operators))}" if self.float_operators else ""
-        passes = " erf_gelu" * self.erf_gelu + " unpadded_attention" * self.unpadded_attention
-        return partials + operators + passes
+        return partials + operators + " erf_gelu" * self.erf_gelu
 
 
 DEFAULT_SETTINGS = CompilerSettings()

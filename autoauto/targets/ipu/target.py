@@ -11,7 +11,7 @@ from autoauto.records.costs.profile import OUTLINED, CompiledRange, ProgramStep,
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.target import Origin, TargetTraits
+from autoauto.records.target import Origin, StepOverhead, TargetTraits
 from autoauto.targets.ipu.kernels import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
 from autoauto.targets.ipu.memory import (
     LAYER_CODE,
@@ -34,6 +34,7 @@ from autoauto.targets.ipu.operator_cost import (
 from autoauto.targets.ipu.operators.backward import weight_update_cycles
 from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.session import IpuSession
+from autoauto.targets.ipu.step import Framework, step_overhead
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
 VERSION = "ipu-11"
@@ -47,16 +48,19 @@ class IpuTarget:
     Attributes:
         settings: of the compiler.
         notes: what one should know about the prices of the model that it was opened for.
+        framework: runs steps of training.
     """
 
     settings: CompilerSettings = DEFAULT_SETTINGS
     notes: tuple[str, ...] = ()
+    framework: Framework = Framework.POPART
     traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED, outlined=LAYER_CODE, sessions=(IpuSession,))
 
     @property
     def version(self) -> str:
         """Differs whenever equal input may compile to something else."""
-        return f"{VERSION}{self.settings}"
+        framework = "" if self.framework is Framework.POPART else f" {self.framework}"
+        return f"{VERSION}{self.settings}{framework}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """`batch_size` alone: the cost model is cheap enough for every batch size."""
@@ -107,6 +111,10 @@ class IpuTarget:
     ) -> tuple[int, ...]:
         """Cycles by layer in which a device updates the weights of the layer."""
         return weight_update_cycles(graph, device, options, update)
+
+    def step_overhead(self, clock_hz: float, update: WeightUpdate) -> StepOverhead:
+        """What a step of training costs once besides its bytes and its passes."""
+        return step_overhead(self.framework, clock_hz, update)
 
 
 def _outline(

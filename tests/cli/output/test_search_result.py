@@ -69,6 +69,7 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
                 "optimizer": "sgd",
                 "master_weights": False,
                 "shard_optimizer": False,
+                "optimizer_state": "auto",
                 "strategy": "pipeline",
                 "samples_per_s": 0.0,
                 "reason": "too large",

@@ -79,6 +79,7 @@ KNOBS_AND_RESULTS = {
     "optimizer": "string",
     "master_weights": "boolean",
     "shard_optimizer": "boolean",
+    "optimizer_state": "string",
     "strategy": "string",
     "input_tokens": "Int64",
     "output_tokens": "Int64",

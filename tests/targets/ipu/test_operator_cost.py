@@ -69,10 +69,9 @@ def test_settings_are_part_of_the_version() -> None:
             CompilerSettings(Precision.FP32),
             CompilerSettings(float_operators=frozenset({"Gelu"})),
             CompilerSettings(erf_gelu=True),
-            CompilerSettings(unpadded_attention=True),
         )
     ]
-    assert len(set(versions)) == 5
+    assert len(set(versions)) == 4
     assert versions[0] == IpuTarget().version
 
 
@@ -94,23 +93,20 @@ def test_gelu_by_the_error_function_takes_16_cycles_of_a_worker_an_element(conte
     assert cycles(other, CompilerSettings(erf_gelu=True)) == cycles(other, CompilerSettings())
 
 
-def test_rows_that_do_not_fill_words_move_element_by_element(context_of: MakeContext, node: Any) -> None:
-    def scores(tokens: int, precision: Precision = Precision.FP16, *, training: bool = False) -> tuple[int, int]:
+def in_training(context: OperatorContext) -> OperatorContext:
+    return replace(context, options=replace(context.options, training=True))
+
+
+def test_rows_that_do_not_fill_words_move_element_by_element_in_training(context_of: MakeContext, node: Any) -> None:
+    def extra(tokens: int, precision: Precision = Precision.FP16) -> int:
         keys = f"x:1x12x64x{tokens}"
         product = node("MatMul", [f"x:1x12x{tokens}x64", keys], (1, 12, tokens, tokens))
         context = context_of(product, batch_size=4, precision=precision)
-        context = replace(context, options=replace(context.options, training=training))
-        padded, unpadded = (cycles(context, CompilerSettings(unpadded_attention=is_so)) for is_so in (False, True))
-        return padded, unpadded
+        return forward_cost(in_training(context)).cycles - forward_cost(context).cycles
 
-    for even in (196, 198):
-        assert len(set(scores(even))) == 1
-        assert len(set(scores(even, training=True))) == 1
-    padded, unpadded = scores(197)
-    share = -(-4 * 12 * 197 * 197 // 1472)
-    assert unpadded - padded == 30 * share + 288
-    assert set(scores(197, training=True)) == {unpadded}  # only PopRT pads, for inference
-    assert len(set(scores(197, Precision.FP32))) == 1  # a word each
+    assert (extra(196), extra(198)) == (0, 0)
+    assert extra(197) == 30 * -(-4 * 12 * 197 * 197 // 1472) + 288
+    assert extra(197, Precision.FP32) == 0  # a word each
 
 
 @pytest.mark.parametrize(
@@ -124,12 +120,12 @@ def test_rows_that_do_not_fill_words_move_element_by_element(context_of: MakeCon
 def test_rows_of_channels_are_not_known_to_need_whole_words(layer: Any, context_of: MakeContext, node: Any) -> None:
     op, operands, shape, *group = layer
     context = context_of(node(op, operands, shape, **({"group": group[0], "kernel_shape": (3, 3)} if group else {})))
-    assert cycles(context, CompilerSettings(unpadded_attention=True)) == cycles(context, CompilerSettings())
+    assert forward_cost(in_training(context)).cycles == forward_cost(context).cycles
 
 
 def test_one_head_of_one_sample_moves_as_many_do(context_of: MakeContext, node: Any) -> None:
     context = context_of(node("MatMul", ["x:1x197x64", "x:1x64x197"], (1, 197, 197)))
-    assert cycles(context, CompilerSettings(unpadded_attention=True)) > cycles(context, CompilerSettings())
+    assert forward_cost(in_training(context)).cycles > forward_cost(context).cycles
 
 
 def test_float_operators_run_between_casts(context_of: MakeContext, node: Any) -> None:

@@ -299,11 +299,11 @@ def _move_parts_of_words(context: OperatorContext, product: Product) -> int:
     """Cycles to regroup rows that do not fill words, as those of attention with an odd number of tokens in halves.
 
     Two words hold parts of two rows each:   |a a|a b|b b|   What a product reads and writes is regrouped in panels, and
-    exchange and stores move words: so every element is loaded, merged into its word and stored by itself. PopRT has a
-    pass that pads such attention [poprt]; nothing is known of products with weights, whose rows are channels.
+    exchange and stores move words: so every element is loaded, merged into its word and stored by itself. In training
+    only: in inference PopRT pads such attention, and published runs without that pass do not show the cost
+    (docs/validation.md). Nothing is known of products with weights, whose rows are channels.
     """
-    is_padded = not (context.options.training or context.settings.unpadded_attention)
-    if is_padded or not all(map(context.is_activation, context.present[:2])):
+    if not context.options.training or not all(map(context.is_activation, context.present[:2])):
         return 0
     rows = ((product.inputs, context.precision.n_bytes), (product.outputs, context.out_precision.n_bytes))
     width = sum(n_elements for n_elements, n_bytes in rows if n_elements * n_bytes % kernels.WORD_BYTES)
