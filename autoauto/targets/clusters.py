@@ -59,6 +59,10 @@ class _MachineLinkTable(_LinkTable, forbid_unknown_fields=True):
     every: PositiveWhole | None = None
 
 
+class _PodLinkTable(_LinkTable, forbid_unknown_fields=True):
+    every: PositiveWhole
+
+
 class _MachineTable(Struct, forbid_unknown_fields=True):
     n_devices: _DeviceCount
     host_bytes_per_s: Rate
@@ -83,6 +87,7 @@ class _EqualDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
     host_link: _LinkTable
     device_link: _LinkTable | None = None
     machine_link: _MachineLinkTable | None = None
+    pod_link: _PodLinkTable | None = None
 
 
 class _ProfiledDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
@@ -91,6 +96,7 @@ class _ProfiledDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
     host_link: _LinkTable
     device_link: _LinkTable | None = None
     machine_link: _MachineLinkTable | None = None
+    pod_link: _PodLinkTable | None = None
 
 
 class _ListedDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
@@ -149,7 +155,8 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
 
     Equal devices are written once: `n_devices`, `[device]`, `[host_link]` (both ends of the pipeline) and
     `[device_link]` (between neighbours; not needed for one device). With a `[machine_link]`, `every` devices make a
-    machine, and that link leads to the next machine. Unequal devices are listed in pipeline order: `[[devices]]`,
+    machine, and that link leads to the next machine; with a `[pod_link]` `every` devices, whole machines, make a pod,
+    and that link leads to the next pod. Unequal devices are listed in pipeline order: `[[devices]]`,
     `[[receive_links]]`, `[[send_links]]`. Both forms may have a `[machine]`: `n_devices` neighbours share a connection
     to the host that moves `host_bytes_per_s` each way (`every` is then the same number, or left out); a `topology`,
     "line" or "all-to-all" (`Topology`); a `[streaming_memory]`, the same for every device; and a `source` of the
@@ -235,6 +242,10 @@ def _between(table: _EqualDevices | _ProfiledDevices, file: TomlFile) -> tuple[L
     if table.machine_link is not None:
         every = _devices_of_a_machine(table, table.machine_link, file)
         links[every - 1 :: every] = [_record(table.machine_link, Link)] * (len(links) // every)
+    if (pod := table.pod_link) is not None:
+        if table.machine_link is not None and pod.every % every:
+            raise file.bad(["pod_link", "every"], f"every must be whole machines of {every} devices, got {pod.every}")
+        links[pod.every - 1 :: pod.every] = [_record(pod, Link)] * (len(links) // pod.every)
     return tuple(links)
 
 

@@ -193,6 +193,16 @@ def test_every_so_many_devices_are_a_machine(tmp_path: Path, n_devices: int, dra
     assert set(cluster.send_links[:-1]) <= {Link(70, 0), Link(6, 1)}
 
 
+def test_whole_machines_are_a_pod(tmp_path: Path) -> None:
+    machines = SMALL.replace("n_devices = 2", "n_devices = 9")
+    machines += "[machine_link]\nevery = 2\nbytes_per_s = 6\nidle_cycles = 1\n"
+    pods = "[pod_link]\nevery = {}\nbytes_per_s = 5\nidle_cycles = 2\n"
+    links = load_cluster(written(tmp_path, machines + pods.format(4))).receive_links
+    drawn = {Link(7, 50): "host ", Link(70, 0): "=", Link(6, 1): "-", Link(5, 2): " "}
+    assert "".join(drawn[link] for link in links) == "host =-= =-= "
+    assert "every must be whole machines of 2 devices, got 3" in refusal(written(tmp_path, machines + pods.format(3)))
+
+
 def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
     """The cluster is part of the fingerprint of a study."""
     cluster = load_cluster(written(tmp_path, SMALL))
