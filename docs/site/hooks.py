@@ -15,6 +15,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import autoauto
 from autoauto.cli.main import GROUPS, build_parser
@@ -25,6 +26,8 @@ TOP = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "security.md": "
 """Pages, and the files at the top of the checkout that they are made of."""
 _FENCE = re.compile(r"^(```(?:console|python)) [^\n]*$", re.MULTILINE)
 """The first line of a block with words for the test that runs it."""
+_CODE = re.compile(r"(^```.*?^```|`[^`]*`)", re.MULTILINE | re.DOTALL)
+_NAMED_PAGE = re.compile(r"(?<!\]\()(?<![\w/])docs/(\w+)\.md")
 _MARKUP = re.compile(r"([\\*_<>\[\]{}|#~^])")
 
 
@@ -44,9 +47,26 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Leave out what only the test of the examples reads; show the notebook as a page."""
-    return _FENCE.sub(r"\1", markdown).replace("(notebook.ipynb)", "(notebook.md)")
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Show the notebook as a page, make links of pages that a text names, and leave out words for tests."""
+    return without_words(linked(markdown.replace("(notebook.ipynb)", "(notebook.md)"), page.file.src_uri))
+
+
+def without_words(markdown: str) -> str:
+    """The text of a page without what only the test of its examples reads."""
+    return _FENCE.sub(r"\1", markdown)
+
+
+def linked(markdown: str, path: str) -> str:
+    """The text of a page in which the names of others, as in a terminal, are links; code stays.
+
+    >>> linked("see docs/search.md, `docs/search.md`", "commands/plan.md")
+    'see [search](../search.md), `docs/search.md`'
+    """
+    top = "../" * path.count("/")
+    texts = _CODE.split(markdown)
+    texts[::2] = [_NAMED_PAGE.sub(rf"[\1]({top}\1.md)", text) for text in texts[::2]]
+    return "".join(texts)
 
 
 def generated() -> Iterator[tuple[str, str]]:

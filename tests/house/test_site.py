@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import autoauto
-from docs.site.doctests import fenced
-from docs.site.hooks import command_page, commands, generated, on_page_markdown, plain
+from docs.site.docstrings import fenced, separate
+from docs.site.hooks import TOP, command_page, commands, generated, linked, plain, without_words
 
 PAGES = dict(generated())
 COMMANDS = commands()
@@ -38,7 +38,12 @@ def test_links_of_the_home_page_lead_from_the_folder_of_documents(root: Path) ->
 
 
 def test_words_for_the_test_of_examples_are_left_out() -> None:
-    assert on_page_markdown("```console no-run\n$ a\n```\n```python\n") == "```console\n$ a\n```\n```python\n"
+    assert without_words("```console no-run\n$ a\n```\n```python\n") == "```console\n$ a\n```\n```python\n"
+
+
+def test_pages_that_a_text_names_are_links_and_code_stays() -> None:
+    text = "(docs/plans.md), [a](docs/b.md)\n```text\ndocs/c.md\n```\n`docs/d.md`"
+    assert linked(text, "api/x.md") == text.replace("docs/plans.md", "[plans](../plans.md)")
 
 
 def test_help_is_no_markup() -> None:
@@ -50,3 +55,18 @@ def test_doctests_are_code() -> None:
     assert fenced(text) == (
         "Twice.\n\n```pycon\n>>> f(\n...     1)\n2\n```\n\nMore.\n\n    ```pycon\n    >>> g()\n    ```\n"
     )
+
+
+def test_an_entry_of_several_names_is_one_for_each() -> None:
+    text = "Args:\n    a, b: of a box,\n        or of two.\n    c: more, d: less.\n\nA, b: no entry."
+    assert separate(text) == (
+        "Args:\n    a: of a box,\n        or of two.\n    b: of a box,\n        or of two.\n    c: more, d: less.\n\n"
+        "A, b: no entry."
+    )
+
+
+def test_the_navigation_has_every_page(root: Path) -> None:
+    navigation = (root / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    pages = [str(path.relative_to(root / "docs")) for path in root.glob("docs/**/*.md")]
+    named = re.findall(r"(\S+\.md)$", navigation, re.MULTILINE)
+    assert sorted(named) == sorted([*pages, *TOP, "notebook.md"])
