@@ -60,7 +60,7 @@ def without_words(markdown: str) -> str:
 def linked(markdown: str, path: str) -> str:
     """The text of a page in which the names of others, as in a terminal, are links; code stays.
 
-    >>> linked("see docs/search.md, `docs/search.md`", "commands/plan.md")
+    >>> linked("see docs/search.md, `docs/search.md`", "commands/NAME.md")
     'see [search](../search.md), `docs/search.md`'
     """
     top = "../" * path.count("/")
