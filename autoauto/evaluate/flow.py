@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -125,6 +125,10 @@ class Flow:
     def forecast(self, knobs: Knobs) -> Trial:
         """The trial of `expect`, without its timeline, which takes long to simulate for long steps."""
         return self._mode(knobs).forecast(knobs)
+
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
+        """See `ModeFlow`."""
+        return self._mode(cell[0]).forecasts(cell)
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """See `ModeFlow`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import product
@@ -173,10 +173,10 @@ class SearchSpace:
         if self.training and Order.INFERENCE in self["schedule"]:
             raise BadInput("a search is for training or for inference, got both among its schedules")
         self._check_owners()
-        for batch_size in (self["batch_size"][0], self["batch_size"][-1]) if self._global_batch is None else ():
-            list(self.grid.configurations(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
+        if self._global_batch is None:
+            list(self.grid.configurations(self["batch_size"][-1]))  # `Knobs` raises BadInput for what cannot exist
         self._check_sessions()
-        if not _cells(self):
+        if next(_made_cells(self), None) is None:
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
 
@@ -254,19 +254,24 @@ class SearchSpace:
 
 @lru_cache(maxsize=4)
 def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
-    """`SearchSpace.cells`. A constraint without a size is checked once for a whole cell, because spaces are large."""
+    """`SearchSpace.cells`."""
+    return tuple(_made_cells(space))
+
+
+def _made_cells(space: SearchSpace) -> Iterator[tuple[Knobs, ...]]:
+    """The cells one by one; a constraint without a size is checked once for a whole cell, because spaces are large."""
     by_size = tuple(constraint for constraint in space.constraints if set(constraint.names) & _SIZES)
     by_cell = tuple(constraint for constraint in space.constraints if constraint not in by_size)
     if space._global_batch is not None:  # a number of micro-batches of so many replicas has one size
         every = space.grid.configurations(*space["batch_size"])
-        return tuple((knobs,) for knobs in every if _all_hold(space.constraints, knobs))
+        return ((knobs,) for knobs in every if _all_hold(space.constraints, knobs))
     firsts = (knobs for knobs in space.grid.configurations(space["batch_size"][0]) if _all_hold(by_cell, knobs))
     cells = (
         tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in sizes)))
         for first in firsts
         for sizes in [[size for size in space["batch_size"] if size % first.session.n_parts == 0]]
     )
-    return tuple(filter(None, cells))
+    return filter(None, cells)
 
 
 @lru_cache(maxsize=4)

@@ -30,6 +30,24 @@ TRANSFERRED = "transferred"
 """The attribute of a study with the largest tensors that its winner transfers, as pairs of a name and bytes in JSON."""
 
 
+USERS_FRONT = "users_front"
+"""The attribute of a study that generates text with the front of its space, as `users_front_text` writes it."""
+
+
+class UsersPoint(NamedTuple):
+    """What a GPU gives and a user gets by a configuration of the front, both in tokens/s."""
+
+    knobs: Knobs
+    of_gpu: float
+    of_user: float
+
+
+def users_front_text(front: Iterable[Trial]) -> str:
+    """The configurations of a front and what they give, in JSON."""
+    points = ((trial.knobs.values, trial.device_samples_per_s, 1 / trial.tpot_s) for trial in front if trial.tpot_s)
+    return json.dumps(list(points))
+
+
 class Verdict(StrEnum):
     """The result of comparing two configurations over all turns."""
 
@@ -219,6 +237,12 @@ class StudySummary(Displayed):
     def notes(self) -> tuple[str, ...]:
         """What was assumed of the model and of the numbers, one sentence each."""
         return tuple(json.loads(self.attributes.get(NOTES, "[]")))
+
+    @property
+    def users_front(self) -> tuple[UsersPoint, ...]:
+        """The configurations of the space that none beats in what a GPU gives and a user gets, the fastest first."""
+        points = json.loads(self.attributes.get(USERS_FRONT, "[]"))
+        return tuple(UsersPoint(Knobs(**values), of_gpu, of_user) for values, of_gpu, of_user in points)
 
     @property
     def transferred(self) -> tuple[tuple[str, int], ...]:

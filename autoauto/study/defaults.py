@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -20,6 +20,10 @@ from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace, of_global_batch
 
 MAX_BASELINE_BATCH_SIZE = 8
+MAX_EVERY_LENGTH = 16
+"""Of pipelines of which every length is tried, where forecasts are made at once; of longer ones some are."""
+MAX_EVERY_COUNT = 64
+"""Of devices for which every number of pipelines is tried, likewise."""
 _BATCH_SIZES = tuple(range(1, 129))  # of `SearchSpace`
 _NOT_GIVEN: Mapping[str, Any] = {}
 
@@ -56,13 +60,15 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
         n_others = min(values.get("replicas", (1,))) * min(values.get(group, (1,)))
         values["n_ipu"] = tuple(
             n
-            for n in default_counts(n_devices)
+            for n in _lengths(flow)
             if n == 1
             or (n * n_others <= n_devices and all(max(steps) >= min_micro_batches(order, n) for order in orders))
         )
     if "replicas" not in given:
         n_each = min(values["n_ipu"]) * min(values.get(group, (1,)))
-        values["replicas"] = tuple(n for n in default_counts(n_devices) if n == 1 or n * n_each <= n_devices)
+        numbers, bounds = _replicas(flow, values.get(group, (1,)))
+        values["replicas"] = tuple(n for n in numbers if n == 1 or n * n_each <= n_devices)
+        values["constraints"] = (*values.get("constraints", ()), *bounds)
     counts = [values["n_ipu"], values["replicas"], values.get(group, (1,))]
     if prod(map(min, counts)) <= n_devices < prod(map(max, counts)):  # as `on_cluster`, whose cells take time to make
         values["constraints"] = (*values.get("constraints", ()), Constraint(f"n_devices <= {n_devices}"))
@@ -92,6 +98,28 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
     divisors = (n for n in range(1, n_devices + 1) if n_devices % n == 0)
     counts = {*powers, *divisors}
     return tuple(sorted(counts | {n_devices // n for n in counts}))  # so many pipelines of n devices there are
+
+
+def _lengths(flow: Flow) -> tuple[int, ...]:
+    """The lengths of pipelines that a search tries: where forecasts are made at once, all that are short."""
+    counts = set(default_counts(len(flow.cluster)))
+    if flow.traits.generates:
+        counts |= {n for n in range(1, MAX_EVERY_LENGTH + 1) if n <= len(flow.cluster)}
+    return tuple(sorted(counts.union(*(default_counts(kind.n_devices) for kind in flow.cluster.kinds))))
+
+
+def _replicas(flow: Flow, group_sizes: Sequence[int]) -> tuple[tuple[int, ...], tuple[Constraint, ...]]:
+    """The numbers of pipelines that a search tries, and a constraint on them.
+
+    Like pipelines that share nothing are as many as there are groups of GPUs for, or one alone.
+    """
+    n_devices, kinds = len(flow.cluster), flow.cluster.kinds
+    whole = all(flow.cluster.machine_size % n == 0 for n in group_sizes)
+    if not flow.traits.generates or kinds or not whole or n_devices > MAX_EVERY_COUNT:
+        counts = {*default_counts(n_devices)}.union(*(default_counts(kind.n_devices) for kind in kinds))
+        return tuple(sorted(counts)), ()
+    most = Constraint(f"replicas == 1 or n_devices + n_ipu * {flow.traits.groups} > {n_devices}")
+    return tuple(sorted({n_devices // n for n in range(1, n_devices + 1)})), (most,) if n_devices > 1 else ()
 
 
 def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:

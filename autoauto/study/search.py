@@ -26,11 +26,11 @@ from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Method, Objective, parse_objectives
+from autoauto.space.objectives import Method, Objective, Objectives, objective_tuple, parse_objectives
 from autoauto.space.problem import Planning
 from autoauto.space.request import SearchRequest, StudyConfig, Tries
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import CLOCK, NOTES, TRANSFERRED
+from autoauto.space.study_summary import CLOCK, NOTES, TRANSFERRED, USERS_FRONT, users_front_text
 from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
 from autoauto.study.arguments import Extent, asked_space, check_flow, checked_repeats, chosen_method, space_of
@@ -39,6 +39,7 @@ from autoauto.study.execution.executors import Executor, InlineExecutor, Process
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import ExpectedScore, Predictor
 from autoauto.study.methods.registry import predictor
+from autoauto.study.methods.surveyed import Survey
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, run_task
 from autoauto.study.store.database import temporary_database
@@ -263,8 +264,9 @@ def search_study(
     space, objectives = space_of(flow, config.space), config.objectives
     extent = Extent.of(space, config.tries, config.time_budget_s)
     choice = chosen_method(flow, config, space, extent.first)
+    survey = survey_of(flow, objectives)
     estimate = predictor(
-        flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds
+        flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds, survey
     )  # shared with the proposer, so that both see the same forecasts
     proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
     task = SearchTask(space, objectives, proposer, choice.noise, expected_score, extent.is_over)
@@ -278,6 +280,8 @@ def search_study(
         result = run_task(task, study, executor, observers)
         asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
+        if survey is not None and choice.method is Method.GUIDED and survey.front:  # of the whole space
+            study.set_user_attr(USERS_FRONT, users_front_text(survey.front))
         n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
         on_turn = observers.verification_progress
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn)
@@ -286,6 +290,17 @@ def search_study(
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
         return replace(result, best=summary.winner if result.best else None, trials=trials, summary=summary)
+
+
+def survey_of(flow: Flow, objectives: Objectives) -> Survey | None:
+    """The forecasts of whole cells, where a flow makes them at once."""
+    if not flow.traits.generates:
+        return None
+
+    def forecasts(cell: Sequence[Knobs]) -> Sequence[Trial]:
+        return flow.forecasts(cell) or list(map(flow.forecast, cell))
+
+    return Survey(forecasts, objective_tuple(objectives)[0])
 
 
 def _note_transferred(study: Study, flow: Flow, winner: Trial | None) -> None:

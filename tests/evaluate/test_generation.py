@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.graph.huggingface import decoder_of
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.space.constraint import Constraint
@@ -257,7 +257,8 @@ def test_groups_of_unlike_gpus_are_of_one_kind_each(model: Path) -> None:
 def test_the_default_space_uses_groups_of_gpus_and_no_knobs_of_other_targets(flow: Flow) -> None:
     space = default_space(flow)
     assert space["tensor_parallel"] == (1, 2, 4, 8)
-    assert {knobs.n_devices for cell in space.cells for knobs in cell} == {1, 2, 4}
+    assert {knobs.n_devices for cell in space.cells for knobs in cell} == {1, 2, 3, 4}
+    assert space["n_ipu"] == (1, 2, 3, 4)
     assert {type(knobs.mode).__name__ for cell in space.cells for knobs in cell} == {"Generation"}
     assert space["memory_proportion"] == ()
 
@@ -291,6 +292,39 @@ def test_steps_have_room_for_the_sequences_that_an_engine_counts(flow: Flow, eng
     trial = flow.forecast(serving(2, 200, engine=engine, max_batched_tokens=300))
     assert trial.runs is runs
     assert runs or "needs max_batched_tokens of at least its 400 sequences, got 300" in trial.reason
+
+
+def test_plans_of_unlike_gpus_have_room_for_the_sequences_too(model: Path) -> None:
+    mixed = load_flow(model, "h100_sxm-2+l40s-2", "gpu")
+    with pytest.raises(Unsupported, match="needs max_batched_tokens of at least its 400 sequences, got 300"):
+        mixed.predict(serving(2, 200, max_batched_tokens=300))
+
+
+@pytest.mark.parametrize("cluster", ["h100_sxm-12", "l40s-3", "h100_sxm-3+l40s-2", "b60-2+h100_sxm-2"])
+def test_forecasts_of_a_whole_cell_are_those_of_its_configurations(model: Path, cluster: str) -> None:
+    """Equally fast pipelines may have other cuts, and of unlike GPUs other GPUs, so they are close and not equal."""
+    flow, sizes = load_flow(model, cluster, "gpu"), (1, 16, 200, 512)
+    near = 0.02 if flow.cluster.kinds else 1e-4
+    shapes = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (1, 3, 1), (3, 1, 1), (2, 1, 2), (1, 1, 8))
+    for (n_ipu, replicas, group), engine in product(shapes, ("vllm", "sglang")):
+        cell = [serving(n_ipu, b, replicas, group, engine=engine) for b in sizes]
+        for quick in flow.forecasts(cell) or ():
+            plain = flow.forecast(quick.knobs)
+            assert quick.runs == plain.runs, plain.reason
+            if plain.runs:
+                assert quick.tokens_per_s == pytest.approx(plain.tokens_per_s, rel=near)
+                assert quick.tpot_s == pytest.approx(plain.tpot_s, rel=near)
+                assert quick.ttft_s == pytest.approx(plain.ttft_s, rel=0.05)
+
+
+def test_forecasts_of_a_cell_keep_constraints_at_the_same_end(model: Path, tmp_path: Path) -> None:
+    options = {"measured": str(rows(tmp_path / "rows.csv", model, 0.02))}
+    bounds = (Constraint("tpot_s <= 0.03 and request_latency_s < 9"), Constraint("batch_size * replicas > 16"))
+    flow = load_flow(model, "h100_sxm-4", "gpu", options=options, constraints=bounds)
+    cell = [serving(2, b, 2) for b in (4, 16, 100, 300)]
+    for quick in flow.forecasts(cell) or ():
+        plain = flow.forecast(quick.knobs)
+        assert (quick.status, quick.violation) == (plain.status, pytest.approx(plain.violation, rel=1e-6))
 
 
 def test_an_answer_of_one_token_has_no_decode_step() -> None:

@@ -123,12 +123,23 @@ def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
     return {
         "best": result.best and describe_best(result.best),
         **({"front": list(map(describe_best, result.front))} if result.front and not result.best else {}),
+        **_users_front(result),
         **result.counts._asdict(),
         "assumed": list(result.summary.notes) if result.summary else [],
         "study_name": result.study_name,
         "storage": shown_storage(storage),
         "cells": [describe_cell(cell) for cell in result.cells],
     }
+
+
+def _users_front(result: SearchResult) -> dict[str, Any]:
+    """The configurations of the space that none beats in what a GPU gives and a user gets; nothing in other modes."""
+    points = result.summary.users_front if result.summary else ()
+    values = [
+        {**point.knobs.values, "tokens_per_s_per_device": point.of_gpu, "tokens_per_s_per_user": point.of_user}
+        for point in points
+    ]
+    return {"users_front": values} if values else {}
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:

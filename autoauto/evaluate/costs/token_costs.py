@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +26,10 @@ from autoauto.records.costs.profile import RESERVE, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.plans.plan import Plan
-from autoauto.records.units import IntArray
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Generation
 from autoauto.targets.gpu.costs import DecoderCosts
+from autoauto.targets.gpu.memory import MemoryRule
 from autoauto.targets.gpu.session import EngineName, GpuSession
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import CLOCK_HZ
@@ -39,22 +38,8 @@ from autoauto.targets.gpu.target import GpuTarget, system_of
 WEIGHTS, KV_CACHE = "weights", "KV cache"
 """Categories of memory, beside `RESERVE`."""
 _NO_PROFILE = "layers of a decoder cost what its requests need, got no requests; try `autoauto predict`"
-_SIZES = 64
-"""Batch sizes whose costs are made at once."""
 _FREE = Link(1e18, 0)
 """Where a stage receives: the stage before it has waited for the transfer already."""
-
-
-class TokenRow(NamedTuple):
-    """The costs of all layers for micro-batches of one size.
-
-    Attributes:
-        costs: those of `_SIZES` sizes.
-        column: of this size.
-    """
-
-    costs: DecoderCosts
-    column: int
 
 
 class TokenCosts:
@@ -64,22 +49,32 @@ class TokenCosts:
         assert isinstance(setting.target, GpuTarget)
         self.setting, self.target = setting, setting.target
         self._names, self._kinds = setting.names, tuple(layer.kind for layer in setting.graph.layers)
-        self._costs: Memo[tuple[str, GpuSession, Workload, int], DecoderCosts] = Memo(1024)
+        self._costs: Memo[tuple[str, GpuSession, Workload, tuple[int, ...]], DecoderCosts] = Memo(1024)
 
-    def row(self, device: Device, knobs: Knobs) -> TokenRow:
-        """The costs of all layers on a GPU of a kind.
+    def at(self, device: Device, knobs: Knobs, sizes: tuple[int, ...]) -> DecoderCosts:
+        """The costs of all layers on a GPU of a kind at many batch sizes, instead of that of `knobs`.
 
         Raises:
             Unsupported: the group cannot split the model, does not fit a node, or there are no times.
         """
         session, requests = session_of(knobs), requests_of(knobs)
-        part, column = divmod(knobs.batch_size - 1, _SIZES)
 
         def made() -> DecoderCosts:
-            sizes: IntArray = np.arange(part * _SIZES + 1, (part + 1) * _SIZES + 1)
-            return self.target.layer_costs(system_of(device), session, requests, sizes)
+            return self.target.layer_costs(system_of(device), session, requests, np.array(sizes))
 
-        return TokenRow(self._costs.of((device.name, session, requests, part), made), column)
+        return self._costs.of((device.name, session, requests, sizes), made)
+
+    def kinds_of(self, knobs: Knobs) -> list[Device]:
+        """A group of GPUs of every kind."""
+        cluster = self.setting.devices(knobs)
+        return [kind.device for kind in cluster.kinds] or [cluster.devices[0]]
+
+    def limit(self, device: Device, knobs: Knobs) -> tuple[int, MemoryRule]:
+        """The bytes that a GPU of a group may hold, and what counts against them."""
+        session, system = session_of(knobs), system_of(device)
+        rule = self.target.memory_rule(system, session, knobs.n_ipu)
+        share = device.memory_bytes / session.tensor_parallel / system.memory_bytes  # what headroom leaves
+        return int(int(rule.limit_bytes * share) * (self.setting.planning_proportion or 1.0)), rule
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """See `Costs`; a stage computes one step of a micro-batch, and then sends it.
@@ -87,31 +82,28 @@ class TokenCosts:
         A step has the decode steps of all its sequences, and the prompts that they have in the mean.
         """
         device = cluster.devices[0]
-        session, system = session_of(knobs), system_of(device)
-        rule = self.target.memory_rule(system, session, knobs.n_ipu)
-        share = device.memory_bytes / session.tensor_parallel / system.memory_bytes  # what headroom leaves
-        limit = replace(device, memory_bytes=int(rule.limit_bytes * share))
+        limit_bytes, rule = self.limit(device, knobs)
+        limit = replace(device, memory_bytes=limit_bytes)
         profile = self._profile(device, knobs, rule.kv_factor - 1.0, int(rule.fixed_bytes))
         free = (_FREE,) * len(cluster)
         line = replace(cluster, devices=(limit,) * len(cluster), receive_links=free, overlapped_host_links=None)
-        proportion = self.setting.planning_proportion or 1.0
-        table = cost_table(profile, line, proportion, self.setting.period_of_devices)
+        table = cost_table(profile, line, 1.0, self.setting.period_of_devices)
         return with_cuts_at(table, [block.layers.start for block in self.setting.graph.blocks[1:]])
 
     def _profile(self, device: Device, knobs: Knobs, reserve: float, fixed_bytes: int) -> ModelProfile:
         """The layers of a GPU: nanoseconds of a mean step, and what is held for all micro-batches in flight."""
         requests, graph = requests_of(knobs), self.setting.graph
-        costs, column = self.row(device, knobs)
+        costs = self.at(device, knobs, (knobs.batch_size,))
         n_prompts = knobs.batch_size / requests.output_tokens
         n_tokens = knobs.batch_size * knobs.n_ipu * requests.max_length
-        sent, last = round(costs.send_bytes[column]), len(graph) - 1
+        sent, last = round(costs.send_bytes[0]), len(graph) - 1
 
         def layer(index: int) -> LayerProfile:
             n_weight, n_kv = round(costs.weight_bytes[index]), costs.kv_bytes[index] * n_tokens
             cache = {KV_CACHE: round(n_kv), RESERVE: round(reserve * n_kv)} if n_kv else {}
             tied = graph.layers[index].tied
             return LayerProfile(
-                round((costs.decode_s[index, column] + n_prompts * costs.prompt_s[index, column]) * CLOCK_HZ),
+                round((costs.decode_s[index, 0] + n_prompts * costs.prompt_s[index, 0]) * CLOCK_HZ),
                 0,
                 {f"{WEIGHTS}_{tied}": n_weight} if tied else {},
                 cache if tied else {WEIGHTS: n_weight, **cache},

@@ -10,10 +10,8 @@ constraints see the end at which bounds must hold, `held_trial`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +19,10 @@ from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.costs.token_costs import KV_CACHE, TokenCosts, check_tokens, requests_of, session_of
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import BestPlans, WithoutBounds
+from autoauto.evaluate.modes.token_forecasts import CellRates, TokenForecasts
+from autoauto.evaluate.modes.token_rates import AT_BOUND, HIGH, LOW, MIDDLE, ReplicaRates, rates_at
 from autoauto.profile.profiler import Progress
-from autoauto.records.errors import DoesNotFit
+from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Timeline
@@ -30,44 +30,15 @@ from autoauto.records.target import Origin
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import TokenRates
-from autoauto.space.trial import Trial, apply_constraints, measured_trial, unfit_trial
-from autoauto.targets.gpu.calibration import HELD, Factor, Factors
-from autoauto.targets.gpu.steps import Rates, StageSteps, rates_of
+from autoauto.space.table import numbers
+from autoauto.space.trial import Status, Trial, apply_constraints, measured_trial, unfit_trial
+from autoauto.targets.gpu.calibration import HELD
+from autoauto.targets.gpu.steps import StageSteps, rates_of
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import system_of
 
-End = Callable[[Factor], float]
-"""A number of a factor: its middle, or one of its ends."""
-MIDDLE: End = attrgetter("factor")
-LOW: End = attrgetter("low")
-HIGH: End = attrgetter("high")
-AT_BOUND: End = attrgetter("held")
-
-
-class ReplicaRates(NamedTuple):
-    """What like replicas give.
-
-    Attributes:
-        n_replicas: how many there are.
-        rates: of one, by the tables.
-        factors: by what its times are multiplied.
-    """
-
-    n_replicas: int
-    rates: Rates
-    factors: Factors
-
-    def tpot_s(self, end: End) -> float:
-        """Between two words of a sequence."""
-        return self.rates.tpot_s.item() * end(self.factors.tpot)
-
-    def ttft_s(self, end: End) -> float:
-        """From a request to its first word."""
-        return self.rates.ttft_s.item() * end(self.factors.ttft)
-
-    def tokens_per_s(self, end: End) -> float:
-        """Of all of them."""
-        return self.n_replicas * self.rates.tokens_per_s.item() / end(self.factors.tpot)
+_OF_PLANS = {"compute_cycles", "transfer_cycles", "cost_cycles", "peak_memory_bytes", "output_error"}
+"""The names of results that forecasts without plans do not have."""
 
 
 class TokenStages:
@@ -80,9 +51,11 @@ class TokenStages:
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """See `StagePlanning`; the plan whose slowest stage has the shortest mean step."""
-        plan = self._stages.best(knobs, start, progress)
+        return self._stages.best(knobs, start, progress)
+
+    def check(self, knobs: Knobs) -> None:
+        """See `StagePlanning`."""
         check_tokens(knobs)
-        return plan
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StagePlanning`."""
@@ -98,7 +71,7 @@ class TokenStages:
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """See `StagePlanning`; words of answers."""
-        return sum(each.tokens_per_s(MIDDLE) for each in self.replicas(knobs, plan))
+        return sum(each.tokens_per_s(MIDDLE).item() for each in self.replicas(knobs, plan))
 
     def replicas(self, knobs: Knobs, plan: Plan) -> list[ReplicaRates]:
         """What the replicas of every plan give."""
@@ -113,7 +86,8 @@ class TokenStages:
         n_sequences = np.array([knobs.batch_size], dtype=np.float64)
         rates = rates_of(times, n_sequences, requests, engine, session.max_batched_tokens)
         slowest = int(np.argmax(times.decode_s + n_sequences / requests.output_tokens * times.prompt_s))
-        return ReplicaRates(n_replicas, rates, self.costs.target.factors(system_of(devices[slowest]), session))
+        factors = [self.costs.target.factors(system_of(device), session) for device in devices]
+        return ReplicaRates(n_replicas, rates, factors, np.array([slowest]))
 
     def _devices(self, plan: Plan) -> list[Device]:
         """A GPU of the kind of every stage."""
@@ -125,26 +99,16 @@ class TokenStages:
         """The times of the stages of a plan, each on its GPU."""
         decode, prompt = [], []
         for stage, device in zip(plan.stages, devices, strict=True):
-            costs, column = self.costs.row(device, knobs)
-            decode.append(costs.decode_s[slice(*stage.layers), column].sum())
-            prompt.append(costs.prompt_s[slice(*stage.layers), column].sum())
+            costs = self.costs.at(device, knobs, (knobs.batch_size,))
+            decode.append(costs.decode_s[slice(*stage.layers)].sum())
+            prompt.append(costs.prompt_s[slice(*stage.layers)].sum())
         send = [stage.send_cycles / CLOCK_HZ for stage in plan.stages]
         return StageSteps(*(np.array(column, dtype=np.float64)[:, None] for column in (decode, prompt, send)))
 
 
-def rates_at(replicas: Sequence[ReplicaRates], kv_cache_bytes: int, end: End = MIDDLE) -> TokenRates:
-    """What all replicas give together; times are those of the slowest."""
-    return TokenRates(
-        tokens_per_s=sum(each.tokens_per_s(end) for each in replicas),
-        tpot_s=max(each.tpot_s(end) for each in replicas),
-        ttft_s=max(each.ttft_s(end) for each in replicas),
-        kv_cache_bytes=kv_cache_bytes,
-    )
-
-
 def with_rates(trial: Trial, rates: TokenRates) -> Trial:
     """A trial with other rates, and all that follows from them."""
-    latency_s = rates.ttft_s + (requests_of(trial.knobs).output_tokens - 1) * rates.tpot_s
+    latency_s = _latency_s(trial.knobs, rates)
     return replace(trial, samples_per_s=rates.tokens_per_s, latency_s=latency_s, **rates._asdict())
 
 
@@ -161,7 +125,7 @@ class GenerationFlow(WithoutBounds):
     """The `ModeFlow` of generation. Nothing is measured: what an engine would give is modelled."""
 
     def __init__(self, plans: BestPlans, stages: TokenStages) -> None:
-        self._plans, self._stages = plans, stages
+        self._plans, self._stages, self._forecasts = plans, stages, TokenForecasts(stages.costs)
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """See `ModeFlow`."""
@@ -171,17 +135,45 @@ class GenerationFlow(WithoutBounds):
         """See `ModeFlow`; the same numbers as the forecast."""
         return self._trial(knobs, Origin.MODELLED)
 
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
+        """See `ModeFlow`; a constraint on the stages of a plan needs the plan."""
+        constraints = self._stages.costs.setting.constraints
+        if any(_OF_PLANS.intersection(constraint.names) for constraint in constraints):
+            return list(map(self.forecast, cell))
+        try:
+            rates = self._forecasts.of(cell[0], tuple(knobs.batch_size for knobs in cell))
+        except DoesNotFit as failure:
+            return [unfit_trial(knobs, failure, self._device_bytes(knobs)) for knobs in cell]
+        return [self._at(rates, index, knobs) for index, knobs in enumerate(cell)]
+
+    def _at(self, rates: CellRates, index: int, knobs: Knobs) -> Trial:
+        """The forecast of one batch size of a cell."""
+        try:
+            if not rates.fits[index]:
+                raise Infeasible("no cuts fit", round(rates.excess_bytes[index]))
+            check_tokens(knobs)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        trial, constraints = _trial_of(knobs, rates.rates.of(index)), self._stages.costs.setting.constraints
+        if not constraints:
+            return trial
+        at_bound = _numbers(_trial_of(knobs, rates.at_bound.of(index)))
+        violation = max(constraint.violation(at_bound) for constraint in constraints)
+        return replace(trial, violation=violation, status=Status.CONSTRAINED if violation > 0 else Status.OK)
+
+    def _device_bytes(self, knobs: Knobs) -> int:
+        return self._stages.costs.setting.device_bytes(knobs) // knobs.session.cores_per_device
+
     def _trial(self, knobs: Knobs, origin: Origin) -> Trial:
-        setting = self._stages.costs.setting
-        device_bytes = setting.device_bytes(knobs) // knobs.session.cores_per_device
+        device_bytes = self._device_bytes(knobs)
         try:
             plan = self._plans.best(knobs)
-            check_tokens(knobs)  # of devices of several kinds, too
             replicas = self._stages.replicas(knobs, plan)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes)
         n_bytes = max(stage.memory_bytes.get(KV_CACHE, 0) for each in plan.plans for stage in each.stages)
-        rates, low, high = (rates_at(replicas, n_bytes, end) for end in (MIDDLE, LOW, HIGH))
+        cache = np.array([n_bytes])
+        rates, low, high, at_bound = (rates_at(replicas, cache, end).of(0) for end in (MIDDLE, LOW, HIGH, AT_BOUND))
         trial = measured_trial(
             knobs,
             plan,
@@ -199,4 +191,30 @@ class GenerationFlow(WithoutBounds):
             ttft_low_s=low.ttft_s,
             ttft_high_s=high.ttft_s,
         )
-        return held_trial(trial, rates_at(replicas, n_bytes, AT_BOUND), setting.constraints)
+        return held_trial(trial, at_bound, self._stages.costs.setting.constraints)
+
+
+def _trial_of(knobs: Knobs, rates: TokenRates) -> Trial:
+    """A trial without plans."""
+    speed, latency_s = rates.tokens_per_s, _latency_s(knobs, rates)
+    return Trial(
+        knobs,
+        Status.OK,
+        samples_per_s=speed,
+        estimated_samples_per_s=speed,
+        latency_s=latency_s,
+        origin=Origin.ESTIMATED,
+        **rates._asdict(),
+    )
+
+
+def _latency_s(knobs: Knobs, rates: TokenRates) -> float:
+    """From a request to the last word of its answer."""
+    return rates.ttft_s + (requests_of(knobs).output_tokens - 1) * rates.tpot_s
+
+
+def _numbers(trial: Trial) -> dict[str, float]:
+    """What constraints may name of a trial without plans."""
+    latency_s, of_rates = trial.latency_s, {name: getattr(trial, name) for name in TokenRates._fields}
+    results = {"samples_per_s": trial.samples_per_s, "latency_s": latency_s, "request_latency_s": latency_s}
+    return {**numbers(trial.knobs), **results, **of_rates}

@@ -40,6 +40,9 @@ class InferenceFlow:
         """See `StageFlow`; the plan with the shortest period."""
         return best_by_period(pipeline_table(self.costs, knobs, progress, start), knobs)
 
+    def check(self, knobs: Knobs) -> None:
+        """See `StageFlow`; plans show all."""
+
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StageFlow`."""
         return evaluate(pipeline_table(self.costs, knobs, None, start), partition)

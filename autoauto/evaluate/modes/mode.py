@@ -34,6 +34,12 @@ class ModeFlow(Protocol):
         A timeline of training takes long to simulate for long steps; so there is none by default.
         """
 
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
+        """The forecasts of configurations that differ in their batch size alone, without plans.
+
+        None where they are not made at once, or where a measurement may give another number.
+        """
+
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """A trial that is no worse than the forecast, and needs no layer; None where the forecast needs none either."""
 
@@ -48,7 +54,11 @@ class ModeFlow(Protocol):
 
 
 class WithoutBounds:
-    """The part of a `ModeFlow` of which nothing is known before the forecast."""
+    """The part of a `ModeFlow` of which nothing is known before the forecast, of one configuration at a time."""
+
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
+        """See `ModeFlow`; they are made one by one."""
+        return None
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """See `ModeFlow`; there is none."""
@@ -92,6 +102,13 @@ class StagePlanning(Protocol):
 
         Raises:
             Infeasible: no plan respects the limits.
+        """
+
+    def check(self, knobs: Knobs) -> None:
+        """Refuse a configuration for what its plan does not show.
+
+        Raises:
+            Unsupported: it cannot run.
         """
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:

@@ -43,6 +43,9 @@ class TrainingFlow:
                 continue
         return best_by_simulated_step(stage_table(self.costs, last, progress, start), last)
 
+    def check(self, knobs: Knobs) -> None:
+        """See `StageFlow`; plans show all."""
+
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StageFlow`; stages that may choose recompute where their stash does not fit."""
         for each in with_known_state(knobs, self.costs.setting):

@@ -27,7 +27,7 @@ from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.errors import Infeasible
+from autoauto.records.errors import Infeasible, Unsupported
 from autoauto.records.hardware import Cluster, DeviceKind, MachineDevice, Period
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import MAX_EXACT
@@ -141,15 +141,24 @@ def best_on_kinds(
 
     Raises:
         BadInput: the plan is for training.
-        Infeasible: no plan respects the limits.
+        Infeasible: no plan respects the limits, or devices that run the model are too few.
+        Unsupported: no kind runs the model.
     """
     if knobs.training:
         setting.check_one_kind("training")
     kinds, reference_hz = setting.devices(knobs).kinds, setting.cluster.clock_hz
-    present = [(number, kind, n) for number, (kind, n) in enumerate(zip(kinds, n_devices, strict=True)) if n]
-    of_present = [tables.of(number, kind, reference_hz, knobs, progress) for number, kind, _ in present]
-    bounded = _cheapest(of_present, [n for *_, n in present], knobs.n_ipu)
-    names = [kind.device.name for _, kind, n in present for _ in range(n)]
+    able: dict[int, CostTable] = {}
+    for number, kind in enumerate(kinds):
+        try:
+            able[number] = tables.of(number, kind, reference_hz, knobs, progress)
+        except Unsupported:
+            if number == len(kinds) - 1 and not able:
+                raise
+    counts = {number: n_devices[number] for number in able if n_devices[number]}
+    if sum(counts.values()) < knobs.n_ipu:
+        raise Infeasible(f"a pipeline needs {knobs.n_ipu} devices that run the model, got {sum(counts.values())}", 0)
+    bounded = _cheapest([able[number] for number in counts], list(counts.values()), knobs.n_ipu)
+    names = [kinds[number].device.name for number, n in counts.items() for _ in range(n)]
     stages = (
         replace(stage, device=index, device_kind=names[stage.device]) for index, stage in enumerate(bounded.plan.stages)
     )

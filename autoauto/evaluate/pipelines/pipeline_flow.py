@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoauto.evaluate.modes.mode import StepBounds
 from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.plans import Plans
@@ -29,6 +31,10 @@ class PipelineFlow:
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.plans.costs.setting.device_bytes(knobs))
         return self._estimated(knobs, plan, step_cycles, timeline)
+
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
+        """See `ModeFlow`; measurements differ from them."""
+        return None
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """See `ModeFlow`."""

@@ -225,6 +225,7 @@ class Plans:
                 failures.append(failure)
         if not ways:
             raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+        self.mode(knobs).check(knobs)
         return max(ways, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(ways) > 1 else ways[0]
 
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:

@@ -11,11 +11,9 @@ other beats in both:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.wording import configuration, origin_of
-from autoauto.space.study_summary import StudySummary
+from autoauto.space.study_summary import StudySummary, UsersPoint
 from autoauto.space.trial import Trial
 
 _WIDTH, _HEIGHT, _MARGIN = 420, 234, 1.06
@@ -23,38 +21,41 @@ _N_COLOURS = 8
 
 
 def users_chart(summary: StudySummary) -> Chart | None:
-    """Tokens a second of a GPU against those of a user, of all configurations that run; None where no text is made."""
+    """Tokens a second of a GPU against those of a user; None where no text is made.
+
+    Dots are the configurations that were tried; the front is that of the whole space, where the search surveyed it.
+    """
     running = [trial for trial in summary.trials if trial.tpot_s and trial.runs]
     if not running:
         return None
     fitting = [trial for trial in running if trial.fits]
     origin = origin_of(summary)
-    across = Axis(f"tokens/s a user, {origin}", 0.0, _MARGIN * max(map(_of_user, running)))
-    up = Axis(f"tokens/s a GPU, {origin}", 0.0, _MARGIN * max(trial.device_samples_per_s for trial in running))
+    front = summary.users_front
+    of_users = [*map(_of_user, running), *(point.of_user for point in front)]
+    of_gpus = [*(trial.device_samples_per_s for trial in running), *(point.of_gpu for point in front)]
+    across = Axis(f"tokens/s a user, {origin}", 0.0, _MARGIN * max(of_users))
+    up = Axis(f"tokens/s a GPU, {origin}", 0.0, _MARGIN * max(of_gpus))
     broken = tuple(_mark(trial) for trial in running if not trial.fits)
-    series = [Series("", "front", Shape.LINE, tuple(map(_mark, pareto_front(fitting))))] if fitting else []
+    series = [Series("", "front", Shape.LINE, tuple(map(_point, front)))] if front else []
     series += [Series("breaks a constraint", OTHER, Shape.DOT, broken)] if broken else []
     for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in fitting})):
         marks = tuple(_mark(trial) for trial in fitting if trial.knobs.n_ipu == n_ipu)
         series.append(Series(f"n_ipu {n_ipu}", f"s{index % _N_COLOURS}", Shape.DOT, marks))
     series += [Series("", RING, Shape.DOT, (_mark(winner),)) for winner in summary.finalists[:1]]
-    text = f"Dots are {origin}; the ring is the best configuration; the line joins those that none beats in both."
+    line = f"; the line joins the {len(front):,} configurations of the space that none beats in both" if front else ""
+    text = f"Dots are {origin}; the ring is the best configuration{line}."
     panel = Panel("", across, up, tuple(series), _WIDTH, _HEIGHT)
     return Chart("users", "Throughput a GPU against speed for a user", text, (panel,))
-
-
-def pareto_front(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials that no other beats in both, by ascending speed for a user."""
-    front: list[Trial] = []
-    for trial in sorted(trials, key=lambda trial: (_of_user(trial), trial.device_samples_per_s), reverse=True):
-        if not front or trial.device_samples_per_s > front[-1].device_samples_per_s:
-            front.append(trial)
-    return front[::-1]
 
 
 def _of_user(trial: Trial) -> float:
     assert trial.tpot_s
     return 1.0 / trial.tpot_s
+
+
+def _point(point: UsersPoint) -> Mark:
+    hover = f"{configuration(point.knobs)}; {point.of_gpu:,.1f} tokens/s a GPU, {point.of_user:,.1f} a user"
+    return Mark(point.of_user, point.of_gpu, hover)
 
 
 def _mark(trial: Trial) -> Mark:

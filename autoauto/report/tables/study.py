@@ -24,7 +24,7 @@ from autoauto.report.wording import (
     unit_of,
 )
 from autoauto.space.knobs import Knobs
-from autoauto.space.study_summary import Comparison, StudySummary
+from autoauto.space.study_summary import USERS_FRONT, Comparison, StudySummary
 from autoauto.space.table import shown
 from autoauto.space.trial import Cell, Trial
 
@@ -205,6 +205,7 @@ def failures_table(summary: StudySummary) -> Table:
 
 def attributes_table(summary: StudySummary) -> Table:
     """The study's attributes: versions, model and cluster digests, the command."""
-    attributes = {"study": summary.study_name, "storage": summary.storage, **dict(sorted(summary.attributes.items()))}
+    own = {name: value for name, value in sorted(summary.attributes.items()) if name != USERS_FRONT}
+    attributes = {"study": summary.study_name, "storage": summary.storage, **own}
     rows = ((name, TableCell(str(value), Style.CODE)) for name, value in attributes.items())
     return Table("Attributes", (Column("attribute"), Column("value")), tuple(rows))

@@ -183,6 +183,9 @@ def _alternative(
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
     cells, curves = _surveyed(cells, predictor, tried)
+    for cell, curve in zip(cells, curves, strict=True):
+        for index, forecast in enumerate(predictor.survey(cell) if predictor.survey is not None else ()):
+            curve.replace(index, forecast)
     pipelines = (knobs for knobs in tried if not knobs.is_phased)
     like_these = {replace(knobs, replicas=use.replicas) for knobs in pipelines}
     for cell, curve in zip(cells, curves, strict=True):

@@ -34,6 +34,7 @@ from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.forecast_curve import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
+from autoauto.study.methods.surveyed import surveyed
 
 MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
@@ -59,7 +60,7 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
 
     Two rules bound the cost of a poor estimate: a cell has no candidates after `CELL_PATIENCE` measurements in a row
     without improvement, and the whole search has none after `PATIENCE`. So the best is not proven; the loss is at most
-    0.5 % by `studies/search_efficiency.py`.
+    0.5 % by `studies/search_efficiency.py`. Where a measurement gives what the forecast says, it is (`surveyed`).
 
     Args:
         space: what is searched.
@@ -69,6 +70,9 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
         noise: scores within this share of each other are ties; configurations of fewer devices that are expected to tie
             with the best are measured too.
     """
+    if predictor.survey is not None:
+        yield from surveyed(space, known, predictor.survey)
+        return
     search = _BranchAndBound(space, predictor, noise)
     total = search.n_cells
     while (cell := search.next_without_limit()) is not None:

@@ -118,11 +118,13 @@ class Predictor(NamedTuple):
             unknown.
         refine: makes a forecast that is `is_bound` tighter, at a cost: a lower one of the kind, or in the end an exact
             one. None where all are exact.
+        survey: the forecasts of a whole cell, where they are made at once and a measurement gives the same numbers.
     """
 
     forecast: Predict
     limit: Callable[[Knobs], float] = lambda _: inf
     refine: Callable[[Knobs], Forecast] | None = None
+    survey: Callable[[Sequence[Knobs]], Sequence[Forecast]] | None = None
 
 
 Proposals = Generator[Proposal, Observation | None, None]

@@ -30,6 +30,7 @@ from autoauto.study.methods.protocol import (
     preceded_by,
 )
 from autoauto.study.methods.sampled import sampled
+from autoauto.study.methods.surveyed import Survey
 from autoauto.study.store.trials import MAX_VIOLATION
 
 Expect = Callable[[Knobs], Trial]
@@ -115,6 +116,7 @@ def predictor(
     upper_bound: ExpectBound | None = None,
     is_bounded_by: IsBoundedBy | None = None,
     step_bounds: Callable[[Knobs], StepBounds | None] | None = None,
+    survey: Survey | None = None,
 ) -> Predictor:
     """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
@@ -127,7 +129,10 @@ def predictor(
         upper_bound: one that is no worse and costs less to make; None where `expect` costs as little.
         is_bounded_by: says sooner whether a configuration gives no more than so many samples/s.
         step_bounds: bounds of the estimate, sooner than all of these; used for throughput only, as `is_bounded_by`.
+        survey: makes the forecasts of whole cells at once, in place of all others.
     """
+    if survey is not None:
+        return Predictor(lambda knobs, _=0.0: survey([knobs])[0], survey=survey)
     by_throughput = objective_tuple(objectives)[0] is Objective.THROUGHPUT  # whose scores are samples/s
     forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by if by_throughput else None)
     refine = _refiner(expect, objectives, upper_bound)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,6 +52,8 @@ _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
 _NORMED_QUERIES = ("Qwen3", "Gemma3")
 """Architectures that normalise queries and keys begin with these."""
 _MAX_OPEN_TABLES = 256
+Operations = Iterable[tuple[str, float, float, str]]
+"""What the package answers, one an operation: name, milliseconds, energy, source."""
 
 
 class Serving(NamedTuple):
@@ -137,7 +140,7 @@ def _compiled(decoder: Decoder, serving: Serving) -> Any:
         "moe_quant_mode": _EXPERTS.get(serving.weights, _GEMM[serving.weights]),
         "kvcache_quant_mode": _CACHE[serving.kv_cache],
     }
-    with _refusals(decoder, serving):
+    with _refusals(decoder, serving), _fast_yaml():
         for prompt_format in _prompt_formats(serving):
             handle = EngineHandle.compile(
                 _folder_of(decoder), serving.system, serving.engine, fmha_quant_mode=prompt_format, **options
@@ -145,6 +148,25 @@ def _compiled(decoder: Decoder, serving: Serving) -> Any:
             if prompt_format == "bfloat16" or _answers(handle):
                 return handle
     raise AssertionError
+
+
+@cache
+def _yaml_of(text: str) -> Any:
+    import yaml
+
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+@contextmanager
+def _fast_yaml() -> Iterator[None]:
+    """Let the package read its YAML once, by the C library: reading took as long as the tables."""
+    import yaml
+
+    slow, yaml.safe_load = yaml.safe_load, lambda file: deepcopy(_yaml_of(file.read()))
+    try:
+        yield
+    finally:
+        yaml.safe_load = slow
 
 
 def _prompt_formats(serving: Serving) -> tuple[str, ...]:
@@ -199,19 +221,19 @@ class KernelTables:
 
     def decode_tokens(self, n_tokens: IntArray) -> Times:
         """A decode step of so many sequences, without attention."""
-        return self._times(self._decode(self._others, int(n), 1) for n in n_tokens)
+        return self._times(lambda: [self._decode(self._others, int(n), 1) for n in n_tokens])
 
     def prompt_tokens(self, n_tokens: IntArray) -> Times:
         """A step over so many tokens of prompts and sequences together, without attention."""
-        return self._times(self._prompt(self._others, int(n), int(n)) for n in n_tokens)
+        return self._times(lambda: [self._prompt(self._others, int(n), int(n)) for n in n_tokens])
 
     def decode_attention(self, n_sequences: IntArray, n_cached: int) -> FloatArray:
         """Seconds of the attention of one block in a decode step, over so many cached tokens of every sequence."""
-        return self._times(self._decode(self._attention, int(n), n_cached) for n in n_sequences).block
+        return self._times(lambda: [self._decode(self._attention, int(n), n_cached) for n in n_sequences]).block
 
     def prompt_attention(self, n_tokens: int) -> float:
         """Seconds of the attention of one block over a prompt."""
-        return float(self._times([self._prompt(self._attention, n_tokens, None)]).block[0])
+        return float(self._times(lambda: [self._prompt(self._attention, n_tokens, None)]).block[0])
 
     @property
     def sources(self) -> Mapping[str, float]:
@@ -222,20 +244,21 @@ class KernelTables:
         total = sum(self._sources.values())
         return {name: seconds / total for name, seconds in sorted(self._sources.items())} if total else {}
 
-    def _decode(self, indices: Sequence[int], n: int, n_cached: int) -> list[tuple[str, float, float, str]]:
-        with _refusals(self.decoder, self.serving):
-            return list(self._handle.evaluate_generation_ops(indices, batch_size=max(1, n), s=max(1, n_cached)))
+    def _decode(self, indices: Sequence[int], n: int, n_cached: int) -> Operations:
+        operations: Operations = self._handle.evaluate_generation_ops(indices, batch_size=max(1, n), s=max(1, n_cached))
+        return operations
 
-    def _prompt(self, indices: Sequence[int], n: int, x: int | None) -> list[tuple[str, float, float, str]]:
-        with _refusals(self.decoder, self.serving):
-            return list(self._handle.evaluate_context_ops(indices, batch_size=1, s=max(1, n), x=x))
+    def _prompt(self, indices: Sequence[int], n: int, x: int | None) -> Operations:
+        operations: Operations = self._handle.evaluate_context_ops(indices, batch_size=1, s=max(1, n), x=x)
+        return operations
 
-    def _times(self, steps: Iterable[Sequence[tuple[str, float, float, str]]]) -> Times:
-        rows = [self._row(operations) for operations in steps]
+    def _times(self, ask: Callable[[], Sequence[Operations]]) -> Times:
+        with _refusals(self.decoder, self.serving):
+            rows = [self._row(operations) for operations in ask()]
         block, embedding, head = np.array(rows, dtype=np.float64).reshape(-1, 3).T
         return Times(block, embedding, head)
 
-    def _row(self, operations: Iterable[tuple[str, float, float, str]]) -> tuple[float, float, float]:
+    def _row(self, operations: Operations) -> tuple[float, float, float]:
         blocks = embedding = head = 0.0
         for name, milliseconds, _, source in operations:
             seconds, kind = milliseconds / 1e3, name.split("_", 1)[1]

@@ -53,7 +53,7 @@ class GpuTarget:
 
     @property
     def traits(self) -> TargetTraits:
-        """All engines that were measured, the formats of the checkpoint, and groups inside a node."""
+        """Engines that were measured on any of the GPUs, formats of the checkpoint, groups inside a node."""
         size = max(system.n_gpus_per_node for system in self.systems)
         checkpoint = self.decoder.checkpoint
         return TargetTraits(
@@ -62,7 +62,7 @@ class GpuTarget:
             phases=False,
             generates=True,
             space={
-                "engine": tuple(name for name in ENGINES if all(name in system.engines for system in self.systems)),
+                "engine": tuple(name for name in ENGINES if any(name in system.engines for system in self.systems)),
                 "tensor_parallel": tuple(1 << i for i in range(size.bit_length()) if 1 << i <= min(size, 8)),
                 "precision": (checkpoint.weights,),
                 "kv_cache_precision": (checkpoint.kv_cache,),

@@ -1,23 +1,35 @@
-"""Throughput of a GPU against the speed of a user: which configurations are on the line."""
+"""Throughput of a GPU against the speed of a user: the line is the front of the whole space."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from autoauto.report.charts.users import pareto_front
+from autoauto.report.charts.users import users_chart
 from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.study_summary import USERS_FRONT, StudySummary, users_front_text
 from autoauto.space.trial import Status, Trial
 
 
 def trial(number: int, tokens_per_s: float, tpot_s: float) -> Trial:
     made = Trial(Knobs(1, 1, engine="vllm", input_tokens=8, output_tokens=8), Status.OK, samples_per_s=tokens_per_s)
-    return replace(made, number=number, tpot_s=tpot_s)
+    return replace(made, number=number, tpot_s=tpot_s, values=(tokens_per_s,))
 
 
-def test_the_line_has_what_none_beats_in_both_by_ascending_speed_for_a_user() -> None:
-    slow, middle, fast = trial(0, 900.0, 0.1), trial(1, 500.0, 0.05), trial(2, 100.0, 0.01)
-    beaten, equal = trial(3, 400.0, 0.06), trial(4, 500.0, 0.05)
-    front = pareto_front([beaten, fast, slow, middle, equal])
-    assert [each.samples_per_s for each in front] == [900.0, 500.0, 100.0]
-    assert pareto_front([slow]) == [slow]
-    assert pareto_front([]) == []
+def test_the_line_joins_configurations_of_the_front_that_were_not_tried() -> None:
+    tried, front = trial(0, 400.0, 0.05), [trial(-1, 100.0, 0.01), trial(-1, 500.0, 0.05)]
+    summary = StudySummary("s", "", Objective.THROUGHPUT, {USERS_FRONT: users_front_text(front)}, (tried,), ())
+    chart = users_chart(summary)
+    assert chart is not None
+    (panel,) = chart.panels
+    line = next(series for series in panel.series if series.style == "front")
+    assert [(mark.x, mark.y) for mark in line.marks] == [(100.0, 100.0), (20.0, 500.0)]
+    assert panel.y.high > 500
+    assert "the 2 configurations of the space" in chart.text
+
+
+def test_a_study_without_a_front_has_dots_alone() -> None:
+    chart = users_chart(StudySummary("s", "", Objective.THROUGHPUT, {}, (trial(0, 400.0, 0.05),), ()))
+    assert chart is not None
+    assert "line" not in chart.text
+    assert users_chart(StudySummary("s", "", Objective.THROUGHPUT, {}, (), ())) is None

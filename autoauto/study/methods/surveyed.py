@@ -1,0 +1,116 @@
+"""Every configuration forecast, and the best measured: `surveyed`, where a measurement gives what the forecast says.
+
+So the best is that of the whole space, and so is the front of what GPUs give and users get: `users_front`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import inf
+
+from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
+from autoauto.space.trial import Status, Trial
+from autoauto.study.methods.protocol import Forecast, Observation, Proposal, Proposals
+
+CLOSE = 1e-6
+"""By which share measurements and forecasts differ that round differently."""
+PATIENCE = 8
+"""So many configurations are tried whose forecasts are above the best, or that come next to working where none does."""
+_COUNTS = ("n_ipu", "replicas", "batch_size")
+
+
+class Survey:
+    """The forecasts of cells as the search asks them, each made once."""
+
+    def __init__(self, forecasts: Callable[[Sequence[Knobs]], Sequence[Trial]], objective: Objective) -> None:
+        """Take what makes the trials of a cell, without plans, and what scores them."""
+        self._forecasts, self._objective = forecasts, objective
+        self._known: dict[Knobs, Forecast] = {}
+        self._fitting: list[Trial] = []
+
+    def __call__(self, cell: Sequence[Knobs]) -> list[Forecast]:
+        """The forecasts of configurations that differ in their batch size alone."""
+        if not all(knobs in self._known for knobs in cell):
+            trials = self._forecasts(cell)
+            self._fitting += [trial for trial in trials if trial.fits]
+            self._known |= {trial.knobs: self._forecast(trial) for trial in trials}
+        return [self._known[knobs] for knobs in cell]
+
+    @property
+    def front(self) -> list[Trial]:
+        """Of all that were made, see `users_front`."""
+        return users_front(self._fitting)
+
+    def _forecast(self, trial: Trial) -> Forecast:
+        score = self._objective.worth(trial) if trial.runs else None
+        return Forecast(score, trial.excess, trial.violation, unsupported=trial.status is Status.UNSUPPORTED)
+
+
+def surveyed(
+    space: SearchSpace,
+    known: Mapping[Knobs, Observation],
+    survey: Callable[[Sequence[Knobs]], Sequence[Forecast]],
+) -> Proposals:
+    """Measure the best forecasts until none is above the best measurement, then the best of every other choice.
+
+    Other choices are the values of all knobs but counts, and pipelines of one stage: they say why others lost.
+    """
+    cells, forecasts = space.cells, dict[Knobs, Forecast]()
+    for number, cell in enumerate(cells):
+        yield Proposal(None, number, len(cells), cell[0])
+        forecasts.update(zip(cell, survey(cell), strict=True))
+    working = [knobs for knobs, forecast in forecasts.items() if forecast.works]
+    ranked = sorted(working, key=lambda knobs: _score(forecasts[knobs]), reverse=True)
+    scores = {knobs: observation.score or 0.0 for knobs, observation in known.items()}
+
+    def measured(knobs: Knobs) -> Proposals:
+        if knobs not in scores:
+            observation = yield Proposal(knobs, len(cells), len(cells))
+            scores[knobs] = (observation.score if observation else None) or 0.0
+
+    for knobs in islice(ranked, PATIENCE):
+        if _score(forecasts[knobs]) * (1 - CLOSE) <= max(scores.values(), default=0.0):
+            break
+        yield from measured(knobs)
+    for knobs in _best_of_choices(ranked):
+        yield from measured(knobs)
+    if not any(scores.values()):
+        for knobs in islice(sorted(forecasts, key=lambda knobs: _distance(forecasts[knobs])), PATIENCE):
+            yield from measured(knobs)
+
+
+def _score(forecast: Forecast) -> float:
+    return forecast.score or 0.0
+
+
+def _distance(forecast: Forecast) -> tuple[bool, bool, float]:
+    """Smaller for what is nearer to working: first what runs, last what no size makes run."""
+    return forecast.unsupported, forecast.score is None, forecast.shortfall
+
+
+def _best_of_choices(ranked: Sequence[Knobs]) -> Iterator[Knobs]:
+    """The first configuration with every value of every knob but counts, and the first without a pipeline."""
+    kinds: dict[object, Knobs] = {}
+    for knobs in ranked:
+        kinds.setdefault((knobs.session, knobs.mode, knobs.n_ipu == 1), knobs)
+    seen: set[tuple[str, object]] = set()
+    for knobs in kinds.values():
+        choices = {(name, value) for name, value in knobs.values.items() if name not in _COUNTS}
+        choices |= {("n_ipu", 1)} if knobs.n_ipu == 1 else set()
+        if not choices <= seen:
+            seen |= choices
+            yield knobs
+
+
+def users_front(trials: Sequence[Trial]) -> list[Trial]:
+    """Of trials that generate text those that no other beats in tokens/s of a GPU and of a user, the fastest first."""
+    front: list[Trial] = []
+    most = 0.0
+    for between_s, less, number in sorted((t.tpot_s or inf, -t.device_samples_per_s, i) for i, t in enumerate(trials)):
+        if -less > most and between_s < inf:
+            most = -less
+            front.append(trials[number])
+    return front
