@@ -25,7 +25,8 @@ def best(base: list[int], step: list[int], most: list[int], n_blocks: int) -> fl
 @given(st.lists(st.tuples(st.integers(0, 60), COSTS, st.integers(0, 6)), min_size=1, max_size=4), st.integers(1, 14))
 def test_no_cuts_have_a_shorter_period(stages: list[tuple[int, int, int]], n_blocks: int) -> None:
     base, step, most = map(list, zip(*stages, strict=True))
-    asked = BlockStages(*(np.array(each, dtype=float)[:, None] for each in (base, step)), np.array(most)[:, None])
+    columns = (np.array(each, dtype=np.float64)[:, None] for each in (base, step))
+    asked = BlockStages(next(columns), next(columns), np.array(most)[:, None])
     cuts = equal_blocks(asked, np.ones((len(base), 1), dtype=int), n_blocks)
     assert cuts.period[0] == pytest.approx(best(base, step, most, n_blocks))
     if np.isfinite(cuts.period[0]):

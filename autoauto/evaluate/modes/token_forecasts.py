@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.evaluate.costs.token_costs import TokenCosts, requests_of, session_of
-from autoauto.evaluate.memo import Memo
 from autoauto.evaluate.modes.token_rates import AT_BOUND, RatesAt, ReplicaRates, rates_at
+from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockStages, equal_blocks, without_surplus
 from autoauto.plan.replicas import placements
 from autoauto.records.errors import Infeasible, Unsupported
@@ -220,7 +220,7 @@ class TokenForecasts:
 
     def __init__(self, costs: TokenCosts) -> None:
         self.costs = costs
-        self._pipelines: Memo[object, PipelineRows] = Memo(_MAX_PIPELINES)
+        self._pipelines: Memo[tuple[object, ...], PipelineRows] = Memo(_MAX_PIPELINES)
 
     def of(self, knobs: Knobs, sizes: Sizes) -> CellRates:
         """What a configuration gives at many batch sizes, instead of its own.

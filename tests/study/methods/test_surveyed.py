@@ -12,13 +12,20 @@ from autoauto.space.trial import Status, Trial
 from autoauto.study.methods.protocol import Observation, drive
 from autoauto.study.methods.surveyed import Survey, surveyed, users_front
 
-REQUESTS = {"input_tokens": (8,), "output_tokens": (8,)}
-SPACE = SearchSpace((1, 2), batch_size=(1, 2, 4, 8), engine=("vllm", "sglang"), tensor_parallel=(1, 2), **REQUESTS)
+SPACE = SearchSpace(
+    (1, 2),
+    batch_size=(1, 2, 4, 8),
+    engine=("vllm", "sglang"),
+    tensor_parallel=(1, 2),
+    input_tokens=(8,),
+    output_tokens=(8,),
+)
 
 
 def speed(knobs: Knobs) -> float:
     """More for larger batches up to 4, for two stages, and a little more of sglang."""
-    return 100.0 * knobs.n_ipu + min(knobs.batch_size, 4) + (knobs.session.values["engine"] == "sglang")
+    is_sglang = bool(knobs.session.values["engine"] == "sglang")
+    return 100.0 * knobs.n_ipu + min(knobs.batch_size, 4) + is_sglang
 
 
 def forecast(knobs: Knobs) -> Trial:
