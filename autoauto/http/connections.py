@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ CHUNK_BYTES = 1 << 18
 MIN_BYTES_PER_S = 1 << 18
 """The slowest pace at which a client may read what takes longer than the deadline of every answer."""
 NOTE_AGAIN_S = 60.0
+HANDSHAKE_S = 10.0
+"""The time that a client has to begin TLS."""
 
 
 class Connections:
@@ -161,8 +164,10 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
     return middleware
 
 
-async def listen(runner: web.AppRunner, host: str, port: int) -> tuple[Connections, asyncio.Server, str]:
-    """Take connections to a server of aiohttp; returns them, the listener and the URL.
+async def listen(
+    runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> tuple[Connections, asyncio.Server, str]:
+    """Take connections to a server of aiohttp, by TLS where a context is given; returns them, the listener and the URL.
 
     Raises:
         BadInput: the address is taken, or there is no such host.
@@ -171,12 +176,18 @@ async def listen(runner: web.AppRunner, host: str, port: int) -> tuple[Connectio
     connections = Connections(runner.server)
     try:
         listener = await asyncio.get_running_loop().create_server(
-            runner.server, host, port, backlog=connections.backlog
+            runner.server,
+            host,
+            port,
+            backlog=connections.backlog,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
         )
     except OSError as error:
         raise BadInput(f"{host}:{port} must be free to be served at: {error.strerror}; try another port") from error
     address, number = listener.sockets[0].getsockname()[:2]
-    return connections, listener, f"http://[{address}]:{number}" if ":" in address else f"http://{address}:{number}"
+    scheme, name = "http" if tls is None else "https", f"[{address}]" if ":" in address else address
+    return connections, listener, f"{scheme}://{name}:{number}"
 
 
 def raise_descriptors() -> None:

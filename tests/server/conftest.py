@@ -193,9 +193,19 @@ def start_worker(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[byte
     """Start workers of the searches in a database; they end with the test."""
     with ExitStack() as ends, (tmp_path / "workers.log").open("ab") as log:
 
-        def started(storage: str, *options: str) -> subprocess.Popen[bytes]:
-            command = [sys.executable, "-m", "autoauto", "worker", "--storage", storage, *options]
-            worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        def started(storage: str | None, *options: str, token: str | None = None) -> subprocess.Popen[bytes]:
+            command = [
+                sys.executable,
+                "-m",
+                "autoauto",
+                "worker",
+                *(["--storage", storage] if storage else []),
+                *options,
+            ]
+            environment = {**os.environ, "AUTOAUTO_TOKEN": token or ""}
+            worker = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, env=environment
+            )
             ends.callback(worker.wait)
             ends.callback(worker.kill)
             return worker

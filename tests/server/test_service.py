@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from autoauto.cli.main import main
 from autoauto.server.client import connect
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.trials import study_name
+from autoauto.server.store.users import Role
 from autoauto.study.store.study import load_study
 from tests.running import wait_until
 from tests.server.conftest import ROOT, Caller, Start, small
@@ -43,6 +45,11 @@ def runners_of(worker: int) -> list[int]:
     own = Path(f"/proc/{worker}/cmdline").read_bytes()
     guards = [child for child in children_of(worker) if Path(f"/proc/{child}/cmdline").read_bytes() != own]
     return [runner for guard in guards for runner in children_of(guard)]
+
+
+def lines_without_times(text: str) -> list[str]:
+    """The lines of a table or of CSV without when and how long trials ran, and without where they are stored."""
+    return [re.sub(r",2\d{3}-.*|--storage \S+ ?", "", line) for line in text.splitlines()]
 
 
 def n_trials(caller: Caller, search_id: str) -> int:
@@ -85,6 +92,16 @@ def test_a_server_with_a_worker_in_it_finds_what_the_command_finds(
     assert main([*command, "--storage", f"sqlite:///{tmp_path}/local.db"]) == 0
     shown = capfd.readouterr().out.partition("\nstudy ")[0]
     assert remote.startswith(shown)
+    storage_options = ["--storage", f"sqlite:///{tmp_path}/local.db"]
+    for words in (["report"], ["explain"], ["trials"], ["trials", "--csv"]):
+        assert main([*words, *storage_options]) == 0
+        here = lines_without_times(capfd.readouterr().out)
+        assert main([*words, "--server", server.url]) == 0
+        assert lines_without_times(capfd.readouterr().out) == here
+    assert main(["export", search_id, "--to", "onnx", "--output", f"{tmp_path}/art", "--server", server.url]) == 0
+    assert {"pipeline.json", "README.md"} <= {path.name for path in (tmp_path / "art").iterdir()}
+    assert main(["studies", "--server", server.url]) == 0
+    assert search_id in capfd.readouterr().out
     assert main([*command, "--server", server.url, "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["best"] == local["best"]
     ids = {each["id"] for each in mary("GET", "/v1/searches").body["searches"]}
@@ -141,6 +158,26 @@ def test_kills_of_server_worker_and_runner_lose_nothing(storage: str, start: Sta
     assert (outcome["state"], outcome["reason"] if outcome["best"] is None else "") == ("finished", "")
     refuse_doubles(storage, search_id)
     assert len(trials_of(storage, search_id)) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_workers_that_reach_only_the_server_go_on_where_a_killed_one_left(
+    sqlite_storage: str, start: Start, start_worker: StartWorker
+) -> None:
+    server = start(sqlite_storage, "--no-worker")
+    mary, worker = server.caller("mary"), server.caller("machine", Role.WORKER)
+    model = next((ROOT / "data" / "models").glob("resnet50.onnx")).read_bytes()
+    uploaded = mary("POST", "/v1/models", model).body["model"]
+    search_id = mary("POST", "/v1/searches", {**LONG, "model": uploaded}).body["id"]
+    first = start_worker(None, "--server", server.url, token=worker.token)
+    wait_until(lambda: len(mary("GET", f"/v1/searches/{search_id}/trials").body["trials"]) >= 2, "trials are there")
+    first.kill()
+    first.wait()
+    start_worker(None, "--server", server.url, token=worker.token)
+    assert mary.ended(search_id)["state"] == "finished"
+    refuse_doubles(sqlite_storage, search_id)
+    assert len(trials_of(sqlite_storage, search_id)) == 12
 
 
 @pytest.mark.slow
@@ -284,6 +321,22 @@ def test_commands_make_list_and_revoke_tokens_and_check(
     assert main(["server", "tokens", "--storage", sqlite_storage]) == 2
     assert main(["server", "--open", "--listen", "0.0.0.0:0", "--storage", sqlite_storage]) == 2
     assert "must listen at this machine alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--proxy-header", "X-User"], "go together"),
+        (["--tls-cert", "cert.pem"], "go together"),
+        (["--tls-cert", "no.pem", "--tls-key", "no.pem"], "TLS needs a certificate"),
+        (["--proxy-header", "X-User", "--proxy-address", "10.0.0.300"], "an address is written"),
+    ],
+)
+def test_options_of_identity_that_do_not_go_together_are_refused(
+    options: list[str], part: str, sqlite_storage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["server", "--storage", sqlite_storage, *options]) == 2
+    assert part in capsys.readouterr().err
 
 
 def test_a_database_of_another_schema_is_refused(sqlite_storage: str) -> None:

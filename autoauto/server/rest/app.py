@@ -67,7 +67,7 @@ async def serve_searches(
     await runner.setup()
     listener = None
     try:
-        door.connections, listener, url = await listen(runner, options.host, options.port)
+        door.connections, listener, url = await listen(runner, options.host, options.port, options.tls)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, is_ending.set)
         on_ready(url)

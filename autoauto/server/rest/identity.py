@@ -6,6 +6,7 @@ could write it, too.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class ServiceOptions:
         is_open: whether requests need no token; only for an address of this machine alone.
         max_model_bytes: of an uploaded file.
         proxy: who may name the users of requests; None for nobody.
+        tls: by which requests come; None where a proxy does that, or nobody.
 
     Raises:
         BadInput: it is open to other machines.
@@ -80,6 +82,7 @@ class ServiceOptions:
     is_open: bool = False
     max_model_bytes: int = 1 << 30
     proxy: UserProxy | None = None
+    tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         if self.is_open and not _is_loopback(self.host):

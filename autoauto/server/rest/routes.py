@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages import access, comparison, dashboard, listing, search, start
-from autoauto.server.rest import handlers, views
+from autoauto.server.rest import handlers, leases, views
 from autoauto.server.rest.events import EVENTS
 from autoauto.server.rest.parameters import BY_NAME, CHECK, COLUMNS, LIMIT, NUMBER, STATE, TEXT, TO, TOP, Schema
 from autoauto.server.rest.schemas import BYTES, EVENT_STREAM, NOTHING, object_of, ref
@@ -62,7 +62,7 @@ class Route(NamedTuple):
 
 _OF_A_SEARCH = "/v1/searches/{search_id}"
 PARAMETERS: Mapping[str, Schema] = dict.fromkeys(
-    ("search_id", "digest", "study_number", "view", "tab", "plot", "file"), TEXT
+    ("search_id", "digest", "lease", "study_number", "view", "tab", "plot", "file"), TEXT
 )
 """The schemas of what may stand in a path; another text than an id is answered with 404, as one of nobody's."""
 
@@ -78,6 +78,16 @@ def _view(path: str, answer: Callable[[Service, Call], Answer], summary: str, fo
     return route._replace(media=media, runs_command=True)
 
 
+def _of_worker(
+    path: str, answer: Callable[[Service, Call], Answer], summary: str, codes: Mapping[int, Schema], body: str
+) -> Route:
+    """What a worker asks for that reaches the server only."""
+    errors = (409,) if path else ()
+    return Route(
+        *("POST", f"/v1/leases{path}", answer, Role.WORKER, summary, codes, BodyKind.JSON, ref(body)), errors=errors
+    )
+
+
 def _page(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *query: str) -> Route:
     """A page of HTML."""
     errors = (404,) if "{" in path else ()
@@ -91,6 +101,8 @@ def _form(path: str, answer: Callable[[Service, Call], Answer], role: Role | Non
     content = object_of((), **dict.fromkeys(names, TEXT))
     return Route("POST", path, answer, role, summary, {303: TEXT}, BodyKind.FORM, content, errors=errors)
 
+
+_LEASE = object_of(("search_id", "token", "submission"), search_id=TEXT, token=TEXT, submission=TEXT)
 
 ROUTES = (
     Route("GET", "/health", handlers.health, None, "Whether the server can work", {200: ref("Health")}, errors=(503,)),
@@ -163,6 +175,18 @@ ROUTES = (
         *("GET", "/v1/models/{digest}", handlers.read_model, Role.SUBMITTER, "Whether you have uploaded a file"),
         {200: ref("Model")},
         errors=(404,),
+    ),
+    _of_worker("", leases.claim, "Lease the next search", {200: _LEASE, 204: NOTHING}, "Claim"),
+    _of_worker("/{lease}/trials", leases.lease_trials, "Trials of a leased search", {200: object_of()}, "Start"),
+    _of_worker("/{lease}/renew", leases.renew, "Extend a lease, add trials", {200: object_of()}, "Renewal"),
+    _of_worker("/{lease}/finish", leases.finish, "End a leased search", {204: NOTHING}, "Ending"),
+    _of_worker("/{lease}/release", leases.release, "Give a search back", {204: NOTHING}, "Release"),
+    Route(
+        *("GET", "/v1/models/{digest}/content", leases.model_part, Role.WORKER, "A part of an uploaded file"),
+        {200: BYTES},
+        query={"part": NUMBER},
+        errors=(404,),
+        media="application/octet-stream",
     ),
     _page("/", listing.searches_page, Role.READER, "The list of searches", "limit", "before", "state", "owner"),
     _page("/login", access.login_page, None, "Where a token is typed", "next"),

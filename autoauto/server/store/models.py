@@ -11,12 +11,13 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, select
 
 from autoauto.records.errors import BadInput
 from autoauto.records.files.uploads import uploaded_path
@@ -78,16 +79,16 @@ def fetch_uploads(database: ServiceDatabase, uploads: Mapping[str, str]) -> None
         BadInput: the database does not have one, or it cannot be written.
     """
     for what, digest in uploads.items():
-        keep_upload(what, digest, lambda digest=digest: stored_parts(database, digest))  # type: ignore[misc]
+        keep_upload(what, digest, partial(stored_part, database, digest))
 
 
-def keep_upload(what: str, digest: str, parts: Callable[[], Iterable[bytes]]) -> None:
+def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> None:
     """Write an uploaded file where this machine keeps it, unless it has it.
 
     Args:
         what: "model" or "cluster".
         digest: of its content.
-        parts: gives its content; called where the file is missing.
+        part: gives its parts by number, then None; called where the file is missing.
 
     Raises:
         BadInput: the content is another, or it cannot be written.
@@ -100,7 +101,7 @@ def keep_upload(what: str, digest: str, parts: Callable[[], Iterable[bytes]]) ->
                     return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.writelines(parts())
+            file.writelines(_all_parts(part))
         with open(file.name, "rb") as written:
             if _digest(written)[0] != digest:
                 os.unlink(file.name)
@@ -111,16 +112,22 @@ def keep_upload(what: str, digest: str, parts: Callable[[], Iterable[bytes]]) ->
         raise BadInput(f"{path.parent} must be writable for uploaded files: {error.strerror}; {hint}") from error
 
 
-def stored_parts(database: ServiceDatabase, digest: str) -> Iterator[bytes]:
-    """The content of an uploaded file; nothing where there is none."""
-    counting = select(func.count()).where(MODEL_PARTS.c.digest == digest)
-    for number in range(database.write(lambda connection: connection.scalar(counting)) or 0):
-        part = select(MODEL_PARTS.c.content).where(MODEL_PARTS.c.digest == digest, MODEL_PARTS.c.part == number)
-        yield database.write(partial(_content, part=part))
+def _all_parts(part: Callable[[int], bytes | None]) -> Iterator[bytes]:
+    """The content of an uploaded file, of which a function gives the parts by number."""
+    for number in count():
+        content = part(number)
+        if content is None:
+            return
+        yield content
 
 
-def _content(connection: Connection, part: Select[Any]) -> bytes:
-    return bytes(connection.execute(part).scalar_one())
+def stored_part(database: ServiceDatabase, digest: str, number: int) -> bytes | None:
+    """A part of an uploaded file; None where it has no such part."""
+    if not DIGEST.fullmatch(digest):
+        return None
+    part = select(MODEL_PARTS.c.content).where(MODEL_PARTS.c.digest == digest, MODEL_PARTS.c.part == number)
+    content = database.write(lambda connection: connection.scalar(part))
+    return None if content is None else bytes(content)
 
 
 def _is_stored(connection: Connection, digest: str) -> bool:

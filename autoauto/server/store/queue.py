@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, and_, func, not_, or_, select, update
 
+from autoauto.server.store.models import fetch_uploads
 from autoauto.server.store.searches import LEASE_S, SearchState, has_expired, read_limits
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.tables import SEARCHES, ServiceDatabase
@@ -51,6 +52,13 @@ class Lease(NamedTuple):
     token: str
 
 
+class Held(NamedTuple):
+    """What names a lease: its search, and its token."""
+
+    search_id: str
+    token: str
+
+
 class Standing(NamedTuple):
     """How far a search is.
 
@@ -75,12 +83,18 @@ class Queue:
         database: of the service.
         labels: what this worker says of itself.
         max_running: searches of one owner that may run at once; None for any number.
+        process: of the worker (`this_process`); by default this one.
     """
 
     def __init__(
-        self, database: ServiceDatabase, labels: Mapping[str, str] | None = None, max_running: int | None = None
+        self,
+        database: ServiceDatabase,
+        labels: Mapping[str, str] | None = None,
+        max_running: int | None = None,
+        process: str | None = None,
     ) -> None:
         self._database, self._labels, self._max_running = database, dict(labels or {}), max_running
+        self._process = process or this_process()
 
     def claim(self) -> Lease | None:
         """Lease the search that is next; None when none waits that this worker may run."""
@@ -99,7 +113,16 @@ class Queue:
 
         return self._database.write(work)
 
-    def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
+    def open(self, lease: Lease) -> str:
+        """The URL of the database for the trials of a search, whose uploaded files are on this machine then.
+
+        Raises:
+            BadInput: a file is missing.
+        """
+        fetch_uploads(self._database, lease.submission.uploads)
+        return self._database.storage
+
+    def renew(self, lease: Lease | Held, standing: Standing | None) -> bool | None:
         """Extend a lease, and store how far its search is; returns whether it is to stop, None where it is lost."""
         values: dict[str, Any] = {"expires_s": self._database.now() + LEASE_S}
         if standing is not None:
@@ -114,7 +137,7 @@ class Queue:
         return wants_stop
 
     def finish(
-        self, lease: Lease, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
+        self, lease: Lease | Held, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
     ) -> bool:
         """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
         values: dict[str, Any] = {
@@ -126,7 +149,7 @@ class Queue:
         end = update(SEARCHES).where(self._is_held(lease)).values(values)
         return self._database.write(lambda connection: connection.execute(end).rowcount) == 1
 
-    def release(self, lease: Lease, reason: str = "", *, is_lost: bool = False) -> None:
+    def release(self, lease: Lease | Held, reason: str = "", *, is_lost: bool = False) -> None:
         """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""
 
         def work(connection: Connection) -> None:
@@ -141,12 +164,23 @@ class Queue:
 
         self._database.write(work)
 
+    def held(self, token: str) -> Held | None:
+        """The lease with a token; None where it is lost."""
+        query = select(SEARCHES.c.id).where(SEARCHES.c.token == token)
+        search_id = self._database.write(lambda connection: connection.scalar(query))
+        return None if search_id is None else Held(search_id, token)
+
+    def holds(self, connection: Connection, lease: Held) -> bool:
+        """Whether a lease is held, and stays so until the transaction ends."""
+        keep = update(SEARCHES).where(self._is_held(lease)).values(token=lease.token)
+        return connection.execute(keep).rowcount == 1
+
     def _claim(self, connection: Connection, search_id: str) -> Lease | None:
         this, token = and_(SEARCHES.c.id == search_id, _is_free(self._database)), uuid.uuid4().hex
         if self._fail(connection, this):
             return None
         values = {
-            **{"state": str(SearchState.RUNNING), "token": token, "process": this_process()},
+            **{"state": str(SearchState.RUNNING), "token": token, "process": self._process},
             **{"expires_s": self._database.now() + LEASE_S, "started_s": time.time()},
         }
         claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
@@ -181,7 +215,7 @@ class Queue:
             ended = update(SEARCHES).where(held, SEARCHES.c.process.in_(gone))
             connection.execute(ended.values(token=None))
 
-    def _is_held(self, lease: Lease) -> Any:
+    def _is_held(self, lease: Lease | Held) -> Any:
         return and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.token == lease.token)
 
 

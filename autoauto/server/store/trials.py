@@ -44,7 +44,7 @@ def list_trials(database: ServiceDatabase, user: User, search_id: str, first: in
         NotFound: there is no search that the user may see.
     """
     check_visible(database, user, search_id)
-    study_id = _study_id(database, search_id)
+    study_id = study_number(database, search_id)
     if study_id is None:
         return TrialsPage([], None)
     numbers = range(first, first + limit + 1)
@@ -54,7 +54,7 @@ def list_trials(database: ServiceDatabase, user: User, search_id: str, first: in
 
 def delete_trials(database: ServiceDatabase, search_id: str) -> None:
     """Delete the study of a search, table by table: Optuna would load every row first."""
-    study_id = _study_id(database, search_id)
+    study_id = study_number(database, search_id)
     if study_id is None:
         return
     trials = models.TrialModel.__table__
@@ -67,7 +67,7 @@ def delete_trials(database: ServiceDatabase, search_id: str) -> None:
     database.write(lambda connection: [connection.execute(each) for each in deletions])
 
 
-def _study_id(database: ServiceDatabase, search_id: str) -> int | None:
+def study_number(database: ServiceDatabase, search_id: str) -> int | None:
     """The number of the study of a search; None before its first trial."""
     studies = models.StudyModel.__table__
     query = select(studies.c.study_id).where(studies.c.study_name == study_name(search_id))

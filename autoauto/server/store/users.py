@@ -2,7 +2,8 @@
 
 reader      sees searches that are shared
 submitter   also submits searches, stops and resumes its own, uploads models
-admin       sees and stops all of them
+worker      runs searches, and reads what it needs for them
+admin       sees and stops all of them, and may do what all others may
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _MAX_TOKEN = 200
 
 
 class Role(StrEnum):
-    """What a user may do; each may do what those before it may."""
+    """What a user may do."""
 
     READER = "reader"
     SUBMITTER = "submitter"
+    WORKER = "worker"
     ADMIN = "admin"
 
     def includes(self, other: Role) -> bool:
         """Whether this role may do what another may."""
-        roles = list(Role)
-        return roles.index(self) >= roles.index(other)
+        return self in (other, Role.ADMIN) or (self, other) == (Role.SUBMITTER, Role.READER)
 
 
 class User(NamedTuple):

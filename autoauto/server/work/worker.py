@@ -8,18 +8,17 @@ claim ──▶ Task to the runner ──▶ its standings are stored, the lease
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import wait
 from time import monotonic
+from typing import Any, Protocol
 
 from autoauto.processes.channel import BadMessage
 from autoauto.processes.start import ChildProcess
-from autoauto.records.errors import AutoautoError
-from autoauto.server.store.models import fetch_uploads
-from autoauto.server.store.queue import Lease, Queue, Standing
+from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import LEASE_S, SearchState
-from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.work.runner import STOP, Describers, Outcome, Task, run_searches
 
 POLL_S = 0.2
@@ -32,12 +31,36 @@ _SLOW_POLL_S = 2.0
 _END_S = 10.0
 
 
+class SearchSource(Protocol):
+    """Where a worker gets searches from, and says what became of them."""
+
+    def claim(self) -> Lease | None:
+        """Lease the search that is next; None when none waits that this worker may run."""
+
+    def open(self, lease: Lease) -> str:
+        """The URL of the database for the trials of a search, whose uploaded files are on this machine then.
+
+        Raises:
+            BadInput: a file is missing.
+        """
+
+    def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
+        """As `Queue.renew`."""
+
+    def finish(
+        self, lease: Lease, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
+    ) -> bool:
+        """As `Queue.finish`."""
+
+    def release(self, lease: Lease, reason: str = "", *, is_lost: bool = False) -> None:
+        """As `Queue.release`."""
+
+
 class SearchWorker:
-    """Runs the searches of a queue, one at a time.
+    """Runs the searches of a source, one at a time.
 
     Args:
-        database: of the service.
-        queue: gives the searches.
+        source: gives the searches.
         describers: make plain values of results.
         log: is called with a line about what went wrong.
         on_end: is called with the id of every search that has ended here, and its state.
@@ -45,13 +68,12 @@ class SearchWorker:
 
     def __init__(
         self,
-        database: ServiceDatabase,
-        queue: Queue,
+        source: SearchSource,
         describers: Describers,
         log: Callable[[str], None],
         on_end: Callable[[str, SearchState], None] = lambda search_id, state: None,
     ) -> None:
-        self._database, self._queue, self._describers = database, queue, describers
+        self._source, self._describers = source, describers
         self._log, self._on_end = log, on_end
         self._runner: ChildProcess | None = None
         self._n_run = 0
@@ -79,7 +101,7 @@ class SearchWorker:
     def _work(self) -> bool:
         """Run the next search, if there is one; a database that is away is waited for."""
         try:
-            lease = self._queue.claim()
+            lease = self._source.claim()
             if lease is None:
                 return False
             self._run(lease)
@@ -110,15 +132,15 @@ class SearchWorker:
                 standing = message._replace(is_further=is_further)
             elif message is not None:  # it has ended
                 self._close_runner()
-                self._queue.release(lease, str(message), is_lost=True)
+                self._source.release(lease, str(message), is_lost=True)
                 self._log(f"search {lease.search_id}: {message}")
                 return
             if self._is_ending.is_set():
                 self._close_runner()
-                self._queue.release(lease)
+                self._source.release(lease)
                 return
             if monotonic() - renewed_s >= RENEW_S:
-                wants_stop = self._queue.renew(lease, standing)
+                wants_stop = self._source.renew(lease, standing)
                 renewed_s = monotonic()
                 standing = None if standing is None else standing._replace(is_further=False)
                 if wants_stop is None:
@@ -132,15 +154,14 @@ class SearchWorker:
 
     def _task(self, lease: Lease) -> Task | None:
         """What the runner is to do; None where a file is missing, with which the search has failed."""
-        wants_stop = self._queue.renew(lease, None)
+        wants_stop = self._source.renew(lease, None)
         try:
-            fetch_uploads(self._database, lease.submission.uploads)
-        except AutoautoError as error:
-            self._queue.finish(lease, SearchState.FAILED, None, str(error), lease.used_s)
+            storage = self._source.open(lease)
+        except BadInput as error:
+            self._source.finish(lease, SearchState.FAILED, None, str(error), lease.used_s)
             return None
-        request, storage = lease.submission.request, self._database.storage
         numbers = lease.limits, lease.left_s, lease.used_s, lease.n_trials
-        return Task(lease.search_id, request, storage, *numbers, bool(wants_stop))
+        return Task(lease.search_id, lease.submission.request, storage, *numbers, bool(wants_stop))
 
     def _message(self, runner: ChildProcess) -> Standing | Outcome | str | None:
         """What the runner says within a moment: None is nothing, a text that it has ended, and how."""
@@ -162,13 +183,13 @@ class SearchWorker:
 
     def _finish(self, lease: Lease, outcome: Outcome, standing: Standing | None) -> None:
         if standing is not None:
-            self._queue.renew(lease, standing)
+            self._source.renew(lease, standing)
         used_s = standing.used_s if standing else lease.used_s
         if outcome.state is SearchState.WAITING:
             self._log(f"search {lease.search_id}: {outcome.reason}")
-            self._queue.release(lease)
+            self._source.release(lease)
             return
-        if self._queue.finish(lease, outcome.state, outcome.answer, outcome.reason, used_s):
+        if self._source.finish(lease, outcome.state, outcome.answer, outcome.reason, used_s):
             self.n_finished += 1
             self._on_end(lease.search_id, outcome.state)
 

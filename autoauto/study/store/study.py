@@ -73,7 +73,7 @@ def open_study(
     if in_memory(storage):
         raise BadInput(f"a study is stored in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
     backend = open_storage(storage)
-    with _without_optuna_log():
+    with without_optuna_log():
         directions = [each.direction for each in objective_tuple(objectives)]
         with row_errors():
             study = optuna.create_study(
@@ -96,7 +96,7 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
         MissingExtra: the database's driver is not installed.
     """
     backend = existing_storage(storage)
-    with _without_optuna_log():
+    with without_optuna_log():
         try:
             study = optuna.load_study(study_name=study_name, storage=backend)
         except KeyError as error:
@@ -121,7 +121,7 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
         MissingExtra: the database's driver is not installed.
     """
     load_study(storage, study_name)
-    with _without_optuna_log():
+    with without_optuna_log():
         return optuna.load_study(study_name=study_name, storage=open_storage(storage))
 
 
@@ -160,7 +160,7 @@ def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> No
 
 
 @contextmanager
-def _without_optuna_log() -> Iterator[None]:
+def without_optuna_log() -> Iterator[None]:
     """Suppress Optuna's log lines and its warning that metric names are experimental."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -17,20 +17,21 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies import search
-from autoauto.cli.options.server import add_listen
+from autoauto.cli.options.server import add_identity, add_listen, tls_context, user_proxy
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.records.errors import BadInput, did_you_mean, missing_extra
 from autoauto.records.units import MIB
 
 if TYPE_CHECKING:
+    from autoauto.server.store.queue import Queue
     from autoauto.server.store.searches import SearchState
     from autoauto.server.store.tables import ServiceDatabase
-    from autoauto.server.work.worker import SearchWorker
+    from autoauto.server.work.worker import SearchSource, SearchWorker
 
 EXAMPLE = "server token create mary --role submitter"
 DEFAULT_STORAGE = "sqlite:///studies/server.db"
-ROLES = ("reader", "submitter", "admin")
+ROLES = ("reader", "submitter", "worker", "admin")
 _ACTIONS = ("token create NAME", "token revoke NAME", "token list", "check")
 _DAY_S = 86_400.0
 
@@ -53,9 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--open", action="store_true", help="need no token; only where --listen is an address of this machine alone"
     )
-    parser.add_argument(
-        "--no-worker", action="store_true", help="run no search here; `autoauto worker --storage URL` runs them"
-    )
+    parser.add_argument("--no-worker", action="store_true", help="run no search here, but by `autoauto worker`")
+    add_identity(parser)
     add_labels(parser)
     parser.add_argument(
         "--max-running",
@@ -139,19 +139,21 @@ def open_database(storage: str) -> ServiceDatabase:
 
 
 def make_worker(
-    database: ServiceDatabase,
-    args: argparse.Namespace,
-    log: Callable[[str], None],
-    on_end: Callable[[str, SearchState], None],
+    source: SearchSource, log: Callable[[str], None], on_end: Callable[[str, SearchState], None]
 ) -> SearchWorker:
-    """A worker for the searches in a database."""
+    """A worker for the searches of a source."""
     from autoauto.cli.output.search_answer import describe_answer, describe_best_so_far
-    from autoauto.server.store.queue import Queue
     from autoauto.server.work.runner import Describers
     from autoauto.server.work.worker import SearchWorker
 
-    queue = Queue(database, args.labels, args.max_running)
-    return SearchWorker(database, queue, Describers(describe_answer, describe_best_so_far), log, on_end)
+    return SearchWorker(source, Describers(describe_answer, describe_best_so_far), log, on_end)
+
+
+def queue_of(database: ServiceDatabase, args: argparse.Namespace) -> Queue:
+    """The queue of a database, for a worker with these options."""
+    from autoauto.server.store.queue import Queue
+
+    return Queue(database, args.labels, args.max_running)
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -163,11 +165,11 @@ def _serve(args: argparse.Namespace) -> int:
     from autoauto.server.rest.identity import ServiceOptions
 
     host, port = args.listen
-    options = ServiceOptions(host, port, tuple(args.allow_host), args.open, args.max_model_mib * MIB)
+    limits = args.open, args.max_model_mib * MIB, user_proxy(args), tls_context(args)
+    options = ServiceOptions(host, port, tuple(args.allow_host), *limits)
     database, log = open_database(args.storage), _logger(args.log)
     worker = make_worker(
-        database,
-        args,
+        queue_of(database, args),
         lambda line: log({"event": "error", "message": line}),
         lambda search_id, state: log({"event": "search", "search": search_id, "state": str(state)}),
     )

@@ -10,7 +10,8 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from autoauto.cli.commands.studies.server import add_labels, make_worker, open_database
+from autoauto.cli.commands.studies.server import add_labels, make_worker, open_database, queue_of
+from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import STUDY_HELP, add_storage, add_workers, chosen_name, process_executor_of
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import print_line, warn
@@ -18,6 +19,7 @@ from autoauto.cli.output.log import add_log, trial_event, write_event
 from autoauto.space.objectives import parse_objectives
 
 if TYPE_CHECKING:
+    from autoauto.server.work.worker import SearchSource
     from autoauto.space.trial import Trial
 
 IDLE_S = 60.0
@@ -28,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study, and how many processes measure."""
     parser.add_argument("--study-name", metavar="NAME", help=STUDY_HELP)
     add_storage(parser)
+    add_server(parser, "run searches of")
     add_workers(parser, 1, "1")
     parser.add_argument("--model", metavar="FILE", help="the model's file on this machine; default: the search's path")
     parser.add_argument(
@@ -56,12 +59,28 @@ def run(args: argparse.Namespace) -> int:
     """Measure until there has been nothing to measure for a while; without a study, where there is a server, for it."""
     from autoauto.server.store.tables import has_searches
 
-    if args.study_name is None and has_searches(args.storage):
-        return _run_searches(args)
+    if args.study_name is not None:
+        return _measure(args)
+    if is_on_server(args):
+        return _run_searches_of_server(args)
+    if has_searches(args.storage):
+        database = open_database(args.storage)
+        return _run_searches(args, queue_of(database, args), database.shown)
     return _measure(args)
 
 
-def _run_searches(args: argparse.Namespace) -> int:
+def _run_searches_of_server(args: argparse.Namespace) -> int:
+    """Run the searches of a server whose database this machine does not reach."""
+    from autoauto.processes.folders import temporary_folder
+    from autoauto.server.client import connect
+    from autoauto.server.work.remote import RemoteSource
+
+    with temporary_folder("autoauto-worker-") as folder:
+        source = RemoteSource(connect(args.server), folder, args.labels, args.max_running)
+        return _run_searches(args, source, args.server)
+
+
+def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) -> int:
     """Run the searches of a server, one at a time, until a signal ends this process or none came for a while."""
 
     def log(line: str) -> None:
@@ -74,11 +93,10 @@ def _run_searches(args: argparse.Namespace) -> int:
         if args.log == "json":
             write_event("search", search=search_id, state=state)
 
-    database = open_database(args.storage)
-    worker = make_worker(database, args, log, on_end)
+    worker = make_worker(source, log, on_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: worker.end())
-    print_line(f"joined the searches in {database.shown}")
+    print_line(f"joined the searches of {where}")
     worker.run(args.idle)
     print_line(f"{worker.n_finished} searches ended here")
     return 0

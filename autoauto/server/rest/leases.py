@@ -1,0 +1,165 @@
+"""What workers ask for that reach the server and not its database: searches, their files and trials; and what they say.
+
+POST /v1/leases ──▶ a search and its token     POST /v1/leases/TOKEN/renew, /finish, /release
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy.orm import Session
+
+from autoauto.records.errors import BadInput
+from autoauto.server.call import Answer, Call, Service
+from autoauto.server.store import models
+from autoauto.server.store.queue import Held, Queue, Standing
+from autoauto.server.store.searches import Conflict, NotFound, SearchState
+from autoauto.server.store.study_copy import OutOfOrder, add_trials, head_of, trial_texts, write_head
+from autoauto.server.store.submission import read_labels
+from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.store.trials import study_name, study_number
+
+Read = TypeVar("Read")
+N_TRIALS = 50
+"""Trials that a worker reads at once."""
+
+
+class Claim(msgspec.Struct):
+    """What a worker says of itself."""
+
+    process: str
+    labels: dict[str, str] = {}
+    max_running: int | None = None
+
+
+class Renewal(msgspec.Struct):
+    """How far a search is, and what its study has that the server has not."""
+
+    standing: Standing | None = None
+    head: dict[str, Any] | None = None
+    first: int = 0
+    trials: list[str] = []
+
+
+class Ending(msgspec.Struct):
+    """How a search has ended."""
+
+    state: SearchState
+    answer: dict[str, Any] | None
+    reason: str
+    used_s: float
+
+
+class Release(msgspec.Struct):
+    """Why a worker gives a search back."""
+
+    reason: str = ""
+    is_lost: bool = False
+
+
+class Start(msgspec.Struct):
+    """The first trial that a worker wants to read."""
+
+    first: int = 0
+
+
+def claim(service: Service, call: Call) -> Answer:
+    """Lease the next search."""
+    given = _read(call, Claim)
+    queue = Queue(service.database, read_labels(given.labels), given.max_running, given.process[:256])
+    lease = queue.claim()
+    if lease is None:
+        return Answer(204, None)
+    submission = {"submission": lease.submission.to_json(), "limits": lease.limits}
+    return Answer(200, {**lease._asdict(), **submission})
+
+
+def lease_trials(service: Service, call: Call) -> Answer:
+    """Some trials of a leased search, and what its study has beside them; nothing where it has none yet."""
+    held, first = _held(service, call), _read(call, Start).first
+    study_id = study_number(service.database, held.search_id)
+    if study_id is None:
+        return Answer(200, {"head": None, "trials": []})
+    studies = service.database.studies
+    head, texts = service.database.run(
+        lambda: (head_of(studies, study_id), trial_texts(studies, study_id, first, N_TRIALS))
+    )
+    return Answer(200, {"head": head, "trials": texts})
+
+
+def renew(service: Service, call: Call) -> Answer:
+    """Extend a lease, and keep what was tried."""
+    held, given = _held(service, call), _read(call, Renewal)
+    if given.head is not None:
+        _add(service.database, held, given.head, given)
+    wants_stop = Queue(service.database).renew(held, given.standing)
+    if wants_stop is None:
+        raise _lost()
+    return Answer(200, {"wants_stop": wants_stop})
+
+
+def finish(service: Service, call: Call) -> Answer:
+    """End a search."""
+    held, given = _held(service, call), _read(call, Ending)
+    if not given.state.has_ended:
+        raise BadInput(f"a search that ends has ended, got {given.state}; release it")
+    if not Queue(service.database).finish(held, given.state, given.answer, given.reason, given.used_s):
+        raise _lost()
+    return Answer(204, None)
+
+
+def release(service: Service, call: Call) -> Answer:
+    """Give a search to another worker."""
+    given = _read(call, Release)
+    Queue(service.database).release(_held(service, call), given.reason, is_lost=given.is_lost)
+    return Answer(204, None)
+
+
+def model_part(service: Service, call: Call) -> Answer:
+    """A part of an uploaded file."""
+    part = models.stored_part(service.database, call.path["digest"], call.query["part"])
+    if part is None:
+        raise NotFound(f"there is no part {call.query['part']} of {call.path['digest']!r:.80}; parts begin with 0")
+    return Answer(200, None, raw=(part, "application/octet-stream"))
+
+
+def _add(database: ServiceDatabase, held: Held, head: dict[str, Any], given: Renewal) -> None:
+    """Add to the study of a search; a trial is written only while its lease is held.
+
+    Raises:
+        BadInput: it is no study, or no trial.
+        Conflict: the lease is lost, or a trial is missing.
+    """
+    queue = Queue(database)
+
+    def check(session: Session) -> None:
+        if not queue.holds(session.connection(), held):
+            raise _lost()
+
+    try:
+        study_id = write_head(database.studies, study_name(held.search_id), head)
+        add_trials(database.studies, study_id, given.first, given.trials, check)
+    except OutOfOrder as error:
+        raise Conflict(str(error)) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"a study and its trials must be as a worker sends them: {error}; use this version") from error
+
+
+def _held(service: Service, call: Call) -> Held:
+    token = call.path["lease"]
+    held = Queue(service.database).held(token) if token.isalnum() and token.isascii() else None
+    if held is None:
+        raise _lost()
+    return held
+
+
+def _lost() -> Conflict:
+    return Conflict("a lease must be held for this, it is lost; claim another search")
+
+
+def _read(call: Call, kind: type[Read]) -> Read:
+    try:
+        return msgspec.json.decode(call.body, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadInput(f"the body must be as the document says: {error}; see GET /openapi.json") from error

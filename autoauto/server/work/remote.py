@@ -1,0 +1,151 @@
+"""Searches of a server whose database this machine does not reach: `RemoteSource`.
+
+The trials of a search lie in a database of this machine, one for every search; what is new there is sent with every
+renewal of the lease, so that another worker goes on from there.
+
+    server ◀──claim, renew, finish──▶ worker ──▶ runner ──▶ trials.db
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+from optuna.storages import RDBStorage
+
+from autoauto.server.client import Client, Refused
+from autoauto.server.store.models import keep_upload
+from autoauto.server.store.queue import Lease, Standing
+from autoauto.server.store.searches import SearchState
+from autoauto.server.store.study_copy import add_trials, head_of, trial_texts, write_head
+from autoauto.server.store.submission import SearchLimits, Submission
+from autoauto.server.store.trials import study_name
+from autoauto.study.execution.leases import this_process
+from autoauto.study.store.database import open_storage
+
+N_TRIALS = 50
+MAX_BYTES = 500_000
+"""Bytes of trials that are sent at once; a trial with more is sent alone."""
+
+
+class _Copy(NamedTuple):
+    """The study of a search in a database of this machine, and how many of its trials the server has."""
+
+    storage: RDBStorage
+    n_sent: int
+
+
+class RemoteSource:
+    """Implements `SearchSource` by requests.
+
+    Args:
+        client: of the server, with the token of a worker.
+        folder: for databases; emptied when another search begins.
+        labels, max_running: as of `Queue`.
+    """
+
+    def __init__(self, client: Client, folder: Path, labels: Mapping[str, str], max_running: int | None) -> None:
+        self._client, self._folder = client, folder
+        self._claim = {"process": this_process(), "labels": dict(labels), "max_running": max_running}
+        self._copy: _Copy | None = None
+
+    def claim(self) -> Lease | None:
+        """Lease the search that is next; None when none waits that this worker may run."""
+        given = self._client.ask("POST", "/v1/leases", self._claim)
+        if not given:
+            return None
+        limits, submission = SearchLimits(**given.pop("limits")), Submission.from_json(given.pop("submission"))
+        return Lease(**given, limits=limits, submission=submission)
+
+    def open(self, lease: Lease) -> str:
+        """See `SearchSource`."""
+        for what, digest in lease.submission.uploads.items():
+            keep_upload(what, digest, partial(self._part, digest))
+        for file in self._folder.iterdir():
+            file.unlink()
+        url = f"sqlite:///{self._folder / lease.search_id}.db"
+        storage, first = open_storage(url), 0
+        while True:
+            page = self._client.ask("POST", f"/v1/leases/{lease.token}/trials", {"first": first})
+            if page["head"] is not None:
+                study_id = write_head(storage, study_name(lease.search_id), page["head"])
+                add_trials(storage, study_id, first, page["trials"], lambda _: None)
+            first += len(page["trials"])
+            if not page["trials"]:
+                break
+        self._copy = _Copy(storage, first)
+        return url
+
+    def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
+        """See `SearchSource`."""
+        wants_stop: bool | None = False
+        for new in self._news(lease):
+            wants_stop = self._asked(lease, "renew", {"standing": standing, **new})
+            if wants_stop is None:
+                return None
+            if self._copy is not None:
+                self._copy = self._copy._replace(n_sent=new.get("first", 0) + len(new.get("trials", ())))
+        return wants_stop
+
+    def finish(
+        self, lease: Lease, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
+    ) -> bool:
+        """See `SearchSource`."""
+        ending = {"state": state, "answer": answer, "reason": reason, "used_s": used_s}
+        return self.renew(lease, None) is not None and self._asked(lease, "finish", ending) is not None
+
+    def release(self, lease: Lease, reason: str = "", *, is_lost: bool = False) -> None:
+        """See `SearchSource`."""
+        if self.renew(lease, None) is not None:
+            self._asked(lease, "release", {"reason": reason, "is_lost": is_lost})
+
+    def _asked(self, lease: Lease, what: str, body: Mapping[str, Any]) -> bool | None:
+        """Whether the search is to stop; None where the lease is lost."""
+        try:
+            plain = json.loads(msgspec.json.encode(body))
+            return bool(self._client.ask("POST", f"/v1/leases/{lease.token}/{what}", plain).get("wants_stop"))
+        except Refused as error:
+            if error.status == HTTPStatus.CONFLICT:
+                return None
+            raise
+
+    def _news(self, lease: Lease) -> Iterator[dict[str, Any]]:
+        """What the study has that the server has not, in parts; one where there is nothing."""
+        copy, name = self._copy, study_name(lease.search_id)
+        known = [] if copy is None else [each for each in copy.storage.get_all_studies() if each.study_name == name]
+        if copy is None or not known:
+            yield {}
+            return
+        study_id, first = known[0]._study_id, copy.n_sent
+        head = head_of(copy.storage, study_id)
+        while True:
+            texts = _first(trial_texts(copy.storage, study_id, first, N_TRIALS))
+            yield {"head": head, "first": first, "trials": texts}
+            first += len(texts)
+            if not texts or first >= copy.storage.get_n_trials(study_id):
+                return
+
+    def _part(self, digest: str, number: int) -> bytes | None:
+        try:
+            path = f"/v1/models/{digest}/content?{urlencode({'part': number})}"
+            return self._client.fetch("GET", path).content
+        except Refused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+
+def _first(texts: list[str]) -> list[str]:
+    """As many texts as are sent at once."""
+    n_bytes = 0
+    for number, text in enumerate(texts):
+        n_bytes += len(text)
+        if n_bytes > MAX_BYTES and number:
+            return texts[:number]
+    return texts
