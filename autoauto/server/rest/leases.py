@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from autoauto.records.errors import BadInput
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.store import models
-from autoauto.server.store.queue import Held, Queue, Standing
+from autoauto.server.store.queue import LeaseKey, Queue, Standing
 from autoauto.server.store.searches import Conflict, NotFound, SearchState
 from autoauto.server.store.study_copy import OutOfOrder, add_trials, head_of, trial_texts, write_head
 from autoauto.server.store.submission import read_labels
@@ -25,7 +25,7 @@ N_TRIALS = 50
 """Trials that a worker reads at once."""
 
 
-class Claim(msgspec.Struct):
+class ClaimRequest(msgspec.Struct):
     """What a worker says of itself."""
 
     process: str
@@ -33,7 +33,7 @@ class Claim(msgspec.Struct):
     max_running: int | None = None
 
 
-class Renewal(msgspec.Struct):
+class RenewRequest(msgspec.Struct):
     """How far a search is, and what its study has that the server has not."""
 
     standing: Standing | None = None
@@ -42,7 +42,7 @@ class Renewal(msgspec.Struct):
     trials: list[str] = []
 
 
-class Ending(msgspec.Struct):
+class FinishRequest(msgspec.Struct):
     """How a search has ended."""
 
     state: SearchState
@@ -51,14 +51,14 @@ class Ending(msgspec.Struct):
     used_s: float
 
 
-class Release(msgspec.Struct):
+class ReleaseRequest(msgspec.Struct):
     """Why a worker gives a search back."""
 
     reason: str = ""
     is_lost: bool = False
 
 
-class Start(msgspec.Struct):
+class TrialsRequest(msgspec.Struct):
     """The first trial that a worker wants to read."""
 
     first: int = 0
@@ -66,7 +66,7 @@ class Start(msgspec.Struct):
 
 def claim(service: Service, call: Call) -> Answer:
     """Lease the next search."""
-    given = _read(call, Claim)
+    given = _read(call, ClaimRequest)
     queue = Queue(service.database, read_labels(given.labels), given.max_running, given.process[:256])
     lease = queue.claim()
     if lease is None:
@@ -77,7 +77,7 @@ def claim(service: Service, call: Call) -> Answer:
 
 def lease_trials(service: Service, call: Call) -> Answer:
     """Some trials of a leased search, and what its study has beside them; nothing where it has none yet."""
-    held, first = _held(service, call), _read(call, Start).first
+    held, first = _held(service, call), _read(call, TrialsRequest).first
     study_id = study_number(service.database, held.search_id)
     if study_id is None:
         return Answer(200, {"head": None, "trials": []})
@@ -90,7 +90,7 @@ def lease_trials(service: Service, call: Call) -> Answer:
 
 def renew(service: Service, call: Call) -> Answer:
     """Extend a lease, and keep what was tried."""
-    held, given = _held(service, call), _read(call, Renewal)
+    held, given = _held(service, call), _read(call, RenewRequest)
     if given.head is not None:
         _add(service.database, held, given.head, given)
     wants_stop = Queue(service.database).renew(held, given.standing)
@@ -101,7 +101,7 @@ def renew(service: Service, call: Call) -> Answer:
 
 def finish(service: Service, call: Call) -> Answer:
     """End a search."""
-    held, given = _held(service, call), _read(call, Ending)
+    held, given = _held(service, call), _read(call, FinishRequest)
     if not given.state.has_ended:
         raise BadInput(f"a search that ends has ended, got {given.state}; release it")
     if not Queue(service.database).finish(held, given.state, given.answer, given.reason, given.used_s):
@@ -111,7 +111,7 @@ def finish(service: Service, call: Call) -> Answer:
 
 def release(service: Service, call: Call) -> Answer:
     """Give a search to another worker."""
-    given = _read(call, Release)
+    given = _read(call, ReleaseRequest)
     Queue(service.database).release(_held(service, call), given.reason, is_lost=given.is_lost)
     return Answer(204, None)
 
@@ -124,7 +124,7 @@ def model_part(service: Service, call: Call) -> Answer:
     return Answer(200, None, raw=(part, "application/octet-stream"))
 
 
-def _add(database: ServiceDatabase, held: Held, head: dict[str, Any], given: Renewal) -> None:
+def _add(database: ServiceDatabase, held: LeaseKey, head: dict[str, Any], given: RenewRequest) -> None:
     """Add to the study of a search; a trial is written only while its lease is held.
 
     Raises:
@@ -146,7 +146,7 @@ def _add(database: ServiceDatabase, held: Held, head: dict[str, Any], given: Ren
         raise BadInput(f"a study and its trials must be as a worker sends them: {error}; use this version") from error
 
 
-def _held(service: Service, call: Call) -> Held:
+def _held(service: Service, call: Call) -> LeaseKey:
     token = call.path["lease"]
     held = Queue(service.database).held(token) if token.isalnum() and token.isascii() else None
     if held is None:

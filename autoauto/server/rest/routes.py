@@ -176,11 +176,13 @@ ROUTES = (
         {200: ref("Model")},
         errors=(404,),
     ),
-    _of_worker("", leases.claim, "Lease the next search", {200: _LEASE, 204: NOTHING}, "Claim"),
-    _of_worker("/{lease}/trials", leases.lease_trials, "Trials of a leased search", {200: object_of()}, "Start"),
-    _of_worker("/{lease}/renew", leases.renew, "Extend a lease, add trials", {200: object_of()}, "Renewal"),
-    _of_worker("/{lease}/finish", leases.finish, "End a leased search", {204: NOTHING}, "Ending"),
-    _of_worker("/{lease}/release", leases.release, "Give a search back", {204: NOTHING}, "Release"),
+    _of_worker("", leases.claim, "Lease the next search", {200: _LEASE, 204: NOTHING}, "ClaimRequest"),
+    _of_worker(
+        "/{lease}/trials", leases.lease_trials, "Trials of a leased search", {200: object_of()}, "TrialsRequest"
+    ),
+    _of_worker("/{lease}/renew", leases.renew, "Extend a lease, add trials", {200: object_of()}, "RenewRequest"),
+    _of_worker("/{lease}/finish", leases.finish, "End a leased search", {204: NOTHING}, "FinishRequest"),
+    _of_worker("/{lease}/release", leases.release, "Give a search back", {204: NOTHING}, "ReleaseRequest"),
     Route(
         *("GET", "/v1/models/{digest}/content", leases.model_part, Role.WORKER, "A part of an uploaded file"),
         {200: BYTES},

@@ -101,28 +101,28 @@ SCHEMAS = {
         trials={"type": "array", "items": _TRIAL},
         next={"type": ["string", "null"], "description": "the path of the next page"},
     ),
-    "Claim": object_of(
+    "ClaimRequest": object_of(
         ("process",),
         process={"type": "string", "description": "of the worker, as the server tells workers apart"},
         labels={"type": "object", "additionalProperties": TEXT},
         max_running={"type": ["integer", "null"]},
     ),
-    "Start": object_of((), first=_WHOLE),
-    "Renewal": object_of(
+    "TrialsRequest": object_of((), first=_WHOLE),
+    "RenewRequest": object_of(
         (),
         standing={"type": ["array", "null"], "description": "how far the search is"},
         head={"type": ["object", "null"], "description": "directions and attributes of its study"},
         first=_WHOLE,
         trials={"type": "array", "items": TEXT, "description": "further trials, each as a text"},
     ),
-    "Ending": object_of(
+    "FinishRequest": object_of(
         ("state", "answer", "reason", "used_s"),
         state=STATE,
         answer={"type": ["object", "null"]},
         reason=TEXT,
         used_s={"type": "number"},
     ),
-    "Release": object_of((), reason=TEXT, is_lost={"type": "boolean"}),
+    "ReleaseRequest": object_of((), reason=TEXT, is_lost={"type": "boolean"}),
     "Model": object_of(("digest", "model"), digest=_DIGEST, model=TEXT),
     "Health": object_of(("status",), status=TEXT, version=TEXT),
 }

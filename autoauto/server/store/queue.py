@@ -52,7 +52,7 @@ class Lease(NamedTuple):
     token: str
 
 
-class Held(NamedTuple):
+class LeaseKey(NamedTuple):
     """What names a lease: its search, and its token."""
 
     search_id: str
@@ -122,7 +122,7 @@ class Queue:
         fetch_uploads(self._database, lease.submission.uploads)
         return self._database.storage
 
-    def renew(self, lease: Lease | Held, standing: Standing | None) -> bool | None:
+    def renew(self, lease: Lease | LeaseKey, standing: Standing | None) -> bool | None:
         """Extend a lease, and store how far its search is; returns whether it is to stop, None where it is lost."""
         values: dict[str, Any] = {"expires_s": self._database.now() + LEASE_S}
         if standing is not None:
@@ -137,7 +137,7 @@ class Queue:
         return wants_stop
 
     def finish(
-        self, lease: Lease | Held, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
+        self, lease: Lease | LeaseKey, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
     ) -> bool:
         """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
         values: dict[str, Any] = {
@@ -149,7 +149,7 @@ class Queue:
         end = update(SEARCHES).where(self._is_held(lease)).values(values)
         return self._database.write(lambda connection: connection.execute(end).rowcount) == 1
 
-    def release(self, lease: Lease | Held, reason: str = "", *, is_lost: bool = False) -> None:
+    def release(self, lease: Lease | LeaseKey, reason: str = "", *, is_lost: bool = False) -> None:
         """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""
 
         def work(connection: Connection) -> None:
@@ -164,13 +164,13 @@ class Queue:
 
         self._database.write(work)
 
-    def held(self, token: str) -> Held | None:
+    def held(self, token: str) -> LeaseKey | None:
         """The lease with a token; None where it is lost."""
         query = select(SEARCHES.c.id).where(SEARCHES.c.token == token)
         search_id = self._database.write(lambda connection: connection.scalar(query))
-        return None if search_id is None else Held(search_id, token)
+        return None if search_id is None else LeaseKey(search_id, token)
 
-    def holds(self, connection: Connection, lease: Held) -> bool:
+    def holds(self, connection: Connection, lease: LeaseKey) -> bool:
         """Whether a lease is held, and stays so until the transaction ends."""
         keep = update(SEARCHES).where(self._is_held(lease)).values(token=lease.token)
         return connection.execute(keep).rowcount == 1
@@ -215,7 +215,7 @@ class Queue:
             ended = update(SEARCHES).where(held, SEARCHES.c.process.in_(gone))
             connection.execute(ended.values(token=None))
 
-    def _is_held(self, lease: Lease | Held) -> Any:
+    def _is_held(self, lease: Lease | LeaseKey) -> Any:
         return and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.token == lease.token)
 
 
