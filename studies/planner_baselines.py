@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts_by_device
+from autoauto.plan.pipeline.blocks import Blocks, contract
+from autoauto.plan.pipeline.fitting import Fitting
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.units import IntArray
@@ -65,7 +66,7 @@ def greedy_fill(table: CostTable) -> Partition | None:
 def _filled(blocks: Blocks, limits_bytes: Sequence[int], min_blocks: int) -> list[int]:
     """Cuts up to the first device that cannot hold `min_blocks` blocks."""
     cuts = [0]
-    for device, earliest in enumerate(earliest_starts_by_device(blocks, limits_bytes)):
+    for device, (earliest, *_) in enumerate(Fitting.of_devices(blocks, limits_bytes)):
         n_reserved = min_blocks * (len(limits_bytes) - device - 1)
         stop = min(bisect_right(earliest, cuts[-1]) - 1, len(blocks) - n_reserved)
         if stop < cuts[-1] + min_blocks:
@@ -127,7 +128,7 @@ def three_axes(table: CostTable) -> Partition | None:
     original.
     """
     blocks = contract(table)
-    earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
+    earliest = [fitting.earliest for fitting in Fitting.of_devices(blocks, table.memory_limit_bytes.tolist())]
     caps = _transfer_caps(blocks)
     costs = deque(_partition_costs(blocks, earliest, caps), maxlen=1).pop()[-1]
     best = int(np.argmin(costs + caps))

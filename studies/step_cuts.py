@@ -20,7 +20,7 @@ from typing import NamedTuple
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step
-from autoauto.evaluate.modes.training_table import stage_table
+from autoauto.evaluate.modes.training_table import stage_tables
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
@@ -96,7 +96,7 @@ def tables(setting: StepCase, cluster: Cluster, n_layers: int) -> Iterator[tuple
             stages_per_device=(spec_of(order).stages_per_device or (1, 1))[0],
         )
         if flows:
-            yield knobs, stage_table(flows[period].costs, knobs)
+            yield knobs, stage_tables(flows[period].costs, knobs)[0]
         elif knobs.mode.stages_per_device == 1:
             devices = cluster.first(setting.n_devices)
             table = cost_table(random_profile(n_layers), devices, 0.9, period)

@@ -128,7 +128,7 @@ def result_of(row: Row, *, own_cuts: bool = False) -> Result:
     for factor in range(1, MORE_MEMORY + 1):
         larger = _with_memory(flow, factor) if factor > 1 else flow
         try:
-            plan = larger.plans.cut_at(knobs, partition) if partition else larger.plans.plan_to_measure(knobs)
+            plan = larger.plans.cut_at(knobs, partition) if partition else larger.plan_to_measure(knobs)
             run = larger.measure(knobs, plan)
         except DoesNotFit as failure:
             excess_bytes = excess_bytes or failure.excess_bytes

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from autoauto.estimate.sums import cut_allowed, prefix_sums
+from autoauto.estimate.sums import prefix_sums
 from autoauto.records.costs.cost import RangeMemory, SharedMemory
 from autoauto.records.costs.profile import (
     GRADIENT,
@@ -42,7 +42,6 @@ def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
         alone = range_memory(replace(profile, outlined=()), recompute)
         return replace(alone, outlined=range_memory(with_subgraphs(profile), recompute))
     layers = profile.layers
-    inputs = _column([layer.input_bytes for layer in layers], "input bytes")
     return RangeMemory(
         exclusive_prefix_bytes=exclusive_prefix_bytes(profile),
         shared=shared_memory(profile),
@@ -51,7 +50,7 @@ def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
         ),
         activation_prefix_bytes=prefix_sums([layer.activation_bytes for layer in layers], "activation bytes"),
         stashed_input_bytes=_column([layer.stashed_input_bytes for layer in layers], "stashed input bytes"),
-        input_bytes=inputs * cut_allowed(profile.tied)[:-1],  # 0 where no stage may start: ranges take the maximum
+        input_bytes=_column([layer.input_bytes for layer in layers], "input bytes"),
         checkpoint_prefix_bytes=prefix_sums([layer.checkpoint_bytes for layer in layers], "checkpoint bytes"),
         recompute=recompute,
     )

@@ -1,4 +1,7 @@
-"""Running sums over layers, `prefix_sums`, whose differences are costs of ranges; legal cuts, `cut_allowed`."""
+"""Running sums over layers, `prefix_sums`, whose differences are costs of ranges; legal cuts, `cut_allowed`.
+
+Those where the first and the last stage share a device: `cuts_around`.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +63,47 @@ def cut_allowed(tied: Sequence[str | None]) -> BoolArray:
     >>> cut_allowed(["w", None, "w", None]).tolist()
     [True, False, False, True, True]
     """
+    first, last = _ends(tied)
+    flags = np.zeros(len(tied) + 2, dtype=np.int64)
+    np.add.at(flags, np.array(list(first.values()), dtype=np.int64) + 1, 1)
+    np.subtract.at(flags, np.array(list(last.values()), dtype=np.int64) + 1, 1)
+    allowed: BoolArray = np.cumsum(flags)[:-1] == 0
+    return allowed
+
+
+def cuts_around(tied: Sequence[str | None]) -> list[BoolArray]:
+    """The cuts of plans whose first and last stage share a device; the inner cuts of a plan are all in one of these.
+
+    Layers of one key may then be in both of these stages, with all cuts between two of the layers; as before, all may
+    be in one stage, with no cut between them. So all cuts of a plan lie between the same layers of every key:
+
+        layer         0   1   2   3   4   5
+        tied          w   v   -   v   -   w
+        cut         0   1   2   3   4   5   6
+        between      -  w   wv  wv  w   w   -      cuts 1, 4 and 5 go together, and so do 2 and 3; 0 and 6 always may be
+
+    >>> [np.flatnonzero(cuts).tolist() for cuts in cuts_around(["w", "v", None, "v", None, "w"])]
+    [[0, 6], [0, 1, 4, 5, 6], [0, 2, 3, 6]]
+    """
+    _, last = _ends(tied)
+    before: dict[str, int] = {}  # by key, how many of its layers lie before a cut, where some lie on either side
+    groups: dict[frozenset[tuple[str, int]], list[int]] = {frozenset(): [0]}
+    for index, key in enumerate(tied):
+        if key is not None:
+            before[key] = before.get(key, 0) + 1
+            if last[key] == index:
+                del before[key]
+        groups.setdefault(frozenset(before.items()), []).append(index + 1)
+    boundaries = np.arange(len(tied) + 1)
+    return [np.isin(boundaries, [0, *cuts, len(tied)]) for cuts in groups.values()]
+
+
+def _ends(tied: Sequence[str | None]) -> tuple[dict[str, int], dict[str, int]]:
+    """By key its first and its last layer."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for index, key in enumerate(tied):
         if key is not None:
             first.setdefault(key, index)
             last[key] = index
-    flags = np.zeros(len(tied) + 2, dtype=np.int64)
-    np.add.at(flags, np.array(list(first.values()), dtype=np.int64) + 1, 1)
-    np.subtract.at(flags, np.array(list(last.values()), dtype=np.int64) + 1, 1)
-    allowed: BoolArray = np.cumsum(flags)[:-1] == 0
-    return allowed
+    return first, last

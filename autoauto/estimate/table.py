@@ -198,9 +198,7 @@ def monotone_entry_cycles(entry_cycles: IntArray, prefix_cycles: IntArray) -> In
 def with_cuts_at(table: CostTable, cuts: Sequence[int]) -> CostTable:
     """`table` with those of its legal cuts that lie before the layers `cuts`, and both ends."""
     chosen = np.isin(np.arange(table.n_layers + 1), [0, *cuts, table.n_layers])
-    allowed = table.cut_allowed & chosen
-    memory = replace(table.memory, input_bytes=table.memory.input_bytes * allowed[:-1])
-    return replace(table, cut_allowed=allowed, memory=memory)
+    return replace(table, cut_allowed=table.cut_allowed & chosen)
 
 
 def calibrated(table: CostTable, stages: Iterable[Stage]) -> CostTable:

@@ -149,6 +149,10 @@ class Flow:
         """
         return self._mode(knobs).evaluate(knobs)
 
+    def plan_to_measure(self, knobs: Knobs) -> Plan:
+        """See `Measurements.plan`."""
+        return self._measurements.plan(knobs)
+
     def measure(self, knobs: Knobs, plan: Plan) -> Run:
         """See `Measurements.run`."""
         return self._measurements.run(knobs, plan)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import contract, earliest_starts
+from autoauto.plan.pipeline.blocks import contract
 from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
+from autoauto.plan.pipeline.fitting import earliest_starts
 from autoauto.records.costs.cost import CostTable, stash_entry_bytes
 from autoauto.records.costs.profile import PARAMETER, ModelProfile
 from autoauto.records.errors import BadInput
@@ -42,7 +43,7 @@ def phase_candidates(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandid
     Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
     """
     blocks = contract(replace(table, cut_allowed=np.ones_like(table.cut_allowed)))  # every layer is a block
-    return candidates_from(table, earliest_starts(blocks, limit_bytes).starts)
+    return candidates_from(table, earliest_starts(blocks, limit_bytes))
 
 
 def single_layers(table: CostTable) -> Iterator[PhaseCandidates]:

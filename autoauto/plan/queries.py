@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import earliest_starts_by_device
+from autoauto.plan.pipeline.fitting import Fitting
 from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.optimal import Incumbent, incumbents, solve
 from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
@@ -143,8 +143,7 @@ def pareto_front(table: CostTable) -> Iterator[Plan]:
         table = replace(table, memory=table.memory.outlined)
         problem = prepare(replace(table, period=Period.BARRIER))
     table = table.plain
-    smallest_stash = min(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
-    block_bytes = (sum(table.memory_bytes(*block, smallest_stash).values()) for block in pairwise(problem.blocks.cuts))
+    block_bytes = (sum(table.memory.by_category(*block, 0).values()) for block in pairwise(problem.blocks.cuts))
     min_peak_bytes = max(block_bytes)  # some stage holds the largest block
     empty = True
     for point in _points(_Tradeoff(table, problem, min_peak_bytes)) if len(problem.blocks) >= problem.n_stages else ():
@@ -242,7 +241,7 @@ class _Tradeoff:
     def capped(self, cap_bytes: int) -> CutProblem:
         """The problem with no more than `cap_bytes` on any device."""
         limits = [min(limit, cap_bytes) for limit in self.table.memory_limit_bytes.tolist()]
-        return replace(self.problem, earliest=earliest_starts_by_device(self.problem.blocks, limits))
+        return replace(self.problem, fitting=Fitting.of_devices(self.problem.blocks, limits))
 
     def peak_bytes(self, cuts: list[int]) -> int:
         """Bytes on the fullest device of a plan."""

@@ -30,6 +30,7 @@ class Order(StrEnum):
     ZBV = "zbv"
     V_HALF = "v-half"
     V_MIN = "v-min"
+    POPART_RING = "popart-ring"
     GROUPED = "grouped"
     POPLAR_INTERLEAVED = "poplar-interleaved"
     SEQUENTIAL = "sequential"

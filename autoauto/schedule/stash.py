@@ -9,9 +9,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule
+from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule, StepShape
 from autoauto.records.units import IntArray
-from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
+from autoauto.schedule.orders.registry import has_one_stage_each, make_schedule, spec_of, stage_devices_of
 from autoauto.schedule.simulate.simulate import like_the_long_step
 
 
@@ -66,7 +66,7 @@ def in_flight_by_stage(order: Order, n_devices: int, n_micro_batches: int, n_chu
     >>> [moments.tolist() for moments in in_flight_by_stage(Order.ZBV, 2, 8, 2)]
     [[[4, 0], [0, 4]], [[4, 0], [0, 4]]]
     """
-    if n_chunks == 1:
+    if has_one_stage_each(StepShape(order, n_devices, n_micro_batches, n_chunks)):
         return tuple(np.array([[count]]) for count in in_flight(order, n_devices, n_micro_batches))
     limit = spec_of(order).default_max_in_flight
     if limit is None:

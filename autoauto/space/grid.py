@@ -157,7 +157,7 @@ class Grid:
             return False
         spec, n_stages, n_ipu = spec_of(choice["schedule"]), choice["stages_per_device"], choice["n_ipu"]
         fewest, most = spec.stages_per_device or (1, 1)
-        is_single = n_stages > 1 and n_ipu == 1
+        is_single = n_ipu == 1 and len(spec.stage_devices(1, n_stages if spec.takes_chunks else 1)) > 1
         uneven = spec.in_groups and len(self["n_ipu"]) > 1 and any(n % n_ipu for n in self["n_micro_batches"])
         return not fewest <= n_stages <= most or is_single or uneven
 

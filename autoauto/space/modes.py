@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from autoauto.records.costs.profile import Optimizer, OptimizerState, WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import SWITCH, Domain, HasKnobs, Knob, whole, words
-from autoauto.records.schedule import MAX_STAGES, Order, check_size
-from autoauto.schedule.orders.registry import TRAINING_ORDERS, spec_of
+from autoauto.records.schedule import MAX_STAGES, Order, StepShape, check_size
+from autoauto.schedule.orders.registry import TRAINING_ORDERS, devices_of, spec_of
 
 MAX_VALUES = 100_000  # of one knob, and of a count of devices
 MAX_TOKENS = 2**24  # of a prompt or an answer
@@ -307,7 +307,8 @@ class Training(Mode):
                 f"{self.schedule} has stages_per_device of {wanted}, got {self.stages_per_device}; "
                 f"try --stages-per-device {fewest}"
             )
-        if self.stages_per_device > 1 and n_ipu == 1:
+        stages = devices_of(StepShape(self.schedule, n_ipu, self.n_micro_batches, self.stages_per_device))
+        if len(stages) > 1 and n_ipu == 1:
             raise BadInput("several stages a device are for pipelines of 2 devices or more, got n_ipu 1; try more")
         if spec.in_groups and self.n_micro_batches % n_ipu:
             raise BadInput(
@@ -319,7 +320,7 @@ class Training(Mode):
                 f"{self.schedule} on {n_ipu} devices needs n_micro_batches of at least {bound}, "
                 f"got {self.n_micro_batches}"
             )
-        check_size(self.schedule, n_ipu * self.stages_per_device, self.n_micro_batches)
+        check_size(self.schedule, len(stages), self.n_micro_batches)
 
 
 @dataclass(frozen=True, slots=True)

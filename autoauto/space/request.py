@@ -16,7 +16,7 @@ from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.given import values_given
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Training
+from autoauto.space.modes import SCHEDULE, Training
 from autoauto.space.objectives import Objective, Objectives, objectives_text, parse_objectives
 from autoauto.space.problem import Problem, constraints_of
 from autoauto.space.space import SearchSpace, read_values
@@ -55,6 +55,8 @@ class KnobValues:
 def given_knobs(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """The values of knobs among values by the names of options; in training also the defaults of those that it adds.
 
+    The order is an exception: its default depends on the model (`autoauto/evaluate/training_orders.py`).
+
     Raises:
         BadInput: knobs of training are given without the mode, or a global batch with a number of micro-batches.
     """
@@ -68,9 +70,9 @@ def given_knobs(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     named = ((knob.name, values.get(knob.name)) for knob in KNOBS if knob.name not in others)
     given = {name: each for name, each in named if each is not None}
     if mode == "training":
-        in_training = {knob.name: (knob.default,) for knob in Training.knobs} | given
+        in_training = {knob.name: (knob.default,) for knob in Training.knobs if knob is not SCHEDULE} | given
         if "stages_per_device" not in given:
-            ranges = [spec_of(order).stages_per_device for order in in_training["schedule"]]
+            ranges = [spec_of(order).stages_per_device for order in given.get("schedule", (SCHEDULE.default,))]
             in_training["stages_per_device"] = tuple(sorted({each[0] for each in ranges if each})) or (1,)
         return in_training
     if wrong := [knob.name for knob in Training.knobs if knob.name in given]:

@@ -9,12 +9,13 @@ from math import prod
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.training_orders import default_orders
 from autoauto.records.installation import VERSION
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy, min_micro_batches
+from autoauto.space.modes import OPTIMIZER, Strategy, min_micro_batches
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace, of_global_batch
@@ -41,6 +42,10 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     """
     traits, n_devices = flow.traits, len(flow.cluster)
     values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
+    if OPTIMIZER.name in given and "schedule" not in given:  # training
+        values["schedule"] = tuple(
+            dict.fromkeys(order for n in (1, n_devices) for order in default_orders(flow.setting, n))
+        )
     if flow.graph.fixed_batch is not None and "batch_size" not in given:
         values["batch_size"] = (1,)
     if "channels_last" not in given and not any(layer.op.startswith("Conv") for layer in flow.graph.layers):

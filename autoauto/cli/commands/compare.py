@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
     try:
-        estimated = flow.plans.plan_to_measure(knobs)
+        estimated = flow.plan_to_measure(knobs)
         run = flow.measure(knobs, estimated)
         estimated = estimated.in_order_of(run.plan)
     except DoesNotFit as failure:

@@ -30,6 +30,7 @@ from autoauto.profile.importers.registry import GRAPH_IMPORTERS
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Link, Period
 from autoauto.records.target import Origin
+from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.space.modes import Recompute
 from autoauto.space.table import PIPELINE_KNOBS
@@ -138,7 +139,7 @@ def _plan_model(args: argparse.Namespace) -> int:
     knobs = requested_knobs(args, flow)
     if knobs.mode.stage_replicas and requested_query(args) is not best_plan:
         raise BadInput("stage replicas have the best plan only; leave the other query out")
-    chooses = knobs.mode.stages_per_device > 1 or knobs.mode.recompute is Recompute.AUTO
+    chooses = not has_one_stage_each(knobs.step) or knobs.mode.recompute is Recompute.AUTO
     if chooses and requested_query(args) is not best_plan:
         raise BadInput("several stages a device and recompute auto have the best plan only; leave the other query out")
     if requested_query(args) is best_plan:

@@ -294,10 +294,13 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     Raises:
         BadInput: several configurations, or one that the model or the cluster does not allow.
     """
+    from autoauto.evaluate.training_orders import default_orders
     from autoauto.space.request import given_knobs
 
     batch_size = flow.traits.space.get("batch_size", (1,))[:1]
     given = given_knobs(vars(args))
+    if args.mode == "training" and "schedule" not in given:
+        given["schedule"] = default_orders(flow.setting, *given.get("n_ipu", (1,))[:1])
     defaults: dict[str, tuple[Any, ...]] = {"n_ipu": (1,), "batch_size": batch_size}
     if runtimes := flow.traits.space.get("runtime"):
         precision = given.get("precision", (Precision.FP32,))

@@ -25,6 +25,7 @@ from autoauto.records.costs.profile import ModelProfile, WeightUpdate
 from autoauto.records.hardware import Cluster, Device, Topology
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Profiled
+from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.schedule.stash import in_flight
 from autoauto.space.knobs import Knobs
 
@@ -244,6 +245,6 @@ def _in_flight(knobs: Knobs) -> tuple[int, ...] | None:
     """Micro-batches in flight on every device, if it has one stage; None where none are stashed."""
     if not knobs.training:
         return None
-    if knobs.mode.stages_per_device > 1:
+    if not has_one_stage_each(knobs.step):
         return (1,) * knobs.n_ipu  # `stage_table` knows those of every stage
     return in_flight(*knobs.step[:3])

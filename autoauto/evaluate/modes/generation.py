@@ -27,6 +27,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
+from autoauto.records.units import BoolArray
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import TokenRates
@@ -60,6 +61,10 @@ class TokenStages:
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StagePlanning`."""
         return self._stages.cut_at(knobs, partition, start)
+
+    def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
+        """See `StagePlanning`."""
+        return self._stages.legal_cuts(knobs)
 
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
         """See `StagePlanning`; replicas share nothing."""

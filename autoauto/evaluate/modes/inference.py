@@ -16,7 +16,7 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run, Timeline
-from autoauto.records.units import samples_per_s
+from autoauto.records.units import BoolArray, samples_per_s
 from autoauto.schedule.times import timeline_of
 from autoauto.space.knobs import Knobs
 
@@ -46,6 +46,10 @@ class InferenceFlow:
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StageFlow`."""
         return evaluate(pipeline_table(self.costs, knobs, None, start), partition)
+
+    def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
+        """See `StageFlow`."""
+        return [pipeline_table(self.costs, knobs).cut_allowed]
 
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
         """See `StageFlow`; replicas exchange nothing, so each has its own cuts."""

@@ -9,6 +9,7 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run, Timeline
+from autoauto.records.units import BoolArray
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 
@@ -113,6 +114,9 @@ class StagePlanning(Protocol):
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """The plan of these cuts on such a pipeline; no limit is checked."""
+
+    def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
+        """(n + 1,) where stages may be cut; all cuts of a plan are in one of these."""
 
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
         """Plans of pipelines by their first device, as replicas run them side by side though their devices differ.

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step, pipeline_step_cycles
-from autoauto.evaluate.modes.training_table import stage_table
+from autoauto.evaluate.modes.training_table import legal_cuts, stage_tables
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import stash_entry_bytes
-from autoauto.records.costs.profile import CompiledRange, gradient_bytes
+from autoauto.records.costs.profile import (
+    GRADIENT,
+    PARAMETER,
+    CompiledRange,
+    LayerProfile,
+    WeightUpdate,
+    category,
+    gradient_bytes,
+)
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import BoundedPlan, Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
-from autoauto.records.units import samples_per_s
+from autoauto.records.units import BoolArray, samples_per_s
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import timeline_of, with_step_end
 from autoauto.space.knobs import Knobs
@@ -38,10 +47,22 @@ class TrainingFlow:
         *others, last = with_known_state(knobs, self.costs.setting)
         for each in others:
             try:
-                return best_by_simulated_step(stage_table(self.costs, each, progress, start), each)
+                return self._best(each, start, progress)
             except Infeasible:
                 continue
-        return best_by_simulated_step(stage_table(self.costs, last, progress, start), last)
+        return self._best(last, start, progress)
+
+    def _best(self, knobs: Knobs, start: int, progress: Progress | None) -> BoundedPlan:
+        plans, failures = [], []
+        for stages in stage_tables(self.costs, knobs, progress, start):
+            try:
+                plans.append(best_by_simulated_step(stages, knobs))
+            except Infeasible as failure:
+                failures.append(failure)
+        if not plans:
+            raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+        best = min(plans, key=lambda bounded: bounded.cost_cycles)
+        return replace(best, bound_cycles=min(best.cost_cycles, *(bounded.bound_cycles for bounded in plans)))
 
     def check(self, knobs: Knobs) -> None:
         """See `StageFlow`; plans show all."""
@@ -55,13 +76,18 @@ class TrainingFlow:
         return plan
 
     def _cut_at(self, knobs: Knobs, partition: Sequence[int], start: int) -> Plan:
-        stages = stage_table(self.costs, knobs, None, start)
+        tables = stage_tables(self.costs, knobs, None, start)
+        stages = next((each for each in tables if each.allows(partition)), tables[0])
         plan = stages.evaluate(partition, [stages.recompute] * stages.n_stages)  # refuses a wrong partition
         if stages.recomputing is None:
             return plan
         costs = StageCosts.of(stages)
         choice = costs.resolve(costs.cuts(partition))
         return plan if choice is None else stages.evaluate(partition, choice.recomputes)
+
+    def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
+        """See `StageFlow`."""
+        return legal_cuts(self.costs, knobs)
 
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
         """See `StageFlow`; all with the cuts of that plan whose step is then the shortest.
@@ -131,12 +157,26 @@ class TrainingFlow:
 
     def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes:
         """What a stage compiled whole holds, with the optimizer's state; its stash entry."""
-        setting = self.costs.setting
-        states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), setting.precision)
-        input_bytes = self.costs.profile(setting.options(knobs)).layers[stage.layers.start].input_bytes
+        layers, update = self.costs.profile(self.costs.setting.options(knobs)).layers, knobs.weight_update
+        exclusive = {**compiled.exclusive, **self._states(update, gradient_bytes(compiled.memory_bytes))}
+        tied = self._tied_bytes(layers[slice(*stage.layers)], update)
+        for key, n_bytes in tied.items():
+            exclusive[category(key)] -= n_bytes
+        input_bytes = layers[stage.layers.start].input_bytes
         stored_bytes = input_bytes + compiled.checkpoint_bytes
         entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=stage.recomputes)
-        return StageBytes({**compiled.exclusive, **states}, compiled.shared, compiled.temporary_bytes, entry_bytes)
+        return StageBytes(exclusive, {**compiled.shared, **tied}, compiled.temporary_bytes, entry_bytes)
+
+    def _tied_bytes(self, layers: Sequence[LayerProfile], update: WeightUpdate) -> dict[str, int]:
+        """By "category_weight" what layers hold for weights that others read too: a device holds it once."""
+        shared = {key: n_bytes for layer in layers for key, n_bytes in layer.shared.items()}
+        tied = {key: n_bytes for key, n_bytes in shared.items() if category(key) in (PARAMETER, GRADIENT)}
+        for key in [key for key in tied if category(key) == GRADIENT]:
+            tied |= {key.replace(GRADIENT, name, 1): n for name, n in self._states(update, tied[key]).items()}
+        return tied
+
+    def _states(self, update: WeightUpdate, n_bytes: int) -> dict[str, int]:
+        return update.state_bytes(n_bytes, self.costs.setting.precision)
 
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
         """See `StageFlow`; all replicas end a step together."""

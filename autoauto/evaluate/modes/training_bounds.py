@@ -21,7 +21,7 @@ from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import with_known_state
 from autoauto.evaluate.modes.training_steps import no_simulated_step_below
-from autoauto.evaluate.modes.training_table import stage_table
+from autoauto.evaluate.modes.training_table import stage_tables
 from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
 from autoauto.records.costs.options import CompileOptions
@@ -29,7 +29,7 @@ from autoauto.records.costs.profile import TEMPORARY, WeightUpdate
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period, Topology
 from autoauto.records.units import samples_per_s
-from autoauto.schedule.orders.registry import spec_of
+from autoauto.schedule.orders.registry import has_one_stage_each, spec_of
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Recompute
@@ -78,7 +78,7 @@ class TrainingBounds:
         layers = self._all_layers.of(key, lambda: all_layers(self.costs, knobs))
         m, p = knobs.mode.n_micro_batches, knobs.n_ipu
         step = m * (layers.work_cycles / p + _min_transfer_cycles(layers, knobs))
-        if knobs.mode.stages_per_device == 1 and not spec_of(knobs.mode.order).splits_backward and m > 1:
+        if has_one_stage_each(knobs.step) and not spec_of(knobs.mode.order).splits_backward and m > 1:
             # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
             step = max(step, layers.work_cycles / (1 - (1 - 1 / m) ** p))
         speed = samples_per_s(knobs.n_samples, max(step, 1.0), setting.cluster.clock_hz)
@@ -103,9 +103,8 @@ class TrainingBounds:
         firsts = {starts[0] for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)}
         lean = with_known_state(knobs, setting)[-1]
         try:
-            tables = [
-                stage_table(self.costs, lean, None, start) for start in {planned.first_like(knobs, n) for n in firsts}
-            ]
+            starts = {planned.first_like(knobs, n) for n in firsts}
+            tables = [table for start in starts for table in stage_tables(self.costs, lean, None, start)]
             if all(no_simulated_step_below(table, lean, cycles) for table in tables):
                 self._limits[same] = worth
                 return True
@@ -143,7 +142,7 @@ def _min_transfer_cycles(layers: AllLayers, knobs: Knobs) -> float:
     if not layers.waits_for_transfers:
         return 0.0
     n_each, p = knobs.mode.stages_per_device, knobs.n_ipu
-    if n_each > 1:
+    if not has_one_stage_each(knobs.step):
         return (2 * n_each - 2) * layers.cut_cycles
     return layers.host_cycles + min(p - 1, 2) * layers.cut_cycles
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from autoauto.plan.pipeline.by_step import best_by_step, best_nearby, no_step_below
+from autoauto.plan.pipeline.ends_together import fitting_cuts, have_ends_together
 from autoauto.plan.pipeline.stage_costs import StageCosts, shortest_periods, starting_partitions
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.errors import Infeasible
@@ -53,7 +54,10 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
             plain = best_by_simulated_step(without, knobs)
             starts.append(plain.plan.partition)
     if not any(costs.resolve(costs.cuts(partition)) for partition in starts):
-        raise _no_plan_found(costs, starts[-1])
+        cuts = fitting_cuts(costs) if have_ends_together(stages.devices) else None
+        if cuts is None:
+            raise _no_plan_found(costs, starts[-1])
+        starts.append(tuple(costs.problem.partition(cuts.tolist())))
     best = best_by_step(costs, step, starts)
     if _is_made_for_times(knobs, stages.rows.period):
         best = _best_zero_bubble(costs, starts, knobs, best)

@@ -1,18 +1,28 @@
-"""What ranges of layers cost as stages of training: `stage_table`."""
+"""What ranges of layers cost as stages of training, `stage_tables`; and where stages may be cut, `legal_cuts`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
+from autoauto.estimate.sums import cut_allowed, cuts_around
 from autoauto.evaluate.costs.costs import Costs, pipeline_table
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.profile.profiler import Progress
-from autoauto.schedule.orders.registry import devices_of
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.plans.plan import CutAt
+from autoauto.records.units import BoolArray
+from autoauto.schedule.orders.registry import devices_of, has_one_stage_each
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Recompute
 
 
-def stage_table(costs: Costs, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> StageTable:
+def stage_tables(costs: Costs, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> list[StageTable]:
     """The estimated cost of every range of layers as each stage of a pipeline that begins with the device `start`.
+
+    They differ in where stages may be cut: a table for each of `legal_cuts` that has enough cuts, one at least.
 
     Raises:
         BadInput: as `pipeline_table`; or several stages a device, where devices transfer by themselves or are in no
@@ -22,13 +32,34 @@ def stage_table(costs: Costs, knobs: Knobs, progress: Progress | None = None, st
     table, recomputing = pipeline_table(costs, own, progress, start), None
     if knobs.mode.recompute is Recompute.AUTO:
         recomputing = pipeline_table(costs, knobs.with_values(recompute=True), progress, start)
-    if knobs.mode.stages_per_device == 1:
-        return StageTable.of(table, recomputing)
+    if has_one_stage_each(knobs.step):
+        return [StageTable.of(table, recomputing)]
     devices, moments = devices_of(knobs.step), in_flight_by_stage(*knobs.step)
-    taken = [0] * knobs.n_ipu
-    most = []
-    for device in devices:
-        most.append(int(moments[device][:, taken[device]].max()))
-        taken[device] += 1
-    arranged_recomputing = None if recomputing is None else arranged(recomputing, devices, most)
-    return StageTable(arranged(table, devices, most), devices, moments, arranged_recomputing)
+    choices = legal_cuts(costs, knobs)
+    enough = [cuts for cuts in choices if cuts[1:-1].sum() >= len(devices) - 1] or choices[:1]
+
+    def rows(table: CostTable, cuts: BoolArray) -> CostTable:
+        return arranged(replace(table, cut_allowed=cuts), devices, _most_in_flight(knobs))
+
+    return [StageTable(rows(table, cuts), devices, moments, recomputing and rows(recomputing, cuts)) for cuts in enough]
+
+
+def _most_in_flight(knobs: Knobs) -> list[int]:
+    """The most micro-batches that every stage ever has in flight."""
+    columns = [iter(moments.max(axis=0).tolist()) for moments in in_flight_by_stage(*knobs.step)]
+    return [next(columns[device]) for device in devices_of(knobs.step)]
+
+
+def legal_cuts(costs: Costs, knobs: Knobs) -> list[BoolArray]:
+    """(n + 1,) where stages may be cut; all cuts of a plan are in one of these, which are several where its ends meet.
+
+    Layers of one weight share a stage, or where the first and the last stage share a device, one of these two.
+    """
+    setting, devices = costs.setting, devices_of(knobs.step)
+    tied = costs.layers(setting.options(knobs)).tied
+    ends_meet = len(devices) > 1 and devices[0] == devices[-1]
+    choices = cuts_around(tied) if ends_meet else [cut_allowed(tied)]
+    if setting.cut_at is CutAt.BLOCKS:
+        starts = [0, *(block.layers.start for block in setting.graph.blocks), len(tied)]
+        choices = [cuts & np.isin(np.arange(len(tied) + 1), starts) for cuts in choices]
+    return choices

@@ -15,7 +15,7 @@ from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.profile import CompiledRange
-from autoauto.records.errors import BadInput, DoesNotFit
+from autoauto.records.errors import BadInput, DoesNotFit, Infeasible, OutOfMemory
 from autoauto.records.plans.plan import Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Run, Runner
 from autoauto.records.target import Origin
@@ -24,6 +24,8 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Mode
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
+WORTH_COMPILING = 0.997  # of the estimated throughput of the best plan: sums of layers err by less in the mean
+NEARLY_FITS = 0.1  # share of a device's memory by which even cuts that are compiled may exceed it by the estimate
 WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured
 
 
@@ -55,6 +57,47 @@ class Measurements:
     def known(self, knobs: Knobs) -> Plan | None:
         """The plan of a configuration that was measured before on real devices; None where there is none."""
         return self._measured.get(knobs)
+
+    def plan(self, knobs: Knobs) -> Plan:
+        """The plan to measure: that of `Plans`, or in training by a cost model one with even cuts, if it is faster.
+
+        Estimates are sums of layers, and may be wrong about what fits. So even cuts are compiled whose estimate is as
+        good (`WORTH_COMPILING`) and which fit or nearly do: few are.
+
+        Raises:
+            Infeasible: no plan respects the limits.
+        """
+        if not knobs.training or self.plans.costs.setting.traits.runs_plans:
+            return self.plans.plan_to_measure(knobs)
+        best: Plan | None = None
+        try:
+            best = self.plans.plan_to_measure(knobs)
+        except Infeasible as failure:
+            if not failure.excess_bytes:
+                raise
+            reason = failure
+        worth = 0.0 if best is None else WORTH_COMPILING * self.mode(knobs).samples_per_s(knobs, best)
+        even = [plan for plan in self.plans.even(knobs) if self._may_be_faster(knobs, plan, worth)]
+        speeds = [(speed, plan) for plan in even if (speed := self._compiled_samples_per_s(knobs, plan))]
+        if best is not None and speeds:
+            speeds.append((self._compiled_samples_per_s(knobs, best), best))
+        if speeds:
+            return max(speeds, key=lambda pair: pair[0])[1]
+        if best is None:
+            raise reason
+        return best
+
+    def _may_be_faster(self, knobs: Knobs, plan: Plan, worth: float) -> bool:
+        """Whether a plan nearly fits and the estimate says that it gives more than `worth` samples/s."""
+        nearly = plan.excess_bytes <= NEARLY_FITS * self.plans.costs.setting.device_bytes(knobs)
+        return nearly and self.mode(knobs).samples_per_s(knobs, plan) > worth
+
+    def _compiled_samples_per_s(self, knobs: Knobs, plan: Plan) -> float:
+        """Throughput of a plan whose stages are compiled whole; 0 where they do not fit."""
+        try:
+            return self.samples_per_s(knobs, self.run(knobs, plan))
+        except OutOfMemory:
+            return 0.0
 
     def of(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
         """`plan`, or on real devices a faster one with moved cuts, and its run.

@@ -61,7 +61,7 @@ class PipelineFlow:
         setting, mode = self.plans.costs.setting, self.plans.mode(knobs)
         estimate: Plan | None = None
         try:
-            estimate = self._measurements.known(knobs) or self.plans.plan_to_measure(knobs)
+            estimate = self._measurements.known(knobs) or self._measurements.plan(knobs)
             estimate, run = self._measurements.of(knobs, estimate)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, setting.device_bytes(knobs), estimate)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StagePlanning
+from autoauto.evaluate.modes.step_ends import with_known_state
+from autoauto.evaluate.modes.training_steps import best_by_simulated_step
+from autoauto.evaluate.modes.training_table import stage_tables
+from autoauto.evaluate.pipelines.even_cuts import block_cuts, even_partitions
 from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, whole_on_kinds
 from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
@@ -18,6 +23,7 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import Precision, format_bytes
+from autoauto.schedule.orders.registry import devices_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes import Mode
 
@@ -119,14 +125,29 @@ class Plans:
         """
         if knobs.mode.stage_replicas:
             raise BadInput("a partition is for stages of one device each, got stage replicas; leave one of them out")
-        table = pipeline_table(self.costs, knobs)
-        plan = self.mode(knobs).cut_at(knobs, partition)
-        if wrong := [cut for cut in partition if not table.cut_allowed[cut]]:
+        mode = self.mode(knobs)
+        plan = mode.cut_at(knobs, partition)
+        choices = ([cut for cut in partition if not cuts[cut]] for cuts in mode.legal_cuts(knobs))
+        if wrong := min(choices, key=len):
             raise BadInput(
                 f"no stage may begin at layer {', '.join(map(str, wrong))}, where layers of one weight would be parted "
                 "or no block begins; try `plan` for the best cuts"
             )
         return self.on_all_replicas(knobs, plan)
+
+    def even(self, knobs: Knobs) -> Iterator[Plan]:
+        """Plans of training as people write them: the best cut at blocks, and even cuts, whether they fit or not."""
+        cuts = block_cuts(self.costs.setting.graph)
+        for known in with_known_state(knobs, self.costs.setting) if cuts else ():
+            for stages in stage_tables(self.costs, known):
+                with suppress(Infeasible):
+                    yield self.cut_at(knobs, best_by_simulated_step(stages.cut_at(cuts), known).plan.partition)
+        table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recompute is True))
+        blocks, n_stages = self.costs.setting.graph.blocks, len(devices_of(knobs.step))
+        tables = (replace(table, cut_allowed=cuts) for cuts in self.mode(knobs).legal_cuts(knobs))
+        partitions = (partition for each in tables for partition in even_partitions(each, blocks, n_stages))
+        for partition in dict.fromkeys(partitions):
+            yield self.cut_at(knobs, partition)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
         """The plan to measure: the best, or on real devices one that may fit although it is predicted not to.

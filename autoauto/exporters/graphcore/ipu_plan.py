@@ -20,6 +20,8 @@ FILLS_A_STEP = 16
 def ipu_plan(deployment: Deployment, runtime: str) -> Plan:
     """The plan, if `runtime` can run it: one stage an IPU, the same for all replicas, trained in PopART's order.
 
+    In training the last stage may also be on the first IPU.
+
     Raises:
         BadInput: it cannot.
     """
@@ -30,16 +32,16 @@ def ipu_plan(deployment: Deployment, runtime: str) -> Plan:
         raise BadInput(f"{runtime} has no option for products in fp8; try --precision fp16")
     if any(stage.device_kind for stage in plan.stages):
         raise BadInput(f"{runtime} runs on IPUs of one kind, {deployment.cluster.name} has several; try one kind")
-    if [stage.device for stage in plan.stages] != list(range(plan.n_devices)):
+    if any(stage.n_replicas > 1 for stage in plan.stages):
         raise BadInput(f"{runtime} has one stage an IPU, the plan has others; try it without --stage-replicas")
-    if knobs.training and knobs.mode.order is not Order.POPART:
+    if knobs.training and knobs.mode.order not in (Order.POPART, Order.POPART_RING):
         raise BadInput(f"{runtime} trains in the order of PopART, got {knobs.mode.order}; try --schedule popart")
     return plan
 
 
 def n_ipus(deployment: Deployment) -> int:
     """The IPUs of all replicas."""
-    return len(deployment.plan.stages) * deployment.knobs.replicas
+    return deployment.plan.n_devices * deployment.knobs.replicas
 
 
 def recomputes(deployment: Deployment) -> bool:

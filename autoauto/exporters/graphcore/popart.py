@@ -45,7 +45,7 @@ def write(deployment: Deployment, folder: Path) -> None:
     save_whole(deployment, path)
     model = onnx.load(path, load_external_data=False)
     stages = stages_of_nodes(model.graph.node, _stage_of_tensors(deployment), len(plan.stages) - 1)
-    separate_constants(model.graph, stages)
+    separate_constants(model.graph, [plan.stages[stage].device for stage in stages])
     for node, stage in zip(model.graph.node, stages, strict=True):
         node.attribute.append(helper.make_attribute(IPU, plan.stages[stage].device))
         node.attribute.append(helper.make_attribute(STAGE, stage))
@@ -82,23 +82,23 @@ def stages_of_nodes(nodes: Sequence[onnx.NodeProto], stage_of: Mapping[str, int]
     return stages[::-1]
 
 
-def separate_constants(graph: onnx.GraphProto, stages: Sequence[int]) -> None:
-    """Give every further stage that reads a constant a copy of it; PopART refuses to copy variables between IPUs.
+def separate_constants(graph: onnx.GraphProto, ipus: Sequence[int]) -> None:
+    """Give every further IPU that reads a constant a copy of it; PopART refuses to copy variables between IPUs.
 
-    Only small constants are copied: layers that share a weight share a stage.
+    Only small constants are copied: layers that share a weight share an IPU.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     owners: dict[str, int] = {}
-    for node, stage in zip(graph.node, stages, strict=True):
+    for node, ipu in zip(graph.node, ipus, strict=True):
         for position, name in enumerate(node.input):
-            if name not in constants or owners.setdefault(name, stage) == stage:
+            if name not in constants or owners.setdefault(name, ipu) == ipu:
                 continue
-            copied = f"{name}__stage{stage}"
+            copied = f"{name}__ipu{ipu}"
             if copied not in constants:
                 constants[copied] = graph.initializer.add()
                 constants[copied].CopyFrom(constants[name])
                 constants[copied].name = copied
-                owners[copied] = stage
+                owners[copied] = ipu
             node.input[position] = copied
 
 
@@ -108,7 +108,9 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     nodes = model.graph.node
     stages = [_attribute(node, STAGE) for node in nodes]
     counts = [stages.count(stage) for stage in range(len(deployment.plan.stages))]
-    both = all(_attribute(node, IPU) == stage for node, stage in zip(nodes, stages, strict=True)) and all(counts)
+    ipu_of = {number: stage.device for number, stage in enumerate(deployment.plan.stages)}
+    ipus = (_attribute(node, IPU) == ipu_of.get(stage) for node, stage in zip(nodes, stages, strict=True))
+    both = all(ipus) and all(counts)
     yield Check(f"every operator has {IPU} and {STAGE}", both and sum(counts) == len(nodes), _counted(counts))
     made = {name: stage for node, stage in zip(nodes, stages, strict=True) for name in node.output}
     planned = _stage_of_tensors(deployment)
@@ -226,7 +228,7 @@ def _session(training: bool) -> str:
         "    proto, dataFlow=flow, deviceInfo=device, loss=loss, optimizer=optimizer, userOptions=options",
         ")",
     ]
-    docstring = "`proto` is that of popart.Builder(model()) with a `loss` on the last IPU and stage."
+    docstring = "`proto` is that of popart.Builder(model()) with a `loss` on the last stage and its IPU."
     return function("session(proto, loss, optimizer)", docstring, lines)
 
 

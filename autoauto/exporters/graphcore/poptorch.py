@@ -108,7 +108,8 @@ def first_module(names: Sequence[str], layers: LayerRange) -> str:
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Compile the program, read its blocks back, and assign the layers as PopTorch does."""
     yield compiles(folder / PROGRAM)
-    begins = constant(folder / PROGRAM, "BLOCKS")
+    blocks = constant(folder / PROGRAM, "BLOCKS")
+    begins = {module: number for number, module in enumerate(blocks, 1)}
     stages, stage = [], 0
     for path in module_paths([layer.name for layer in deployment.graph.layers]):
         stage = max((begins.get(".".join(module), 0) for module in prefixes(path)), default=0) or stage
@@ -116,6 +117,8 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     planned = [stage for stage, names in enumerate(deployment.layer_names) for _ in names]
     right = sum(stage == other for stage, other in zip(stages, planned, strict=True))
     yield Check("blocks have the layers of the stages", right == len(planned), f"{right} of {len(planned)} layers")
+    ipus, wanted = list(blocks.values()), [stage.device for stage in deployment.plan.stages[1:]]
+    yield Check("blocks are on the IPUs of the plan", ipus == wanted, f"IPUs {', '.join(map(str, [0, *ipus]))}")
     yield from not_run("PopTorch")
 
 
@@ -136,7 +139,8 @@ def _checkpoints(deployment: Deployment) -> list[str]:
 
 def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
     knobs = deployment.knobs
-    entries = "".join(f"    {module!r}: {ipu},\n" for ipu, module in enumerate(blocks, 1))
+    ipus = (stage.device for stage in deployment.plan.stages[1:])
+    entries = "".join(f"    {module!r}: {ipu},\n" for module, ipu in zip(blocks, ipus, strict=True))
     constants = (
         "import poptorch\n\n"
         f"BATCH_SIZE = {knobs.batch_size}  # samples of a micro-batch, for poptorch.DataLoader\n"
@@ -155,13 +159,15 @@ def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
 
 def _options(deployment: Deployment) -> Iterator[str]:
     """Lines that set PopTorch's options."""
-    knobs, stages = deployment.knobs, range(len(deployment.plan.stages))
+    knobs, stages = deployment.knobs, deployment.plan.stages
+    n_ipu = deployment.plan.n_devices
     yield "options = poptorch.Options()"
     yield f"options.replicationFactor({knobs.replicas})"
     proportion = value_of(knobs, "memory_proportion")
-    yield f"options.setAvailableMemoryProportion({ {f'IPU{ipu}': proportion for ipu in stages} })"
+    yield f"options.setAvailableMemoryProportion({ {f'IPU{ipu}': proportion for ipu in range(n_ipu)} })"
     if len(stages) > 1:
-        yield "options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))"
+        numbered = "SameAsIpu" if len(stages) == n_ipu else "AutoIncrement"  # a stage for every block
+        yield f"options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.{numbered}))"
     if knobs.training:
         yield f"options.Training.gradientAccumulation({knobs.mode.n_micro_batches})"
         everything = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL

@@ -109,7 +109,7 @@ def _pipeline(deployment: Deployment) -> Iterator[str]:
         yield "    offload_weight_update_variables=False,"
         yield "    offload_activations=False,"
         yield "    offload_gradient_accumulation_buffers=False,"
-    yield f"    device_mapping={list(range(n_stages))},"
+    yield f"    device_mapping={[stage.device for stage in deployment.plan.stages]},"
     yield "    pipeline_schedule=ipu.pipelining_ops.PipelineSchedule.Grouped,"
     yield ")"
     yield "return model"

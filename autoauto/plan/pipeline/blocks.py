@@ -1,9 +1,7 @@
-"""Blocks, the layers between neighbouring legal cuts, `contract`; and where stages fit memory, `earliest_starts`."""
+"""Blocks, the layers between neighbouring legal cuts: `contract`."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -166,92 +164,3 @@ def _lists(rows: list[IntArray]) -> list[list[int]]:
         if id(row) not in lists:
             lists[id(row)] = row.tolist()
     return [lists[id(row)] for row in rows]
-
-
-class EarliestStarts(NamedTuple):
-    """The earliest starts of stages within a memory limit.
-
-    Attributes:
-        starts: (B + 1,) for every stop the smallest start whose stage fits; the stop itself if none fits.
-        next_bytes: the smallest limit that would let any stage start earlier; None when all may start at 0.
-    """
-
-    starts: list[int]
-    next_bytes: int | None
-
-
-def earliest_starts(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> EarliestStarts:
-    """Find the earliest start for every stop within one limit, with `stash_entries` micro-batches in the stash.
-
-    A stage with an earlier start never needs less memory, in any of its forms. So the earliest start does not decrease
-    as the stop grows, and one window slides over the blocks, with at most B steps at either end:
-
-        [start . . . . stop)              fits: the next stop
-        [start . . . . . . stop)          does not fit: the next start, until it fits
-              [start . . . stop)
-    """
-    windows = [_Window(form, stash_entries) for form in blocks.forms]
-    start, starts, next_bytes = 0, [0], None
-    for stop in range(1, len(blocks) + 1):
-        for window in windows:
-            window.grow()
-        while start < stop and (n_bytes := min(window.n_bytes() for window in windows)) > limit_bytes:
-            next_bytes = n_bytes if next_bytes is None else min(n_bytes, next_bytes)
-            start += 1
-            for window in windows:
-                window.shrink()
-        starts.append(start)
-    return EarliestStarts(starts, next_bytes)
-
-
-def earliest_starts_by_device(blocks: Blocks, limits_bytes: Sequence[int]) -> list[list[int]]:
-    """The earliest starts within the limit of every device; devices of equal limit and stash share one list."""
-    keys = list(zip(limits_bytes, blocks.stash_entries, strict=True))
-    by_key = {key: earliest_starts(blocks, *key).starts for key in set(keys)}
-    return [by_key[key] for key in keys]
-
-
-class _Window:
-    """The memory of the blocks `[start, stop)` in one form while both ends move right."""
-
-    __slots__ = ("_count", "_keys", "_maxima", "_n_bytes", "_shared", "_shared_bytes", "start", "stop")
-
-    def __init__(self, memory: BlockMemory, stash_entries: int) -> None:
-        self.start = self.stop = 0
-        self._keys, self._shared_bytes = memory.shared_keys, memory.shared_bytes
-        self._count = [0] * len(memory.shared_bytes)  # layers of the window with each shared key
-        self._shared = 0
-        self._n_bytes = memory.one_in_flight.plus(stash_entries, memory.stash_entry)
-        # Every column with a queue for its maximum in a sliding window: blocks with a larger entry than any later block
-        # of the window.
-        self._maxima: list[tuple[list[int], deque[int]]] = [(column, deque()) for column in self._n_bytes.maxima_bytes]
-
-    def n_bytes(self) -> int:
-        """Bytes of a window that is not empty."""
-        n_bytes = self._n_bytes.stop_bytes[self.stop] - self._n_bytes.start_bytes[self.start] + self._shared
-        for column, queue in self._maxima:
-            n_bytes += column[queue[0]]
-        return n_bytes
-
-    def grow(self) -> None:
-        """Add the block at `stop`."""
-        for key in self._keys[self.stop]:
-            if self._count[key] == 0:
-                self._shared += self._shared_bytes[key]
-            self._count[key] += 1
-        for column, queue in self._maxima:
-            while queue and column[queue[-1]] <= column[self.stop]:
-                queue.pop()
-            queue.append(self.stop)
-        self.stop += 1
-
-    def shrink(self) -> None:
-        """Remove the block at `start`."""
-        for key in self._keys[self.start]:
-            self._count[key] -= 1
-            if self._count[key] == 0:
-                self._shared -= self._shared_bytes[key]
-        for _, queue in self._maxima:
-            if queue[0] == self.start:
-                queue.popleft()
-        self.start += 1

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import earliest_starts
 from autoauto.plan.pipeline.bytes_by_ends import NEVER, RangeEnds, SharedUses, bytes_by_ends, parts
+from autoauto.plan.pipeline.fitting import earliest_starts
 from autoauto.plan.pipeline.problem import CutProblem, evaluate
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
@@ -127,8 +127,8 @@ class _Excess:
         self._shared = [SharedUses.of(form.shared_keys, form.shared_bytes) for form in problem.blocks.forms]
 
     def earliest_starts(self, allowance: int) -> list[int]:
-        """By stop the earliest start from which some device lacks no more than `allowance`."""
-        known = [earliest_starts(self._blocks, limit + allowance, entries).starts for limit, entries in self._keys]
+        """By stop a start before which every device lacks more than `allowance`."""
+        known = [earliest_starts(self._blocks, limit + allowance, entries) for limit, entries in self._keys]
         return list(map(min, zip(*known, strict=True)))
 
     def by_ends(self, ends: RangeEnds) -> IntArray:

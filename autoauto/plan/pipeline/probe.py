@@ -2,7 +2,8 @@
 
 **Probe.** Which cuts can i stages reach, with every stage within both bounds? The stops of one stage are the starts of
 the next. For every stop, compute and memory leave a window of starts. Both ends of the window move right with the stop,
-so a monotone queue gives the start of the window that receives fastest, in O(1) a stop:
+so a monotone queue gives the start of the window that receives fastest, in O(1) a stop. Where ranges that fit memory
+are not nested (`Fitting`), starts leave the window in any order, but for good: then a heap does, in O(log n).
 
     starts s that i stages reach    s   s   s   s   s   s
     window for the stop r               [_______]   r   ^ too late: a stage needs a block
@@ -26,6 +27,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from operator import lt
 from typing import TypeVar
 
@@ -110,9 +112,9 @@ def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]
     prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     reach = 0
     ends = [1]
-    for i, (earliest, cycles) in enumerate(zip(problem.earliest, own_cycles, strict=True), start=1):
+    for i, (fitting, cycles) in enumerate(zip(problem.fitting, own_cycles, strict=True), start=1):
         farthest = bisect_right(prefix, offsets[reach] + cycles) - 1
-        end = bisect_right(cuts[i], min(farthest, bisect_right(earliest, reach) - 1, problem.cut_limits[i][1]))
+        end = bisect_right(cuts[i], min(farthest, bisect_right(fitting.earliest, reach) - 1, problem.cut_limits[i][1]))
         if end == 0:
             return None
         reach = cuts[i][end - 1]
@@ -121,7 +123,7 @@ def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]
     left = [[start]]
     for i in range(problem.n_stages - 1, -1, -1):
         nearest = bisect_left(offsets, prefix[start] - own_cycles[i])
-        first = bisect_left(cuts[i], max(nearest, problem.earliest[i][start], problem.cut_limits[i][0]))
+        first = bisect_left(cuts[i], max(nearest, problem.fitting[i].earliest[start], problem.cut_limits[i][0]))
         if first >= ends[i]:
             return None
         start = cuts[i][first]
@@ -143,11 +145,13 @@ def probe(
     if candidates is None:
         return None
     farthest = [cuts[-1] for cuts in candidates]
-    if all(map(lt, farthest, farthest[1:])) and problem.loads_within(farthest, transfer_cycles):
+    increases = all(map(lt, farthest, farthest[1:]))
+    if increases and problem.fits(farthest) and problem.loads_within(farthest, transfer_cycles):
         return farthest
     reached = [[0]]
     for stage, ends in enumerate(candidates[1:]):
-        stops = _stops(problem, stage, own_cycles[stage], transfer_cycles, starts=reached[-1], ends=ends)
+        stops_of = _stops if problem.fitting[stage].nested else _stops_in_any_order
+        stops = stops_of(problem, stage, own_cycles[stage], transfer_cycles, starts=reached[-1], ends=ends)
         if not stops:
             return None
         reached.append(stops)
@@ -159,7 +163,7 @@ def _stops(
 ) -> list[int]:
     """The positions among `ends` at which a stage can stop that starts at one of `starts`; all ascending."""
     prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
-    earliest = problem.earliest[stage]
+    earliest = problem.fitting[stage].earliest
     start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
     limit = transfer_cycles * problem.load_scales[stage]
     stops = []
@@ -180,6 +184,28 @@ def _stops(
     return stops
 
 
+def _stops_in_any_order(
+    problem: CutProblem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
+) -> list[int]:
+    """As `_stops`, where ranges that fit are not nested."""
+    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
+    latest = problem.fitting[stage].latest
+    start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
+    limit = transfer_cycles * problem.load_scales[stage]
+    stops: list[int] = []
+    window: list[tuple[int, int]] = []  # a heap of loads and starts: of starts that have left some are still in it
+    unseen = deque(starts)
+    for stop in ends:
+        while unseen and unseen[0] < stop:
+            heappush(window, (start_loads[unseen[0]], unseen.popleft()))
+        needed = prefix[stop] - own_cycles
+        while window and (offsets[window[0][1]] < needed or latest[window[0][1]] < stop):
+            heappop(window)
+        if window and window[0][0] + stop_loads[stop] <= limit:
+            stops.append(stop)
+    return stops
+
+
 def _trace(problem: CutProblem, own_cycles: list[int], transfer_cycles: int, reached: list[list[int]]) -> list[int]:
     """Walk back from the last cut: every stop in `reached` has a start within the bounds."""
     prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
@@ -188,8 +214,9 @@ def _trace(problem: CutProblem, own_cycles: list[int], transfer_cycles: int, rea
         stop = cuts[-1]
         start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
         limit = transfer_cycles * problem.load_scales[stage]
-        first = max(problem.earliest[stage][stop], bisect_left(offsets, prefix[stop] - own_cycles[stage]))
+        first, latest = bisect_left(offsets, prefix[stop] - own_cycles[stage]), problem.fitting[stage].latest
         starts = reached[stage]
         inside = starts[bisect_left(starts, first) : bisect_left(starts, stop)]
-        cuts.append(next(start for start in inside if start_loads[start] + stop_loads[stop] <= limit))
+        fitting = (start for start in inside if stop <= latest[start])
+        cuts.append(next(start for start in fitting if start_loads[start] + stop_loads[stop] <= limit))
     return cuts[::-1]

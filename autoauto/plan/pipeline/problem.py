@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
+from autoauto.plan.pipeline.blocks import Blocks, contract
+from autoauto.plan.pipeline.fitting import Fitting
 from autoauto.records.costs.cost import CostTable, RangeMemory
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.hardware import Period
@@ -32,7 +33,7 @@ class CutProblem:
 
     Attributes:
         blocks: the blocks and their costs.
-        earliest: (P, B + 1) by device and stop: the first start that memory allows, non-decreasing.
+        fitting: by device, the ranges that memory allows.
         speeds: (P,) every device's clock relative to the reference clock.
         clocks: by speed, the devices whose clock has it.
         period: what the devices do at the same time.
@@ -44,7 +45,7 @@ class CutProblem:
     """
 
     blocks: Blocks
-    earliest: list[list[int]]
+    fitting: list[Fitting]
     speeds: tuple[Fraction, ...]
     clocks: dict[Fraction, list[int]]
     period: Period
@@ -58,15 +59,15 @@ class CutProblem:
     @property
     def n_stages(self) -> int:
         """How many stages there must be."""
-        return len(self.earliest)
+        return len(self.fitting)
 
     def part(self, first: int, stop: int) -> CutProblem:
         """This problem on the devices `[first, stop)` only, as `CostTable.part`."""
         blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
         cut_limits = _all_positions(len(blocks), stop - first)
-        earliest, sums = self.earliest[first:stop], (self.prefix, self.offsets)
+        fitting, sums = self.fitting[first:stop], (self.prefix, self.offsets)
         loads = _loads(blocks, speeds, self.period)
-        return CutProblem(blocks, earliest, speeds, _clocks(speeds), self.period, *loads, cut_limits, *sums)
+        return CutProblem(blocks, fitting, speeds, _clocks(speeds), self.period, *loads, cut_limits, *sums)
 
     def own_cycles(self, cycles: int) -> list[int]:
         """By device: how many cycles its own clock counts in `cycles` of the reference clock, rounded down."""
@@ -125,13 +126,18 @@ class CutProblem:
         ends = zip(self.start_loads, self.stop_loads, self.load_scales, pairwise(cuts), strict=True)
         return all(starts[start] + stops[stop] <= bound * scale for starts, stops, scale, (start, stop) in ends)
 
+    def fits(self, cuts: list[int]) -> bool:
+        """Whether the stages of a plan are within the memory of their devices."""
+        stages = zip(self.fitting, pairwise(cuts), strict=True)
+        return all(stop <= fitting.latest[start] for fitting, (start, stop) in stages)
+
     def partition(self, cuts: list[int]) -> list[int]:
         """The cuts as layers instead of blocks, as `Plan.partition`."""
         return [self.blocks.cuts[cut] for cut in cuts]
 
 
 def prepare(table: CostTable) -> CutProblem:
-    """Contract the layers and find the earliest starts that memory allows, in O(n) for each different device.
+    """Contract the layers and find the ranges that memory allows, in O(n) for each different device if they are nested.
 
     Raises:
         BadInput: any device reaches any other, so that a stage's transfers depend on both its ends (`ranges/`).
@@ -139,25 +145,25 @@ def prepare(table: CostTable) -> CutProblem:
     if table.exchange is not None:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")
     blocks = contract(table)
-    earliest = _earliest_starts(table, blocks)
+    fitting = _fitting(table, blocks)
     cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(table.speeds)
     sums = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
     loads = _loads(blocks, table.speeds, table.period)
-    return CutProblem(blocks, earliest, table.speeds, clocks, table.period, *loads, cut_limits, *sums)
+    return CutProblem(blocks, fitting, table.speeds, clocks, table.period, *loads, cut_limits, *sums)
 
 
-def _earliest_starts(table: CostTable, blocks: Blocks) -> list[list[int]]:
-    """`CutProblem.earliest`; what is known of the same ranges with the same cuts is used again."""
-    known = _known_starts(table.memory, table.cut_allowed.tobytes())
+def _fitting(table: CostTable, blocks: Blocks) -> list[Fitting]:
+    """`CutProblem.fitting`; what is known of the same ranges with the same cuts is used again."""
+    known = _known_fitting(table.memory, table.cut_allowed.tobytes())
     keys = list(zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True))
     for key in set(keys) - set(known):
-        known[key] = earliest_starts(blocks, *key).starts
+        known[key] = Fitting.of(blocks, *key)
     return [known[key] for key in keys]
 
 
 @lru_cache(maxsize=64)
-def _known_starts(memory: RangeMemory, cuts: bytes) -> dict[tuple[int, int], list[int]]:
-    """By limit and stash entries the earliest starts, for ranges that are the same object."""
+def _known_fitting(memory: RangeMemory, cuts: bytes) -> dict[tuple[int, int], Fitting]:
+    """By limit and stash entries what fits, for ranges that are the same object."""
     return {}
 
 

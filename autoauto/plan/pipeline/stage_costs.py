@@ -42,14 +42,14 @@ class StageCosts:
 
     Attributes:
         stages: the table.
-        problem: its rows, prepared; every row has the earliest starts that its memory allows if it is alone on its
-            device, and recomputes where it must.
-        plain_earliest: (S, B + 1) the same for stages that do not recompute.
+        problem: its rows, prepared; every row has the ranges that its memory allows if it is alone on its device, and
+            recomputes where it must.
+        plain_latest: (S, B + 1) by start the latest stop of stages that do not recompute.
     """
 
     stages: StageTable
     problem: CutProblem
-    plain_earliest: IntArray
+    plain_latest: IntArray
     _columns: dict[bool, _Columns]
     _memories: dict[tuple[int, int, bool], StageBytes] = field(default_factory=dict)
     _choices: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
@@ -59,13 +59,13 @@ class StageCosts:
     def of(cls, stages: StageTable) -> StageCosts:
         """Prepare a table; what fits does not depend on transfers."""
         problem = prepare(replace(stages.rows, exchange=None))
-        plain = np.array(problem.earliest)
+        plain = _latest_stops(problem)
         columns = {stages.recompute: _Columns.of(stages.rows, problem.blocks.cuts)}
         if stages.recomputing is not None:
             again = prepare(replace(stages.recomputing, exchange=None))
             columns[not stages.recompute] = _Columns.of(stages.recomputing, problem.blocks.cuts)
-            earliest = np.minimum(plain, np.array(again.earliest)).tolist()
-            problem = replace(problem, earliest=earliest)
+            either = zip(problem.fitting, again.fitting, strict=True)
+            problem = replace(problem, fitting=[stashing.or_in(computing) for stashing, computing in either])
         return cls(stages, problem, plain, columns)
 
     def cuts(self, partition: Sequence[int]) -> IntArray:
@@ -79,15 +79,15 @@ class StageCosts:
         return self.stages.stages
 
     @cached_property
-    def earliest(self) -> IntArray:
-        """(S, B + 1) the first start of a stage by itself."""
-        return np.array(self.problem.earliest)
+    def latest(self) -> IntArray:
+        """(S, B + 1) by start the latest stop of a stage by itself."""
+        return _latest_stops(self.problem)
 
     def stage(self, stage: int | IntArray, starts: IntArray, stops: IntArray) -> FloatArray:
         """(..., 5) costs of `[start, stop)` as a stage, which recomputes where it must; arrays are broadcast."""
         if self.stages.recomputing is None:
             return self._of(stage, starts, stops, self.stages.recompute)
-        must = (starts < self.plain_earliest[stage, stops])[..., None]
+        must = (stops > self.plain_latest[stage, starts])[..., None]
         both = (self._of(stage, starts, stops, flag) for flag in (not self.stages.recompute, self.stages.recompute))
         return np.where(must, *both)
 
@@ -129,11 +129,11 @@ class StageCosts:
         """For every stage of a plan, whether it fits its device only if it recomputes activations."""
         if self.stages.recomputing is None:
             return [self.stages.recompute] * (len(cuts) - 1)
-        return [bool(start < self.plain_earliest[s][stop]) for s, (start, stop) in enumerate(pairwise(cuts.tolist()))]
+        return [bool(stop > self.plain_latest[s][start]) for s, (start, stop) in enumerate(pairwise(cuts.tolist()))]
 
     def fits(self, stage: int, starts: IntArray, stops: IntArray) -> BoolArray:
         """Whether ranges fit as a stage that is alone on its device."""
-        fits: BoolArray = (starts < stops) & (starts >= self.earliest[stage][stops])
+        fits: BoolArray = (starts < stops) & (stops <= self.latest[stage][starts])
         return fits
 
     def resolve(self, cuts: IntArray) -> Choice | None:
@@ -209,6 +209,10 @@ class StageCosts:
     def evaluate(self, cuts: IntArray, recomputes: Sequence[bool]) -> Plan:
         """The plan of these cuts."""
         return self.stages.evaluate(self.problem.partition(cuts.tolist()), recomputes)
+
+
+def _latest_stops(problem: CutProblem) -> IntArray:
+    return np.array([fitting.latest for fitting in problem.fitting])
 
 
 def _load_cycles(links: Sequence[Link], clock_hz: float, stage: int | IntArray, n_bytes: IntArray) -> IntArray:

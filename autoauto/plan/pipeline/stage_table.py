@@ -130,6 +130,19 @@ class StageTable:
         """The stages of every device."""
         return [[s for s, d in enumerate(self.devices) if d == device] for device in range(len(self.in_flight))]
 
+    def allows(self, partition: Sequence[int]) -> bool:
+        """Whether stages may be cut at all boundaries of a partition."""
+        return all(0 <= cut <= self.rows.n_layers and self.rows.cut_allowed[cut] for cut in partition)
+
+    def cut_at(self, cuts: Sequence[int]) -> StageTable:
+        """The same with those of its legal cuts that lie before these layers."""
+
+        def rows(table: CostTable) -> CostTable:
+            chosen = np.isin(np.arange(table.n_layers + 1), [0, *cuts, table.n_layers])
+            return replace(table, cut_allowed=table.cut_allowed & chosen)
+
+        return replace(self, rows=rows(self.rows), recomputing=self.recomputing and rows(self.recomputing))
+
     def costs_of(self, recomputes: bool) -> CostTable:
         """The rows of stages that recompute, or of those that do not."""
         if recomputes == self.recompute:

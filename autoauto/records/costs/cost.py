@@ -98,7 +98,7 @@ class RangeMemory:
         stashed_input_bytes: (n,) activations that are stashed both for a layer before i and for layer i or a later one.
             `activation_prefix_bytes` counts them before i, so a stage that starts at i adds them.
             `stashed_input_bytes[i + 1] - stashed_input_bytes[i]` is at most the activations of layer i.
-        input_bytes: (n,) inputs of a stage that starts at layer i; 0 where none may start.
+        input_bytes: (n,) inputs of a stage that starts at layer i.
         checkpoint_prefix_bytes: (n + 1,) running sum of what checkpoints stash where a stage recomputes.
         recompute: whether a stage stashes its inputs and checkpoints only and computes the rest again.
         outlined: the memory of every range where equal layers are one subgraph; None where the target has none.
@@ -108,8 +108,7 @@ class RangeMemory:
             before the layer, and what earlier checkpoints have stashed; a stage that starts between two checkpoints is
             counted as if it started at the first of them.
         stash_entry: what a range stashes for one micro-batch until its backward pass (`stash_entry_bytes`). With
-            recomputation, the largest inputs of any layer of the range are counted: an upper bound that never falls
-            when the range grows, as planners require.
+            recomputation that may be more for a range with a later start, since its inputs may be larger.
     """
 
     exclusive_prefix_bytes: Mapping[str, IntArray]
@@ -130,7 +129,8 @@ class RangeMemory:
         starts[:-1] -= self.stashed_input_bytes
         nothing, activations = np.zeros_like(stops), RangeBytes(stops, starts)
         held = self.checkpoint_prefix_bytes
-        inputs = RangeBytes(held, np.append(held[1:], held[-1]), (self.input_bytes,))  # also those of a checkpoint
+        # What a checkpoint at the start of a range would stash is among its inputs.
+        inputs = RangeBytes(held, np.append(held[1:] - self.input_bytes, held[-1]))
         temporary = RangeBytes(nothing, starts, (self.peak_bytes + stops[:-1],))
         if self.recompute and held[-1]:
             layers = np.arange(len(self.peak_bytes))

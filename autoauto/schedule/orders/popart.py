@@ -90,16 +90,26 @@ def popart(n_devices: int, n_micro_batches: int, *, training: bool) -> Schedule:
     >>> [f"{cycle}: {action}" for cycle, action in zip(schedule.slots[0], schedule.actions(0))]
     ['0: 0F0', '1: 0F1', '2: 0F2', '2: 0B0', '3: 0B1', '4: 0B2']
     """
-    fill, main, _ = popart_phases(n_devices, n_micro_batches, training=training)
+    return in_cycles(Order.POPART, tuple(range(n_devices)), n_micro_batches, training=training)
+
+
+def in_cycles(order: Order, devices: tuple[int, ...], n_micro_batches: int, *, training: bool) -> Schedule:
+    """PopART's pipeline with the stages on these devices; a device runs the pipeline stages of a cycle in turn.
+
+    Raises:
+        BadInput: as `popart`.
+    """
+    n_stages = len(devices)
+    fill, main, _ = popart_phases(n_stages, n_micro_batches, training=training)
     if main < 1:
         raise BadInput(
             f"PopART's main phase needs at least 1 cycle, so {fill + 1} micro-batches for {fill + 1} pipeline stages, "
             f"got {n_micro_batches}; try more micro-batches or fewer devices"
         )
-    rows = [LockstepRow(s, FORWARD, s, s) for s in range(n_devices)]
+    rows = [LockstepRow(device, FORWARD, s, s) for s, device in enumerate(devices)]
     if training:
-        rows += [LockstepRow(s, BACKWARD, s, fill - s) for s in range(n_devices)]
-    return lockstep(Order.POPART, tuple(range(n_devices)), rows, np.arange(n_micro_batches))
+        rows += [LockstepRow(devices[s], BACKWARD, s, fill - s) for s in reversed(range(n_stages))]
+    return lockstep(order, devices, rows, np.arange(n_micro_batches))
 
 
 SPECS = (

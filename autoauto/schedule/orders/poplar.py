@@ -106,7 +106,7 @@ def execution_order(schedule: Schedule) -> list[int]:
     assert schedule.slots is not None
     codes, last = schedule.codes, schedule.n_stages - 1
     program, slots = np.concatenate(schedule.programs), np.concatenate(schedule.slots)
-    merged = schedule.order is Order.POPART
+    merged = schedule.order in (Order.POPART, Order.POPART_RING)
     backward, stages = codes.kinds(program) == BACKWARD, codes.stages(program)
     numbers = np.where(backward, 2 * last + (not merged) - stages, stages)
     if schedule.order is Order.POPLAR_INTERLEAVED:

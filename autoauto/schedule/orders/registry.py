@@ -79,6 +79,15 @@ def devices_of(step: StepShape) -> tuple[int, ...]:
     return stage_devices_of(step.order, step.n_devices, chunks_of(step))
 
 
+def has_one_stage_each(step: StepShape) -> bool:
+    """Whether no device of a step has several stages.
+
+    >>> has_one_stage_each(StepShape(Order.POPART, 4)), has_one_stage_each(StepShape(Order.POPART_RING, 4))
+    (True, False)
+    """
+    return len(devices_of(step)) == step.n_devices
+
+
 def spec_of(order: Order) -> OrderSpec:
     """The specification of an order.
 

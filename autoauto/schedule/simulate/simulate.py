@@ -9,8 +9,9 @@ steady state, whatever the times are:
     1f1b, 2 devices        3 micro-batches   F  FF BB F. .B BF ...       slots that occur once: fill and flush
                            4 micro-batches   ... two slots more          slots that occur once more a micro-batch
 
-So the counts of slots are linear in the number of micro-batches from `2 n_devices` on, and two short orders tell them
-for all long ones. It is a property of the orders that are the same for all times; tests compare them with whole orders.
+So the counts of slots are linear in the number of micro-batches from twice the stages on, and two short orders tell
+them for all long ones. It is a property of the orders that are the same for all times; tests compare them with whole
+orders.
 
 Zero bubble orders are searched for, so the counts of theirs are not quite linear. Those of more than `LONG_STEP`
 micro-batches are assumed to have so many times the slots of `LONG_STEP` as the lower bound of slots has.
@@ -151,7 +152,7 @@ def _equal_times(order: Order, n_devices: int) -> StageTimes:
 
 def like_the_long_step(order: Order, n_devices: int, n_micro_batches: int) -> int:
     """The fewest micro-batches that have the fill, the steady state and the flush of so many."""
-    fewest, repeats = 2 * n_devices, _repeats(order, n_devices)
+    fewest, repeats = 2 * len(stage_devices_of(order, n_devices)), _repeats(order, n_devices)
     return min(n_micro_batches, fewest + (n_micro_batches - fewest) % repeats)
 
 

@@ -39,7 +39,7 @@ def test_every_operator_has_its_ipu_and_stage(deploy: Deploy, tmp_path: Path) ->
         for tensor in model.graph.initializer
     }
     assert all(len(each) == 1 for each in readers.values()), "PopART copies no variable between IPUs"
-    assert {"half", "half__stage1"} <= set(readers)
+    assert {"half", "half__ipu1"} <= set(readers)
     assert [check.passed for check in checks] == [True] * 6 + [None]
 
 
@@ -61,8 +61,8 @@ def test_stages_that_read_a_constant_have_copies() -> None:
     constant = helper.make_tensor("k", onnx.TensorProto.FLOAT, [1], [1.0])
     graph = helper.make_graph(nodes, "sums", [], [], [constant])
     separate_constants(graph, [0, 1, 1])
-    assert [node.input[1] for node in graph.node] == ["k", "k__stage1", "k__stage1"]
-    assert [tensor.name for tensor in graph.initializer] == ["k", "k__stage1"]
+    assert [node.input[1] for node in graph.node] == ["k", "k__ipu1", "k__ipu1"]
+    assert [tensor.name for tensor in graph.initializer] == ["k", "k__ipu1"]
 
 
 def test_the_options_of_inference(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:

@@ -59,6 +59,22 @@ def test_names_without_modules_are_refused() -> None:
         first_module(["node_1", "node_2"], LayerRange(1, 2))
 
 
+def test_the_last_stage_of_a_ring_is_a_block_on_the_first_ipu(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
+    ring = with_cuts(deploy(2, schedule=Order.POPART_RING, n_micro_batches=12), 6, 12)
+    checks = write_artifact(ring, "poptorch", tmp_path / "ring", check=True)
+    assert [check.passed for check in checks] == [True] * 3 + [None]
+    poptorch = Recorder()
+    program = execute(tmp_path / "ring" / "blocks.py", poptorch=poptorch)
+    program["ipu_options"]()
+    assert program["BLOCKS"] == {"net.blocks.2": 1, "net.blocks.4": 0}
+    assert poptorch._calls["PipelinedExecution"] == (["AutoStage.AutoIncrement"], {})
+    assert poptorch._calls["Options.setAvailableMemoryProportion"] == ([{"IPU0": 0.6, "IPU1": 0.6}], {})
+    checks = write_artifact(ring, "popart", tmp_path / "popart", check=True)
+    assert all(check.passed is not False for check in checks)
+    write_artifact(ring, "tensorflow-ipu", tmp_path / "tensorflow")
+    assert "device_mapping=[0, 1, 0]" in (tmp_path / "tensorflow" / "pipeline.py").read_text()
+
+
 def test_options(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
     write_artifact(with_cuts(deploy(3), 6, 12), "poptorch", tmp_path / "inference", check=True)
     poptorch = Recorder()

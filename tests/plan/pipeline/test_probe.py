@@ -88,11 +88,7 @@ def problems(random_table: MakeTable) -> Iterator[CutProblem]:
 def plans_in_memory(problem: CutProblem) -> list[list[int]]:
     inner = combinations(range(1, len(problem.blocks)), problem.n_stages - 1)
     plans = [[0, *cuts, len(problem.blocks)] for cuts in inner]
-    return [
-        cuts
-        for cuts in plans
-        if all(problem.earliest[i][stop] <= start for i, (start, stop) in enumerate(pairwise(cuts)))
-    ]
+    return list(filter(problem.fits, plans))
 
 
 def test_the_probe_finds_a_plan_within_both_bounds_exactly_when_one_exists(random_table: MakeTable) -> None:

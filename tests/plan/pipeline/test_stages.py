@@ -11,6 +11,8 @@ import pytest
 
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
+from autoauto.plan.pipeline.ends_together import fitting_cuts
+from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageTable, arranged, device_memory
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
@@ -18,7 +20,7 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
-from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
+from autoauto.schedule.orders.registry import chunks_of, has_one_stage_each, stage_devices_of
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import plan_times, timeline_of
 from autoauto.space.knobs import Knobs
@@ -55,7 +57,7 @@ def stage_table(profile: ModelProfile, knobs: Knobs, limit_bytes: float, period:
         in_flight = [int(each[:, 0].max()) for each in moments]
         whole = cost_table(profile, cluster, 1.0, period, in_flight, recompute=recompute)
         whole = replace(whole, memory_limit_bytes=np.full(knobs.n_ipu, int(limit_bytes)))
-        if knobs.mode.stages_per_device == 1:
+        if has_one_stage_each(knobs.step):
             return whole
         most = [int(moments[d][:, devices[:s].count(d)].max()) for s, d in enumerate(devices)]
         return arranged(whole, devices, most)
@@ -80,6 +82,9 @@ CASES = [
     (Order.INTERLEAVED, 2, 2, False),
     (Order.INTERLEAVED, 2, 2, Recompute.AUTO),
     (Order.INTERLEAVED, 2, 3, True),
+    (Order.POPART_RING, 2, 1, False),
+    (Order.POPART_RING, 2, 1, True),
+    (Order.POPART_RING, 3, 1, Recompute.AUTO),
 ]
 
 
@@ -97,7 +102,7 @@ def test_it_is_the_best_of_all_cuts_and_choices(
             batch_size=1,
             schedule=order,
             recompute=recompute,
-            n_micro_batches=6,
+            n_micro_batches=8,
             stages_per_device=n_each,
         )
         largest = stage_table(profile, knobs, 2**40, period)
@@ -115,12 +120,35 @@ def test_it_is_the_best_of_all_cuts_and_choices(
         assert bounded.bound_cycles <= shortest
         assert timeline_of(knobs.step, bounded.plan).makespan_cycles == bounded.step_cycles
         assert bounded.step_cycles == shortest
-        if n_each == 1 or recompute is not Recompute.AUTO:
+        if stages.one_each or recompute is not Recompute.AUTO:
             assert bounded.bound_cycles == shortest
         n_fitting += 1
         n_mixed += 0 < sum(stage.recomputes for stage in bounded.plan.stages) < stages.n_stages
     assert n_fitting >= 2
     assert n_mixed or recompute is not Recompute.AUTO
+
+
+@pytest.mark.parametrize("recompute", [False, True, Recompute.AUTO])
+def test_a_plan_that_fits_a_ring_is_found_whenever_there_is_one(recompute: bool | Recompute) -> None:
+    random, n_found = np.random.default_rng(5), 0
+    knobs = Knobs(n_ipu=3, batch_size=1, schedule=Order.POPART_RING, recompute=recompute, n_micro_batches=8)
+    for share in np.linspace(0.3, 1.0, 15):
+        profile = random_profile(random, 6)
+        largest = stage_table(profile, knobs, 2**40, Period.BARRIER)
+        needed = [plan.peak_memory_bytes for plan in plans_that_fit(largest)]
+        limit = min(needed) + int(share * share * (max(needed) - min(needed)))
+        costs = StageCosts.of(stage_table(profile, knobs, limit, Period.BARRIER))
+        cuts = fitting_cuts(costs)
+        assert (cuts is not None) == (min(needed) <= limit)
+        if cuts is not None:
+            choice = costs.resolve(cuts)
+            assert choice is not None
+            assert costs.evaluate(cuts, choice.recomputes).excess_bytes <= 0
+            n_found += 1
+    tightest = stage_table(profile, knobs, min(needed), Period.BARRIER)
+    assert fitting_cuts(StageCosts.of(tightest)) is not None
+    assert fitting_cuts(StageCosts.of(stage_table(profile, knobs, min(needed) - 1, Period.BARRIER))) is None
+    assert n_found > 5
 
 
 @pytest.mark.parametrize("order", [Order.ZBV, Order.V_HALF, Order.V_MIN])

@@ -74,7 +74,8 @@ def test_an_order_by_name_is_made_by_its_function() -> None:
 def test_every_order_passes_the_check(order: Order) -> None:
     n_chunks = 2 if order is Order.INTERLEAVED else 1
     devices = stage_devices_of(order, 2, n_chunks)
-    schedule = make_schedule(order, 2, 4, n_chunks=n_chunks, times=unit_times(len(devices)))
+    n_micro_batches = max(4, spec_of(order).min_micro_batches(2))
+    schedule = make_schedule(order, 2, n_micro_batches, n_chunks=n_chunks, times=unit_times(len(devices)))
     check(schedule)
     assert (schedule.order, schedule.devices) == (order, devices)
     assert schedule.has(WEIGHT) is spec_of(order).splits_backward

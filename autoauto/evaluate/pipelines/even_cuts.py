@@ -1,0 +1,55 @@
+"""Cuts as people write them by hand, which compete with the planned ones: `even_partitions`, `block_cuts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.layers import Block, LayerGraph
+from autoauto.records.units import IntArray
+
+Partition = tuple[int, ...]
+
+
+def block_cuts(graph: LayerGraph) -> list[int]:
+    """The cuts between embedding, encoder layers and head: where blocks begin, and where the last one ends."""
+    if not graph.blocks:
+        return []
+    names, modules = [layer.name for layer in graph.layers], [f"{block.module}." for block in graph.blocks]
+    first = next((index for index, name in enumerate(names) if name.startswith(modules[0])), 0)
+    stop = next((index for index in range(len(names), 0, -1) if names[index - 1].startswith(modules[-1])), len(names))
+    return [first, *(block.layers.start for block in graph.blocks[1:]), stop]
+
+
+def even_partitions(table: CostTable, blocks: Sequence[Block], n_stages: int) -> Iterator[Partition]:
+    """Cuts into stages that compute about equally long, anywhere and at blocks, or have about as many blocks each.
+
+    Blocks that are left over are spread, or those of the last stages, as in [optimum-graphcore]. Every partition is the
+    boundaries from 0 to the number of layers; none where there are too few legal cuts.
+    """
+    starts = np.array([block.layers.start for block in blocks[1:]], dtype=np.int64)
+    anywhere = np.flatnonzero(table.cut_allowed)[1:-1]
+    at_blocks = starts[table.cut_allowed[starts]]
+    compute = table.compute_prefix_cycles
+    shares = compute[-1] * np.arange(1, n_stages) / n_stages
+    by_compute = (_nearest(cuts, compute, shares) for cuts in (anywhere, at_blocks))
+    for inner in (*by_compute, *_by_count(at_blocks, n_stages)):
+        if len(inner) == n_stages - 1:
+            yield (0, *inner.tolist(), table.n_layers)
+
+
+def _by_count(at_blocks: IntArray, n_stages: int) -> Iterator[IntArray]:
+    stages, n_blocks = np.arange(1, n_stages), len(at_blocks) + 1
+    n_each, n_more = divmod(n_blocks, n_stages)
+    if n_each:
+        yield at_blocks[stages * n_blocks // n_stages - 1]
+        yield at_blocks[stages * n_each + np.maximum(0, stages - (n_stages - n_more)) - 1]
+
+
+def _nearest(cuts: IntArray, compute: IntArray, shares: IntArray) -> IntArray:
+    """The cuts before which the compute is nearest to the shares, each once."""
+    if not len(cuts):
+        return cuts
+    return np.unique(cuts[abs(compute[cuts] - shares[:, None]).argmin(axis=1)])

@@ -1,0 +1,157 @@
+"""Which ranges of blocks fit a memory limit, by both their ends: `Fitting`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.plan.pipeline.blocks import BlockMemory, Blocks
+from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
+from autoauto.records.units import IntArray
+
+
+class Fitting(NamedTuple):
+    """The ranges that fit a limit: those from a start to any stop up to its latest one.
+
+    A range never needs less memory with a later stop. With an earlier start it does not either, so that ranges are
+    nested, unless other micro-batches in flight stash the inputs of the range alone, because it recomputes: those of an
+    earlier start may be smaller.
+
+        start      0   1   2   3   4         inputs of block 2 are large: a range that starts there
+        latest     3   4   2   5   5         fits no stop, but those around it do
+
+    Attributes:
+        earliest: (B + 1,) for every stop the smallest start whose range fits, the stop itself if none does; ascending.
+        latest: (B + 1,) for every start the largest stop whose range fits, the start itself if none does.
+        nested: whether all ranges to a stop fit that start at its earliest start or later.
+    """
+
+    earliest: list[int]
+    latest: list[int]
+    nested: bool = True
+
+    @classmethod
+    def of(cls, blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> Fitting:
+        """The ranges within one limit, with `stash_entries` micro-batches in the stash."""
+        if all(_is_nested(form, stash_entries) for form in blocks.forms):
+            earliest = earliest_starts(blocks, limit_bytes, stash_entries)
+            latest = np.searchsorted(earliest, range(len(earliest)), side="right") - 1
+            return cls(earliest, latest.tolist())
+        return cls.up_to(_latest_stops(blocks, limit_bytes, stash_entries))
+
+    @classmethod
+    def up_to(cls, latest: Sequence[int]) -> Fitting:
+        """The ranges from every start to its latest stop."""
+        earliest, reached = list(range(len(latest))), 0
+        for start, stop in enumerate(latest):
+            earliest[reached + 1 : stop + 1] = [start] * (stop - reached)
+            reached = max(reached, stop)
+        return cls(earliest, list(latest), nested=all(stop <= following for stop, following in pairwise(latest)))
+
+    @classmethod
+    def of_devices(cls, blocks: Blocks, limits_bytes: Sequence[int]) -> list[Fitting]:
+        """The ranges within the limit of every device; devices of equal limit and stash share one object."""
+        keys = list(zip(limits_bytes, blocks.stash_entries, strict=True))
+        by_key = {key: cls.of(blocks, *key) for key in set(keys)}
+        return [by_key[key] for key in keys]
+
+    def or_in(self, other: Fitting) -> Fitting:
+        """The ranges that fit in one of two ways."""
+        return Fitting.up_to(list(map(max, self.latest, other.latest)))
+
+
+def _is_nested(memory: BlockMemory, stash_entries: int) -> bool:
+    starts = memory.one_in_flight.plus(stash_entries, memory.stash_entry).start_bytes
+    return all(start <= following for start, following in pairwise(starts))
+
+
+def _latest_stops(blocks: Blocks, limit_bytes: int, stash_entries: int) -> list[int]:
+    """`Fitting.latest`, whatever the bytes at starts; only ranges are looked at that fit without their own inputs."""
+    fewest = earliest_starts(blocks, limit_bytes, stash_entries)
+    unshared = [form.one_in_flight.plus(stash_entries, form.stash_entry) for form in blocks.forms]
+    shared = [SharedUses.of(form.shared_keys, form.shared_bytes) for form in blocks.forms]
+    latest: IntArray = np.arange(len(blocks) + 1)
+    for ends in parts(fewest, range(1, len(blocks) + 1)):
+        forms = zip(unshared, shared, strict=True)
+        n_bytes = np.minimum.reduce([bytes_by_ends(own, ends) + uses.by_ends(ends) for own, uses in forms])
+        fits = (n_bytes <= limit_bytes) & ends.are_ranges
+        stops = np.where(fits, np.array(ends.stops)[:, None], 0).max(axis=0)
+        starts = slice(ends.starts.start, ends.starts.stop)
+        latest[starts] = np.maximum(latest[starts], stops)
+    stops_of_starts: list[int] = latest.tolist()
+    return stops_of_starts
+
+
+def earliest_starts(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> list[int]:
+    """For every stop, (B + 1,), a start before which no range fits, the stop itself if none does.
+
+    Where ranges are nested (`Fitting`), the range from there fits. Else the inputs of no earlier range count for less
+    than those of a later one, so that one window slides over the blocks, with at most B steps at either end:
+
+        [start . . . . stop)              fits: the next stop
+        [start . . . . . . stop)          does not fit: the next start, until it fits
+              [start . . . stop)
+    """
+    windows = [_Window(form, stash_entries) for form in blocks.forms]
+    start, starts = 0, [0]
+    for stop in range(1, len(blocks) + 1):
+        for window in windows:
+            window.grow()
+        while start < stop and min(window.n_bytes() for window in windows) > limit_bytes:
+            start += 1
+            for window in windows:
+                window.shrink()
+        starts.append(start)
+    return starts
+
+
+class _Window:
+    """The memory of the blocks `[start, stop)` in one form while both ends move right."""
+
+    __slots__ = ("_count", "_ends", "_keys", "_maxima", "_shared", "_shared_bytes", "start", "stop")
+
+    def __init__(self, memory: BlockMemory, stash_entries: int) -> None:
+        self.start = self.stop = 0
+        self._keys, self._shared_bytes = memory.shared_keys, memory.shared_bytes
+        self._count = [0] * len(memory.shared_bytes)  # layers of the window with each shared key
+        self._shared = 0
+        n_bytes = memory.one_in_flight.plus(stash_entries, memory.stash_entry)
+        self._ends = n_bytes.stop_bytes, list(accumulate(n_bytes.start_bytes, max))
+        # Every column with a queue for its maximum in a sliding window: blocks with a larger entry than any later block
+        # of the window.
+        self._maxima: list[tuple[list[int], deque[int]]] = [(column, deque()) for column in n_bytes.maxima_bytes]
+
+    def n_bytes(self) -> int:
+        """Bytes of a window that is not empty."""
+        stop_bytes, start_bytes = self._ends
+        n_bytes = stop_bytes[self.stop] - start_bytes[self.start] + self._shared
+        for column, queue in self._maxima:
+            n_bytes += column[queue[0]]
+        return n_bytes
+
+    def grow(self) -> None:
+        """Add the block at `stop`."""
+        for key in self._keys[self.stop]:
+            if self._count[key] == 0:
+                self._shared += self._shared_bytes[key]
+            self._count[key] += 1
+        for column, queue in self._maxima:
+            while queue and column[queue[-1]] <= column[self.stop]:
+                queue.pop()
+            queue.append(self.stop)
+        self.stop += 1
+
+    def shrink(self) -> None:
+        """Remove the block at `start`."""
+        for key in self._keys[self.start]:
+            self._count[key] -= 1
+            if self._count[key] == 0:
+                self._shared -= self._shared_bytes[key]
+        for _, queue in self._maxima:
+            if queue[0] == self.start:
+                queue.popleft()
+        self.start += 1
