@@ -2,13 +2,13 @@
 
 A timeline as such a file: `timeline_page`.
 
-What pages consist of: `document` or another frame, `section`, `table_section` and `figure`; of a study
+What pages consist of: `document` or `framed`, `section`, `table_section` and `figure`; of a study
 `winner_section`, `front_section` and `command_line`. `write_page`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -45,8 +45,6 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import Comparison, StudySummary
 from autoauto.space.trial import Counts, Trial
 
-Frame = Callable[..., str]
-"""Makes a page of a title, a heading, facts and content, as `document`."""
 WIDE = 520
 """Pictures with more pixels need the whole width of the page."""
 
@@ -140,7 +138,6 @@ def study_page(
     comparisons: Sequence[Comparison],
     timeline: Timeline | None,
     commands: Sequence[tuple[str, str]],
-    frame: Frame = document,
 ) -> str:
     """The page of a study, as HTML.
 
@@ -149,7 +146,6 @@ def study_page(
         comparisons: the winner against other configurations.
         timeline: the winner's; None for phases, and when nothing fits.
         commands: pairs of a purpose and a command to copy.
-        frame: makes a page of the content.
     """
     attributes = summary.attributes
     facts = [
@@ -160,7 +156,7 @@ def study_page(
         notes_text(summary),
     ]
     subject = f"{attributes.get('model', 'model')} on {attributes.get('cluster', 'cluster')}"
-    return frame(
+    return document(
         f"{summary.study_name}: {subject}",
         subject,
         facts,

@@ -17,6 +17,9 @@ from autoauto.space.request import SearchRequest
 ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]
 """Reads options and knobs as a search file has them; raises BadInput."""
 
+WriteCommand = Callable[[SearchRequest], str]
+"""Writes a request as a command to copy."""
+
 ReadSearches = Callable[[], Sequence[Mapping[str, Any]]]
 """Reads searches as they are now."""
 
@@ -31,6 +34,7 @@ class Service:
         metrics: what is counted.
         document: the OpenAPI document.
         commands: run commands over the studies of searches.
+        write_command: the command that asks for a search.
     """
 
     database: ServiceDatabase
@@ -38,6 +42,7 @@ class Service:
     metrics: ServiceMetrics
     document: bytes
     commands: Commands
+    write_command: WriteCommand
 
 
 class Call(NamedTuple):
@@ -49,7 +54,7 @@ class Call(NamedTuple):
         query: those behind it, see `read_parameters`.
         body: a body in JSON, or a form.
         file: a body that was saved; None where the route has none.
-        by_tls: whether the sender has come by TLS.
+        server: the URL by which the sender has come.
     """
 
     user: User
@@ -57,7 +62,7 @@ class Call(NamedTuple):
     query: Mapping[str, Any]
     body: bytes = b""
     file: BinaryIO | None = None
-    by_tls: bool = False
+    server: str = ""
 
     @property
     def search_id(self) -> str:

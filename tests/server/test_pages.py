@@ -68,7 +68,7 @@ def filled(path: str, search_id: str) -> str:
 
 
 def test_without_a_login_every_page_leads_to_it_and_back(site: ServedPeople, search_id: str) -> None:
-    assert len(PAGES) > 5
+    assert len(PAGES) > 4
     for page in READ:
         path = filled(page.path, search_id).replace("{", "").replace("}", "")
         shown = site.nobody("GET", f"{path}?x=%22")
@@ -88,7 +88,7 @@ def test_every_page_is_well_formed_and_runs_only_scripts_of_the_server(site: Ser
             assert (page.path, parser.open) == (page.path, [])
             assert len(parser.ids) == len(set(parser.ids))
             assert re.findall(r"<script[^>]*>", shown.html) == ['<script src="/assets/pages.js" defer>']
-            assert not re.search(r"""\son\w+=|javascript:|https?://""", shown.html)
+            assert not re.search(r"""\son\w+=|javascript:|(?:href|src|action)="(?!/|#|data:,")""", shown.html)
             policy = shown.headers["Content-Security-Policy"]
             assert "default-src 'none'; script-src 'self';" in policy
             assert "frame-ancestors 'none'" in policy

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +24,12 @@ PAGE_HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 """A page loads and runs files of this server only. Bars of tables have their widths as attributes."""
+REPORT_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    f"script-src 'sha256-{b64encode(sha256(SCRIPT.read_bytes()).digest()).decode()}'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+}
+"""A report has its style sheet and its script inside, and runs no other."""
 _SECTIONS = (
     ("Searches", "/", Role.READER),
     ("New search", "/new", Role.SUBMITTER),
@@ -56,7 +64,7 @@ def page(
     head = f'<link rel="icon" href="data:,"><link rel="stylesheet" href="{STYLE_PATH}">'
     head += f'<script src="{SCRIPT_PATH}" defer></script>'
     if refresh_s is not None:
-        head += f'<noscript><meta http-equiv="refresh" content="{refresh_s}"></noscript>'
+        head += tag("noscript", _refresh(refresh_s))
     above = tag("a", "To the content", href="#content", class_="skip") + _navigation(user, here)
     inner = tag("div", *content, id="content", tabindex="-1")
     return framed(f"{title} – autoauto", title, facts, inner, head=head, above=above)
@@ -85,3 +93,14 @@ def problem_page(status: int, title: str, detail: str, request_id: str) -> Answe
     about = tag("div", tag("p", words(detail), class_="error"), class_="card")
     back = tag("p", tag("a", "All searches", href="/"))
     return html(page(None, title, (f"{status}", f"request {request_id}"), tag("section", about), back), status)
+
+
+def again_page(path: str) -> Answer:
+    """A page that asks for a path again: a browser that came from another site sends its cookie only then."""
+    link = tag("p", tag("a", "Go on", href=path))
+    return html(page(None, "One moment", (), link).replace("</head>", f"{_refresh(0, path)}</head>", 1))
+
+
+def _refresh(seconds: int, path: str = "") -> str:
+    content = f"{seconds};url={path}" if path else seconds
+    return tag("meta", http_equiv="refresh", content=content).removesuffix("</meta>")

@@ -1,4 +1,4 @@
-"""The page of one search, `search_page`, which refreshes itself until the search has ended; its buttons and report.
+"""The page of one search, `search_page`, which refreshes itself until the search has ended; its buttons.
 
 what it does now ─ its best so far ─ latency against throughput ─ what was asked for
      ╰ is read from its row              ╰ are drawn of its trials, again when there are more
@@ -6,29 +6,29 @@ what it does now ─ its best so far ─ latency against throughput ─ what was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import lru_cache
+from shlex import quote
 from typing import Any
 
+from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput
-from autoauto.records.plans.plan import Plan
 from autoauto.report.charts.study import latency_chart
-from autoauto.report.html import figure, front_section, section, study_page, winner_section
+from autoauto.report.html import command_line, figure, front_section, section, winner_section
 from autoauto.report.style import tag, words
 from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.wording import counted
-from autoauto.schedule.times import timeline_of
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.asked import asked_texts, labels_text
-from autoauto.server.pages.forms import button, form
+from autoauto.server.pages.forms import Field, Kind, button, fields, form
 from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
 from autoauto.server.store.asked import is_held, read_submission
 from autoauto.server.store.queue import n_before
 from autoauto.server.store.searches import SearchState
-from autoauto.server.store.submission import Submission
+from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role
 from autoauto.space.study_summary import StudySummary
@@ -64,6 +64,7 @@ def search_page(service: Service, call: Call) -> Answer:
         _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
         _request(submission),
         _links(search),
+        _commands(service, call, search["id"], submission),
     )
     return html(page(call.user, name_of(search), (*facts, owner), *content, refresh_s=refresh_s))
 
@@ -155,28 +156,34 @@ def _request(submission: Submission) -> str:
 def _links(search: Mapping[str, Any]) -> str:
     """Where more of it is, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
-    pages = {
-        "Report": f"{PATH}/{search['id']}/report",
+    links = {
+        "Report": f"{own}/report?as=html",
+        "Trials as CSV": f"{own}/table?as=csv",
         "Compare with another": f"/compare?search={search['id']}",
         "JSON": own,
     }
-    return section("More", tag("ul", *(tag("li", tag("a", name, href=path)) for name, path in pages.items())), "more")
+    items = (tag("li", tag("a", name, href=path)) for name, path in links.items())
+    return section("More", tag("div", tag("ul", *items), _export(own), class_="card"), "more")
 
 
-def report_page(service: Service, call: Call) -> Answer:
-    """The report of a search: what `autoauto report --html` writes."""
-    search = searches.read_search(service.database, call.user, call.search_id)
-    summary = _summary(service.database.storage, search["id"])
-    if summary is None:
-        raise searches.NotFound(f"search {search['id']} has no trials to report; look again later")
-    winner = summary.winner
-    timeline = timeline_of(winner.knobs.step, winner.measured) if winner and isinstance(winner.measured, Plan) else None
+def _export(own: str) -> str:
+    """What asks for the best as files of another runtime."""
+    choices = tuple((name, name) for name in sorted(FORMATS.names))
+    control = fields([Field("to", "Best as files for", Kind.CHOICE, choices=choices)], {"to": "onnx"})
+    return form(f"{own}/export", control, button("Export"), method="get", name="Export the best")
 
-    def frame(title: str, heading: str, facts: Iterable[str], *content: str) -> str:
-        back = tag("p", tag("a", "The search", href=f"{PATH}/{search['id']}"))
-        return page(call.user, heading, facts, back, *content)
 
-    return html(study_page(summary, study_comparisons(summary), timeline, (), frame))
+def _commands(service: Service, call: Call, search_id: str, submission: Submission) -> str:
+    """What a terminal does with the search; `search` only where its options say all that was asked for."""
+    server = f"--server {quote(call.server)}"
+    commands = {
+        "Report": f"autoauto report {search_id} --html report.html {server}",
+        "Export": f"autoauto export {search_id} --to onnx --output artifact {server}",
+    }
+    if submission.limits == SearchLimits() and not submission.labels:
+        commands |= {"Ask for the same": f"{service.write_command(submission.request)} {server}"}
+    lines = "".join(command_line(name, command) for name, command in commands.items())
+    return section("In a terminal", tag("div", lines, class_="card"), "terminal")
 
 
 def stop_by_page(service: Service, call: Call) -> Answer:

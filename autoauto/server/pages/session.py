@@ -37,9 +37,16 @@ def set_cookie(token: str, by_tls: bool) -> str:
     return f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if by_tls else ''}{ends}"
 
 
-def came_by_tls(scheme: str, headers: Mapping[str, str]) -> bool:
-    """Whether a browser has come by TLS, to this server or a proxy; who says so wrongly, says it of his own cookie."""
-    return "https" in (scheme, headers.get("X-Forwarded-Proto", "").lower())
+def server_url(scheme: str, headers: Mapping[str, str]) -> str:
+    """The URL by which a browser has come, also to a proxy before this server.
+
+    It makes cookies Secure and is part of commands to copy; who gives a wrong one gives it to himself.
+
+    >>> server_url("http", {"Host": "a.example", "X-Forwarded-Proto": "https"})
+    'https://a.example'
+    """
+    by_tls = "https" in (scheme, headers.get("X-Forwarded-Proto", "").lower())
+    return f"{'https' if by_tls else 'http'}://{headers.get('Host', '')}"
 
 
 def check_same_site(method: str, headers: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.http.responses import json_response
 from autoauto.server.call import Answer
-from autoauto.server.pages.frame import problem_page
+from autoauto.server.pages.frame import again_page, problem_page
 from autoauto.server.pages.session import login_path, wants_page
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def problem(request: web.Request, status: int, detail: str, request_id: str) -> 
     title, line = HTTPStatus(status).phrase, " ".join(detail.split())
     if wants_page(request.headers):
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
+            if request.headers.get("Sec-Fetch-Site") == "cross-site":
+                return response_of(again_page(request.path_qs))
             return response_of(Answer(HTTPStatus.SEE_OTHER, {}, login_path(request.path_qs)))
         response = response_of(problem_page(status, title, line, request_id))
     else:

@@ -11,7 +11,7 @@ import msgspec
 
 from autoauto.http.connections import listen, note_errors, raise_descriptors
 from autoauto.http.responses import silent_logger
-from autoauto.server.call import ReadRequest, Service
+from autoauto.server.call import ReadRequest, Service, WriteCommand
 from autoauto.server.metrics import ServiceMetrics
 from autoauto.server.rest.door import Door, Log
 from autoauto.server.rest.identity import ServiceOptions
@@ -29,6 +29,7 @@ async def serve_searches(
     database: ServiceDatabase,
     read_request: ReadRequest,
     run_command: RunCommand,
+    write_command: WriteCommand,
     options: ServiceOptions,
     on_ready: Callable[[str], None],
     log: Log,
@@ -39,6 +40,7 @@ async def serve_searches(
         database: of the service.
         read_request: reads the options of a submission.
         run_command: runs a command in the process of `Commands`.
+        write_command: writes a request as a command.
         options: see `ServiceOptions`.
         on_ready: is called once with the URL, when requests are answered.
         log: is called with an event for every request, and for what went wrong.
@@ -53,7 +55,7 @@ async def serve_searches(
     note_errors(loop, lambda line: log({"event": "error", "message": line}))
     commands = Commands(database.storage, run_command)
     document = msgspec.json.encode(openapi_document())
-    service = Service(database, read_request, ServiceMetrics(), document, commands)
+    service = Service(database, read_request, ServiceMetrics(), document, commands, write_command)
     door = Door(service, options, log, is_ending)
     runner = web.AppRunner(
         door.app(),

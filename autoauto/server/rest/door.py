@@ -23,7 +23,7 @@ from autoauto.http.connections import Answers, Connections, answered
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.call import Answer, Call, ReadSearches, Service
-from autoauto.server.pages.session import came_by_tls, check_same_site
+from autoauto.server.pages.session import check_same_site, server_url
 from autoauto.server.rest.answers import problem, response_of
 from autoauto.server.rest.events import EVENTS, send_events
 from autoauto.server.rest.identity import Identity, ServiceOptions, Unauthorised
@@ -125,8 +125,8 @@ class Door:
         path, given = dict(request.match_info), dict(request.query)
         if len(given) < len(request.query):
             raise BadInput("a parameter is given once, got one twice; leave one out")
-        by_tls = came_by_tls(request.scheme, request.headers)
-        call = Call(user, path, read_parameters(given, route.query), by_tls=by_tls)
+        server = server_url(request.scheme, request.headers)
+        call = Call(user, path, read_parameters(given, route.query), server=server)
         if route.body in (BodyKind.JSON, BodyKind.FORM):
             async with self._bodies.read(request) as body:
                 return await self._answer(route, call._replace(body=bytes(body)))

@@ -199,7 +199,6 @@ ROUTES = (
         body=BodyKind.FORM_WITH_FILES
     ),
     _page("/searches/{search_id}", search.search_page, Role.READER, "What a search does, and its best so far"),
-    _page("/searches/{search_id}/report", search.report_page, Role.READER, "The report of a search"),
     _form("/searches/{search_id}/stop", search.stop_by_page, Role.SUBMITTER, "End a search, by its page"),
     _form("/searches/{search_id}/resume", search.resume_by_page, Role.SUBMITTER, "Let a search go on, by its page"),
     _page("/compare", comparison.comparison_page, Role.READER, "Two searches side by side", "search", "other"),

@@ -18,6 +18,7 @@ import msgspec
 from autoauto.records.errors import BadInput
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.client import PRINTED
+from autoauto.server.pages.frame import REPORT_HEADERS
 from autoauto.server.store.searches import Conflict, read_search
 from autoauto.server.store.trials import study_name
 from autoauto.server.work.commands import Printed
@@ -63,7 +64,9 @@ def export(service: Service, call: Call) -> Answer:
         shown = printed._replace(stdout=printed.stdout.replace(str(target), "export"))
         if not target.is_dir():
             raise Conflict(_message(shown))
-        return _answer(_archive(target), "zip", shown, shown.stdout)
+        answer = _answer(_archive(target), "zip", shown, shown.stdout)
+        file_name = f"{name}-{call.query['to']}.zip"
+        return answer._replace(headers={**answer.headers, "Content-Disposition": f'attachment; filename="{file_name}"'})
 
 
 def _archive(folder: Path) -> bytes:
@@ -133,4 +136,5 @@ def _answer(content: bytes, form: str, printed: Printed, stdout: str = "") -> An
     rest = {"exit_code": printed.exit_code, "stderr": printed.stderr[-MAX_STDERR:], "stdout": stdout[-MAX_STDERR:]}
     rest["is_empty"] = not content
     header = quote(msgspec.json.encode(rest).decode())
-    return Answer(200, None, raw=(content or printed.stderr.encode(), MEDIA[form]), headers={PRINTED: header})
+    headers = {PRINTED: header} | (REPORT_HEADERS if form == "html" else {})
+    return Answer(200, None, raw=(content or printed.stderr.encode(), MEDIA[form]), headers=headers)

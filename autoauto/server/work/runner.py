@@ -156,6 +156,8 @@ class _RunningSearch:
                 ended_by = end.by
         if result is None:
             result = self._search(flow, _NOW_S)
+        self._n_measured = result.counts.n_measured
+        self._send("ended", result.counts.n_tried, result.counts.n_tried, None)  # with the last trials, too
         answer = self._describers.answer(flow, task.request, result, task.search_id) | {"ended_by": ended_by}
         reason = "" if result.front else str(nothing_fits(result))
         return Outcome(SearchState.STOPPED if ended_by == STOP else SearchState.FINISHED, answer, reason)

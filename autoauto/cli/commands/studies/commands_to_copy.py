@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,12 @@ from autoauto.records.units import GIB, MIB
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.modes import Generation
 from autoauto.space.study_summary import SERVED, StudySummary
-from autoauto.space.table import shown
+from autoauto.space.table import TABLE, shown
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
     from autoauto.space.problem import Problem
+    from autoauto.space.request import SearchRequest, StudyConfig
 
 
 def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
@@ -132,6 +133,63 @@ def problem_of_study(attributes: Mapping[str, str]) -> Problem:
     known: dict[str, object] = {name: attributes[name] for name in _TEXTS if attributes.get(name, "None") != "None"}
     known |= {name: float(attributes[name]) for name in _NUMBERS if attributes.get(name, "None") != "None"}
     return Problem.of(known)
+
+
+def search_command(request: SearchRequest) -> str:
+    """The command that asks for a search; what it does not say is a default."""
+    bounds = [word for each in request.problem.constraints for word in ("--constraint", each.text)]
+    return shlex.join(["autoauto", "search", *problem_words(request.problem), *bounds, *_study_words(request.study)])
+
+
+def _study_words(study: StudyConfig) -> Iterator[str]:
+    """The options of what is searched, for what, and how long."""
+    from autoauto.space.objectives import objectives_text
+    from autoauto.space.request import KnobValues, StudyConfig
+    from autoauto.study.methods.registry import method_for
+
+    space, default = study.space, StudyConfig()
+    values = space.values if isinstance(space, KnobValues) else {name: space[name] for name in space.given}
+    if "schedule" in values:
+        yield from ("--mode", "training")
+    global_batch = space.global_batch if isinstance(space, KnobValues) else None
+    for name, some in values.items():
+        if name == "n_micro_batches" and global_batch:  # they follow from it
+            continue
+        yield from (TABLE[name].option, _values_text(some))
+    for constraint in space.constraints:
+        yield from ("--constraint", constraint.text)
+    others = {
+        "--global-batch": global_batch,
+        "--objective": objectives_text(study.objectives) if study.objectives != default.objectives else None,
+        "--method": study.method if study.method != method_for(study.objectives, None) else None,
+        "--n-measurements": study.n_measurements if study.n_measurements != default.n_measurements else None,
+        "--noise": study.noise,
+        "--repeats": study.n_repeats,
+        "--time-budget": study.time_budget_s,
+    }
+    for option, value in others.items():
+        yield from () if value is None else (option, f"{value}")
+    tries = [study.tries] if isinstance(study.tries, str | Knobs | Mapping) else study.tries
+    for configuration in tries:
+        yield from ("--try", configuration if isinstance(configuration, str) else _given_text(configuration))
+
+
+def _values_text(values: Sequence[object]) -> str:
+    """Values of a knob as they are typed.
+
+    >>> _values_text([1, 2, 3]), _values_text([True, False])
+    ('1:3', 'on,off')
+    """
+    from autoauto.study.store.study import format_values
+
+    return format_values([("off", "on")[value] if isinstance(value, bool) else value for value in values])
+
+
+def _given_text(configuration: Knobs | Mapping[str, object]) -> str:
+    from autoauto.space.given import values_given
+
+    values = values_given(configuration) if isinstance(configuration, Knobs) else configuration
+    return ",".join(f"{name}={_values_text([value])}" for name, value in values.items())
 
 
 _TEXTS = ("model", "cluster", "precision", "estimator", "period", "cut_at")

@@ -159,6 +159,7 @@ def queue_of(database: ServiceDatabase, args: argparse.Namespace) -> Queue:
 def _serve(args: argparse.Namespace) -> int:
     if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
         raise missing_extra("the server", "server")
+    from autoauto.cli.commands.studies.commands_to_copy import search_command
     from autoauto.cli.output.printed import run_command
     from autoauto.cli.submission import request_of_json
     from autoauto.server.rest.app import serve_searches
@@ -181,9 +182,9 @@ def _serve(args: argparse.Namespace) -> int:
         if not args.no_worker:
             thread.start()
 
-    read_request = partial(request_of_json, search.add_arguments)
+    functions = partial(request_of_json, search.add_arguments), partial(run_command, args.main), search_command
     try:
-        asyncio.run(serve_searches(database, read_request, partial(run_command, args.main), options, on_ready, log))
+        asyncio.run(serve_searches(database, *functions, options, on_ready, log))
     finally:
         worker.end()
         if thread.is_alive():
