@@ -1,8 +1,8 @@
 """What a step of training on IPUs costs once, besides bytes and passes: `step_overhead`.
 
-The constants here are the only ones of training that are fitted. They come from pairs of published runs of one
-configuration on a Pod16 and a Pod64, whose steps take n c + o for n micro-batches, with one c and one o
-(`studies/training_accuracy.py --pairs` has the pairs, docs/training.md the table).
+The waits are fitted. They come from pairs of published runs of one configuration on a Pod16 and a Pod64, whose steps
+take n c + o for n micro-batches, with one c and one o: `studies/training_accuracy.py` prints them, docs/training.md has
+the table.
 """
 
 from __future__ import annotations
