@@ -284,7 +284,7 @@ def search_study(
             study.set_user_attr(USERS_FRONT, users_front_text(survey.front))
         n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
         on_turn = observers.verification_progress
-        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn)
+        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn, estimate.limit)
         _note_transferred(study, flow, result.best)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from optuna import Study
 
@@ -18,7 +19,6 @@ from autoauto.study.analysis.comparisons import estimated_answer
 from autoauto.study.analysis.verification import Turns, repeated_of, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
-from autoauto.study.methods.registry import predictor
 from autoauto.study.run import SearchResult
 from autoauto.study.store.trials import with_plans
 
@@ -38,6 +38,7 @@ def verify_winner(
     n_repeats: int,
     make_executor: Callable[[], Executor],
     progress: Callable[[int, int], None] | None = None,
+    limit: Callable[[Knobs], float] = lambda _: inf,
 ) -> SearchResult:
     """Measure the best of a search again, in turns with the next best and, on real devices, `baseline_of` the space.
 
@@ -51,6 +52,7 @@ def verify_winner(
         n_repeats: number of turns; in each turn every configuration is measured once.
         make_executor: makes the executor that measures.
         progress: called before every measurement with the number of finished ones and of all.
+        limit: of the forecasts, as the search asked them (`Predictor`).
 
     Returns:
         The result; its best is one of the next best or the baseline when the turns show that it is better, or as good
@@ -77,7 +79,7 @@ def verify_winner(
         lambda: (
             None
             if flow.setting.begins_whole or flow.traits.generates
-            else _answer_of_auto_pipeline(flow, space, objective, best)
+            else _answer_of_auto_pipeline(flow, space, objective, best, limit)
         ),
         progress,
     )
@@ -86,8 +88,7 @@ def verify_winner(
 
 
 def _answer_of_auto_pipeline(
-    flow: Flow, space: SearchSpace, objective: Objective, best: Knobs
+    flow: Flow, space: SearchSpace, objective: Objective, best: Knobs, limit: Callable[[Knobs], float]
 ) -> AutoPipelineAnswer | None:
-    limit = predictor(flow.forecast, objective, step_bounds=flow.step_bounds).limit
     is_bounded_by = flow.is_bounded_by if objective is Objective.THROUGHPUT else None
     return estimated_answer(space, flow.forecast, objective, best, limit, is_bounded_by)

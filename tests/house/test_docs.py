@@ -80,9 +80,18 @@ def copy_checkout(folder: Path) -> Path:
     return folder / "checkout"
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy whose modules are compiled, so that not every page, or every command, compiles them."""
+    checkout = copy_checkout(tmp_path_factory.mktemp("compiled"))
+    subprocess.run([sys.executable, "-m", "compileall", "-q", "autoauto"], cwd=checkout, check=True)
+    return checkout.parent
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    return copy_checkout(tmp_path)
+def checkout(tmp_path: Path, compiled: Path) -> Path:
+    shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "checkout"
 
 
 def run(example: Example, checkout: Path) -> subprocess.CompletedProcess[str]:

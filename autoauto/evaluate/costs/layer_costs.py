@@ -108,6 +108,7 @@ class LayerCosts:
         # By the subject of a `RangeStore`, all options but batch size and memory proportion: the batch sizes of samples
         # on real devices, and by those to whose examples it was fitted too (none: to all), the correction.
         self._sampled: dict[str, set[int]] = {}
+        self._stores: Memo[tuple[CompileOptions, bool], RangeStore] = Memo(4096)
         self._corrections: Memo[tuple[str, tuple[int, ...]], Correction] = Memo(4096)
         # By all that they depend on but the devices: the correction, the corrected profile and the costs of ranges.
         self._ranges: Memo[tuple[CompileOptions, WeightUpdate, bool], tuple[Correction, ModelProfile, CostTable]]
@@ -188,8 +189,12 @@ class LayerCosts:
     def _store(self, options: CompileOptions, alone: bool = True) -> RangeStore:
         """The examples of layers that were measured `alone`, or in their model."""
         setting = self.setting
-        subject = subject_of(setting.graph, setting.target, setting.device(options), options, alone=alone)
-        return RangeStore(setting.cache, subject)
+
+        def store() -> RangeStore:
+            subject = subject_of(setting.graph, setting.target, setting.device(options), options, alone=alone)
+            return RangeStore(setting.cache, subject)
+
+        return self._stores.of((options, alone), store)
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """See `Costs`."""
