@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,8 @@ _EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",),
 _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
 _NORMED_QUERIES = ("Qwen3", "Gemma3")
 """Architectures that normalise queries and keys begin with these."""
+_PATH = re.compile(r"/\S*/(?=systems/)")
+"""Of the package on this machine, in its errors."""
 _MAX_OPEN_TABLES = 256
 Operations = Iterable[tuple[str, float, float, str]]
 """What the package answers, one an operation: name, milliseconds, energy, source."""
@@ -193,7 +196,7 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, RuntimeError, AssertionError, OSError) as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = _PATH.sub("", " ".join(str(error).split()))[:160]
         raise Unsupported(
             f"{serving.system} must have times of {decoder.name} by {serving.engine} with {serving.weights} weights, "
             f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; the tables say: {reason}"
