@@ -45,7 +45,7 @@ MODELS = (
     "bert-large-384-squad",
     "vit-b16-train",
     "resnet50-train",
-    "gpt2-small",
+    "bert-base-256",
     "resnet50",
     "vit-b16",
 )
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(summary(model, [row for row in rows if row.model == model]))
     gains = [row.gain for row in rows if row.gain is not None]
     lost = [gain for gain in gains if gain < -ROUNDING]
-    print(f"{len(gains)} settings; slower than by hand: {len(lost)}; smallest gain {min(gains):+.2%}")
+    print(f"{len(gains)} settings; slower than by hand: {len(lost)}; smallest gain {min(gains, default=0.0):+.2%}")
     return bool(lost)
 
 
@@ -175,7 +175,8 @@ def summary(model: str, rows: Sequence[Line]) -> str:
     """The line of a model."""
     gains = [row.gain for row in rows if row.gain is not None]
     alone = sum(row.gain is None and row.planned > 0 for row in rows)
-    return f"{model:22}{len(gains):4} by hand, gain {min(gains):+.2%}, mean {mean(gains):+.2%}; {alone} planned only"
+    by_hand = f", gain {min(gains):+.2%}, mean {mean(gains):+.2%}" if gains else ""
+    return f"{model:22}{len(gains):4} by hand{by_hand}; {alone} planned only"
 
 
 if __name__ == "__main__":
