@@ -1,13 +1,16 @@
 """The site: every public name and every command has a page, which has each option once."""
 
+import doctest
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import autoauto
+from docs.site import docstrings, hooks
 from docs.site.docstrings import fenced, separate
-from docs.site.hooks import TOP, command_page, commands, generated, linked, plain, without_words
+from docs.site.hooks import TOP, command_page, commands, generated, linked, without_words
 
 PAGES = dict(generated())
 COMMANDS = commands()
@@ -46,8 +49,10 @@ def test_pages_that_a_text_names_are_links_and_code_stays() -> None:
     assert linked(text, "api/x.md") == text.replace("docs/plans.md", "[plans](../plans.md)")
 
 
-def test_help_is_no_markup() -> None:
-    assert plain("a_b <x> `c_d` [e]") == "a\\_b \\<x\\> `c_d` \\[e\\]"
+@pytest.mark.parametrize("module", [hooks, docstrings])
+def test_the_examples_of_docstrings_hold(module: ModuleType) -> None:
+    results = doctest.testmod(module)
+    assert (results.failed, results.attempted > 0) == (0, True)
 
 
 def test_doctests_are_code() -> None:
