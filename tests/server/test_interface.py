@@ -297,7 +297,8 @@ def test_no_request_that_the_document_allows_fails(site: ServedUsers, tmp_path: 
     command = [program, "run", f"{site.server.url}/openapi.json"]
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     command += ["-H", f"Authorization: Bearer {site.admin.token}", "--checks", checks, "--max-examples", "40"]
-    command += ["--exclude-path-regex", "events$"]  # they do not end
+    command += ["--exclude-path-regex", "events$|^/(dashboard|static|api|csv)"]
+    # events do not end, and what Optuna's dashboard answers is its own
     command += ["--phases", "examples,coverage,fuzzing", "--generation-deterministic", "--no-color"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -30,8 +30,8 @@ from tests.server.person import FormValue, Person, Shown, multipart
 
 HOSTILE = "<script>alert('x')</script>"
 ESCAPED = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;"
-READ = [route for route in ROUTES if route.method == "GET" and route.media == "text/html"]
-PAGES = [route for route in READ if route.path not in dashboard.PATHS]
+READ = [route for route in ROUTES if route.method == "GET" and "text/html" in route.media]
+PAGES = [route for route in READ if route.path not in dashboard.PATHS and not route.path.startswith("/v1")]
 
 
 class ServedPeople(NamedTuple):
@@ -64,18 +64,18 @@ def search_id(site: ServedPeople) -> str:
 
 
 def filled(path: str, search_id: str) -> str:
-    return path.replace("{search_id}", search_id)
+    return re.sub(r"{\w+}", "1", path.replace("{search_id}", search_id))
 
 
 def test_without_a_login_every_page_leads_to_it_and_back(site: ServedPeople, search_id: str) -> None:
     assert len(PAGES) > 4
     for page in READ:
-        path = filled(page.path, search_id).replace("{", "").replace("}", "")
+        path = filled(page.path, search_id)
         shown = site.nobody("GET", f"{path}?x=%22")
         if page.role is None:
             assert site.nobody("GET", path).status == 200
         else:
-            assert (path, shown.status, shown.html) == (path, 303, "{}")
+            assert (path, shown.status, shown.html) == (path, 303, "")
             assert shown.headers["Location"].startswith(f"/login?next={path.replace('/', '%2F')}%3Fx%3D")
 
 
@@ -169,7 +169,7 @@ def test_no_page_of_another_site_acts_for_a_user(site: ServedPeople, search_id: 
     for route in ROUTES:
         if route.method != "GET":
             for person in (site.mary, site.nobody):
-                path = filled(route.path, search_id).replace("{digest}", "0" * 64)
+                path = filled(route.path, search_id)
                 shown = person(route.method, path, b"", Origin="http://evil.example")
                 assert (route.path, shown.status) == (route.path, 403)
     assert site.api("GET", f"/v1/searches/{search_id}").body["state"] == "waiting"

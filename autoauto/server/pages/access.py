@@ -41,12 +41,12 @@ def login(service: Service, call: Call) -> Answer:
     if user_of(service.database, token) is None:
         text = f"a token must be in force, got {'another one' if token else 'none'}; ask an administrator for one"
         return html(_login_form(wanted, Mistake(text, "token")), HTTPStatus.BAD_REQUEST)
-    return Answer(303, {}, path_after_login(wanted), cookie=set_cookie(token, call.server.startswith("https:")))
+    return Answer(303, None, path_after_login(wanted), cookie=set_cookie(token, call.server.startswith("https:")))
 
 
 def logout(service: Service, call: Call) -> Answer:
     """Forget the token that the browser keeps; it stays in force."""
-    return Answer(303, {}, LOGIN, cookie=set_cookie("", call.server.startswith("https:")))
+    return Answer(303, None, LOGIN, cookie=set_cookie("", call.server.startswith("https:")))
 
 
 def _login_form(wanted: str, mistake: Mistake | None = None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from http import HTTPStatus
 from importlib.util import find_spec
 from io import BytesIO, StringIO
 from time import monotonic
@@ -17,13 +18,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from autoauto.records.errors import missing_extra
+from autoauto.records.errors import BadInput, missing_extra
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.store.searches import NotFound, visible_ids
 from autoauto.server.store.tables import ServiceDatabase
-from autoauto.server.store.trials import search_of, study_name
+from autoauto.server.store.trials import name_of_study, study_name
 from autoauto.server.store.users import Role, User
 
+MEDIA = "text/html application/json text/csv text/javascript"
 RENEW_S = 3_600
 STUDIES = "/api/studies"
 _STUDY = f"{STUDIES}/{{study_number}}"
@@ -46,11 +48,14 @@ def dashboard(path: str) -> Callable[[Service, Call], Answer]:
     """What answers one of its paths."""
 
     def read_dashboard(service: Service, call: Call) -> Answer:
-        if "study_number" in call.path and call.user.role is not Role.ADMIN:
+        if "study_number" in call.path:
             _check_visible(service, call)
         query = {name: value for name, value in call.query.items() if value is not None}
         application = _application(service.database, int(monotonic() // RENEW_S))
         read = _read(application, path.format(**call.path), urlencode(query))
+        if read.status >= HTTPStatus.BAD_REQUEST:
+            kind = BadInput if read.status == HTTPStatus.BAD_REQUEST else NotFound
+            raise kind(f"the dashboard must have this page, it answers {read.status}; open /dashboard")
         body = read.body
         if path == STUDIES and call.user.role is not Role.ADMIN:
             body = _only_visible(service, call.user, body)
@@ -70,14 +75,18 @@ def _check_visible(service: Service, call: Call) -> None:
         NotFound: it is none, or not that of a search that the user may see.
     """
     number = call.path["study_number"]
-    search_id = search_of(service.database, number)
-    if search_id not in visible_ids(service.database, call.user):
+    name = name_of_study(service.database, number)
+    if name is None or (call.user.role is not Role.ADMIN and name not in _visible_names(service, call.user)):
         raise NotFound(f"there is no study {number!r:.60} that you may see; /dashboard lists yours")
+
+
+def _visible_names(service: Service, user: User) -> set[str]:
+    return set(map(study_name, visible_ids(service.database, user)))
 
 
 def _only_visible(service: Service, user: User, body: bytes) -> bytes:
     """The list of studies without those that a user may not see."""
-    names = set(map(study_name, visible_ids(service.database, user)))
+    names = _visible_names(service, user)
     listed = msgspec.json.decode(body)
     listed["study_summaries"] = [each for each in listed["study_summaries"] if each["study_name"] in names]
     return msgspec.json.encode(listed)
@@ -105,7 +114,13 @@ def _read(application: Any, path: str, query: str) -> _Read:
         started[:] = int(status.split(maxsplit=1)[0]), dict(headers)
 
     environ = {
-        **{"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": query, "SCRIPT_NAME": "", "HTTP_HOST": "local"},
+        **{
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": path.encode().decode("latin-1"),
+            "QUERY_STRING": query,
+            "SCRIPT_NAME": "",
+            "HTTP_HOST": "local",
+        },
         **{"SERVER_NAME": "local", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_ACCEPT_ENCODING": "gzip"},
         **{"wsgi.url_scheme": "http", "wsgi.input": BytesIO(), "wsgi.errors": StringIO(), "wsgi.multithread": True},
         **{"wsgi.version": (1, 0), "wsgi.multiprocess": False, "wsgi.run_once": False},

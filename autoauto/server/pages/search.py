@@ -189,10 +189,10 @@ def _commands(service: Service, call: Call, search_id: str, submission: Submissi
 def stop_by_page(service: Service, call: Call) -> Answer:
     """End a search with its best so far, and show it."""
     searches.stop_search(service.database, call.user, call.search_id)
-    return Answer(303, {}, f"{PATH}/{call.search_id}")
+    return Answer(303, None, f"{PATH}/{call.search_id}")
 
 
 def resume_by_page(service: Service, call: Call) -> Answer:
     """Let a search go on, and show it."""
     searches.resume_search(service.database, call.user, call.search_id)
-    return Answer(303, {}, f"{PATH}/{call.search_id}")
+    return Answer(303, None, f"{PATH}/{call.search_id}")

@@ -129,7 +129,7 @@ def starting(submit: Handler) -> Handler:
         finally:
             for file in given.files.values():
                 file.close()
-        return Answer(303, {"id": search_id}, f"/searches/{search_id}")
+        return Answer(303, None, f"/searches/{search_id}")
 
     return start_by_page
 

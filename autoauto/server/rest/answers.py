@@ -46,7 +46,7 @@ def problem(request: web.Request, status: int, detail: str, request_id: str) -> 
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
             if request.headers.get("Sec-Fetch-Site") == "cross-site":
                 return response_of(again_page(request.path_qs))
-            return response_of(Answer(HTTPStatus.SEE_OTHER, {}, login_path(request.path_qs)))
+            return response_of(Answer(HTTPStatus.SEE_OTHER, None, login_path(request.path_qs)))
         response = response_of(problem_page(status, title, line, request_id))
     else:
         content = {

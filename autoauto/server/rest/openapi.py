@@ -6,7 +6,7 @@ from typing import Any
 
 from autoauto.records.installation import VERSION
 from autoauto.server.pages.session import COOKIE
-from autoauto.server.rest.parameters import Schema
+from autoauto.server.rest.parameters import TEXT, Schema
 from autoauto.server.rest.routes import PARAMETERS, ROUTES, BodyKind, Route
 from autoauto.server.rest.schemas import SCHEMAS, ref
 
@@ -40,6 +40,8 @@ def _operation(route: Route) -> dict[str, Any]:
     parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in route.query.items()]
     responses = {str(code): _response(route.media, schema) for code, schema in route.codes.items()}
     responses |= {str(code): _response("application/problem+json", ref("Problem")) for code in _error_codes(route)}
+    if route.body in (BodyKind.FORM, BodyKind.FORM_WITH_FILES):  # with what is wrong beside its field
+        responses["400"]["content"]["text/html"] = {"schema": TEXT}
     operation: dict[str, Any] = {
         "operationId": route.answer.__name__,
         "summary": route.summary,

@@ -99,7 +99,7 @@ def _form(path: str, answer: Callable[[Service, Call], Answer], role: Role | Non
     """What a form of a page sends, after which the browser reads another page."""
     errors = (404, 409) if "{" in path else ()
     content = object_of((), **dict.fromkeys(names, TEXT))
-    return Route("POST", path, answer, role, summary, {303: TEXT}, BodyKind.FORM, content, errors=errors)
+    return Route("POST", path, answer, role, summary, {303: NOTHING}, BodyKind.FORM, content, errors=errors)
 
 
 _LEASE = object_of(("search_id", "token", "submission"), search_id=TEXT, token=TEXT, submission=TEXT)
@@ -201,9 +201,13 @@ ROUTES = (
     _page("/searches/{search_id}", search.search_page, Role.READER, "What a search does, and its best so far"),
     _form("/searches/{search_id}/stop", search.stop_by_page, Role.SUBMITTER, "End a search, by its page"),
     _form("/searches/{search_id}/resume", search.resume_by_page, Role.SUBMITTER, "Let a search go on, by its page"),
-    _page("/compare", comparison.comparison_page, Role.READER, "Two searches side by side", "search", "other"),
+    _page("/compare", comparison.comparison_page, Role.READER, "Two searches side by side", "search", "other")._replace(
+        errors=(404,)
+    ),
     *(
-        _page(path, dashboard.dashboard(path), Role.READER, "Optuna's dashboard, to read only", *names)
+        _page(path, dashboard.dashboard(path), Role.READER, "Optuna's dashboard, to read only", *names)._replace(
+            codes={200: {"description": "as the dashboard has it"}}, errors=(404,), media=dashboard.MEDIA
+        )
         for path, names in dashboard.PATHS.items()
     ),
     _page("/assets/pages.css", access.styles, None, "The style sheet of the pages")._replace(media="text/css"),

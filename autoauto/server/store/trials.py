@@ -27,14 +27,14 @@ def study_name(search_id: str) -> str:
     return f"search-{search_id}"
 
 
-def search_of(database: ServiceDatabase, study_number: str) -> str | None:
-    """The search whose trials a study holds, by the number of the study; None where there is none."""
+def name_of_study(database: ServiceDatabase, study_number: str) -> str | None:
+    """The name of a study by its number; None where there is none."""
     if not (study_number.isascii() and study_number.isdecimal() and len(study_number) < 10):
         return None
     studies = models.StudyModel.__table__
     query = select(studies.c.study_name).where(studies.c.study_id == int(study_number))
-    name: str = database.write(lambda connection: connection.scalar(query)) or ""
-    return name.removeprefix(study_name("")) if name.startswith(study_name("")) else None
+    name: str | None = database.write(lambda connection: connection.scalar(query))
+    return name
 
 
 def list_trials(database: ServiceDatabase, user: User, search_id: str, first: int, limit: int) -> TrialsPage:
