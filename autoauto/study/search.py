@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from pathlib import Path
 
 from onnx import ModelProto
@@ -32,7 +33,7 @@ from autoauto.space.request import SearchRequest, StudyConfig, Tries
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import CLOCK, NOTES, TRANSFERRED, USERS_FRONT, users_front_text
 from autoauto.space.trial import Trial
-from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
+from autoauto.study.analysis.best import expected_alternatives, not_dominated, store_alternatives, summarise
 from autoauto.study.arguments import Extent, asked_space, check_flow, checked_repeats, chosen_method, space_of
 from autoauto.study.defaults import default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
@@ -46,6 +47,9 @@ from autoauto.study.store.database import temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
 from autoauto.study.verify_winner import verify_winner
+
+N_OF_FRONT = 20
+"""So many configurations of a front of forecasts are tried first, evenly chosen."""
 
 
 def search(
@@ -263,8 +267,9 @@ def search_study(
     checked_repeats(config.n_repeats)
     space, objectives = space_of(flow, config.space), config.objectives
     extent = Extent.of(space, config.tries, config.time_budget_s)
-    choice = chosen_method(flow, config, space, extent.first)
     survey = survey_of(flow, objectives)
+    first = (*extent.first, *_front_of_forecasts(space, objectives, survey))
+    choice = chosen_method(flow, config, space, first)
     estimate = predictor(
         flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds, survey
     )  # shared with the proposer, so that both see the same forecasts
@@ -301,6 +306,17 @@ def survey_of(flow: Flow, objectives: Objectives) -> Survey | None:
         return flow.forecasts(cell) or list(map(flow.forecast, cell))
 
     return Survey(forecasts, objective_tuple(objectives)[0])
+
+
+def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Survey | None) -> tuple[Knobs, ...]:
+    """Of several objectives the front of a survey of the whole space, at most `N_OF_FRONT` of it."""
+    several = objective_tuple(objectives)
+    if survey is None or len(several) == 1:
+        return ()
+    for cell in space.cells:
+        survey(cell)
+    front = not_dominated({each.knobs: tuple(one.worth(each) for one in several) for each in survey.fitting})
+    return tuple(front[:: ceil(len(front) / N_OF_FRONT)]) if front else ()
 
 
 def _note_transferred(study: Study, flow: Flow, winner: Trial | None) -> None:

@@ -92,15 +92,18 @@ def front_of(trials: Mapping[Knobs, Trial], objectives: Objectives) -> tuple[Tri
 
     Of trials that are equal in all objectives it has the simplest.
     """
-    scores = _scores(trials, objectives)
+    return tuple(trials[knobs] for knobs in not_dominated(_scores(trials, objectives)))
+
+
+def not_dominated(scores: Mapping[Knobs, tuple[float, ...]]) -> list[Knobs]:
+    """The configurations that no other dominates by their scores; see `front_of`."""
     ranked = sorted(scores, key=lambda knobs: ([-score for score in scores[knobs]], simplicity(knobs)))
-    front: list[Trial] = []
-    best = np.zeros((0, len(objective_tuple(objectives))))
+    front: list[Knobs] = []
     for knobs in ranked:  # a configuration that dominates another is ranked before it
-        if not (best >= scores[knobs]).all(axis=1).any():
-            best = np.vstack((best, scores[knobs]))
-            front.append(trials[knobs])
-    return tuple(front)
+        best = np.array([scores[other] for other in front])
+        if not (front and (best >= scores[knobs]).all(axis=1).any()):
+            front.append(knobs)
+    return front
 
 
 def _scores(trials: Mapping[Knobs, Trial], objectives: Objectives) -> dict[Knobs, tuple[float, ...]]:

@@ -31,6 +31,11 @@ class Survey:
         self._known: dict[Knobs, Forecast] = {}
         self._fitting: list[Trial] = []
 
+    @property
+    def fitting(self) -> Sequence[Trial]:
+        """Of all that were made those that fit and meet the constraints, without plans."""
+        return self._fitting
+
     def __call__(self, cell: Sequence[Knobs]) -> list[Forecast]:
         """The forecasts of configurations that differ in their batch size alone."""
         if not all(knobs in self._known for knobs in cell):

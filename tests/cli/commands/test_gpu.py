@@ -60,6 +60,18 @@ def test_search_prints_the_best_with_its_engine_and_latencies(run_cli: RunCli, m
     assert flat["tokens_per_s"] <= best["tokens_per_s"]
 
 
+def test_a_front_begins_at_the_best_of_its_first_objective(run_cli: RunCli, model: str, tmp_path: Path) -> None:
+    storage = ("--storage", f"sqlite:///{tmp_path}/trials.db")
+    command = ("search", model, "--target", "gpu", "--cluster", "l40s-3", "--engine", "vllm", *REQUESTS, *storage)
+    best = json.loads(run_cli(*command, "--json").out)["best"]
+    several = ("--objective", "throughput,latency", "--method", "random", "--n-measurements", "1", "--json")
+    front = json.loads(run_cli(*command, *several).out)["front"]
+    assert front[0]["tokens_per_s"] == best["tokens_per_s"]
+    latencies = [each["latency_s"] for each in front]
+    assert len(latencies) > 5
+    assert latencies == sorted(latencies, reverse=True)
+
+
 def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: str, tmp_path: Path) -> None:
     storage = ("--storage", f"sqlite:///{tmp_path}/trials.db")
     bound = ("--constraint", "tpot_s <= 0.00001")
