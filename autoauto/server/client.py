@@ -12,6 +12,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from random import uniform
+from ssl import SSLCertVerificationError
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -246,6 +247,11 @@ class Client:
             raise _refusal(self.url, error) from (error if error.code in _MAY_PASS else None)
         except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, SSLCertVerificationError):  # later it is the same
+                raise ServerError(
+                    f"{self.url} must have a certificate that this machine trusts: {reason.verify_message}; "
+                    "name a certificate of your own in SSL_CERT_FILE"
+                ) from None
             raise ServerError(f"{self.url} must answer, it does not: {reason}; check --server, or try later") from error
 
     def _answer(self, request: Request) -> Fetched:

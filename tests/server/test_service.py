@@ -1,10 +1,11 @@
-"""A whole service in processes: searches are outcome, once for all, and no kill of a server or worker loses one."""
+"""A whole service in processes: searches are answered, once for all, and no kill of a server or worker loses one."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 import autoauto
 from autoauto.cli.main import main
-from autoauto.server.client import connect
+from autoauto.server.client import ServerError, connect
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role
@@ -321,6 +322,23 @@ def test_commands_make_list_and_revoke_tokens_and_check(
     assert main(["server", "tokens", "--storage", sqlite_storage]) == 2
     assert main(["server", "--open", "--listen", "0.0.0.0:0", "--storage", sqlite_storage]) == 2
     assert "must listen at this machine alone" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_server_with_a_certificate_answers_those_who_trust_it(
+    sqlite_storage: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*made.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    server = start(sqlite_storage, "--no-worker", "--tls-cert", str(certificate), "--tls-key", str(key))
+    assert server.url.startswith("https://127.0.0.1:")
+    client = connect(server.url, server.caller("mary").token)
+    with pytest.raises(ServerError, match="certificate of your own in SSL_CERT_FILE"):
+        client.search("resnet50", **small())
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert client.search("resnet50", **small()).id
 
 
 @pytest.mark.parametrize(
