@@ -47,7 +47,7 @@ KILLED = ("server", "worker", "worker of the server", "connections")
 N_ROUNDS = 10
 
 
-class Site:
+class RunningSystem:
     """A server and two workers in processes of their own, which are started again when they are killed."""
 
     def __init__(self, storage: str, folder: Path) -> None:
@@ -138,10 +138,10 @@ def wanted(client: int, number: int, n_common: int) -> dict[str, Any]:
     return {"cluster": "c600", "space": space, "repeats": 0}
 
 
-def crowd(site: Site, n_clients: int, n_searches: int, n_common: int) -> Crowd:
+def crowd(system: RunningSystem, n_clients: int, n_searches: int, n_common: int) -> Crowd:
     """Let many clients ask for searches at once, and see what they get."""
     start_s = perf_counter()
-    clients = [site.client(f"owner{number}") for number in range(n_clients)]
+    clients = [system.client(f"owner{number}") for number in range(n_clients)]
 
     def ask(number: int) -> list[str]:
         searches = [clients[number].search(**wanted(number, each, n_common)) for each in range(n_searches)]
@@ -154,7 +154,7 @@ def crowd(site: Site, n_clients: int, n_searches: int, n_common: int) -> Crowd:
     asked = {search_id for of_client in ids for search_id in of_client}
     n_wanted = len({json.dumps(wanted(n, each, n_common)) for n in range(n_clients) for each in range(n_searches)})
     n_lost = n_clients * n_searches - sum(len(set(a) & b) for a, b in zip(ids, seen, strict=True))
-    admin = site.client("root", Role.ADMIN)
+    admin = system.client("root", Role.ADMIN)
     doubled = sum(n_doubled(admin, each) for each in asked)
     n_visible = sum(len(b - set(a)) for a, b in zip(ids, seen, strict=True)) + n_readable(clients, ids)
     return Crowd(len(asked), n_lost, doubled + len(asked) - n_wanted, n_visible, seconds)
@@ -179,13 +179,13 @@ def n_readable(clients: Sequence[Client], ids: Sequence[Sequence[str]]) -> int:
     return n_read
 
 
-def under_kills(site: Site, every_s: float, work: Callable[[], Crowd]) -> Crowd:
+def under_kills(system: RunningSystem, every_s: float, work: Callable[[], Crowd]) -> Crowd:
     """Work while something is killed every few seconds; 0 for never."""
     has_ended, chance = threading.Event(), random.Random(7)
 
     def kill() -> None:
         while every_s and not has_ended.wait(every_s * chance.uniform(0.5, 1.5)):
-            site.kill_one(chance)
+            system.kill_one(chance)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -196,11 +196,11 @@ def under_kills(site: Site, every_s: float, work: Callable[[], Crowd]) -> Crowd:
         killer.join()
 
 
-def large_study(site: Site, n_trials: int) -> str:
+def large_study(system: RunningSystem, n_trials: int) -> str:
     """A search that has finished with so many trials; returns its id."""
-    client = site.client("large", Role.ADMIN)
+    client = system.client("large", Role.ADMIN)
     search = client.search(cluster="c600", space={"n_ipu": [1], "batch_size": [4]}, labels={"nobody": "has"})
-    studies = site.database.studies
+    studies = system.database.studies
     study_id = studies.create_new_study([StudyDirection.MAXIMIZE], study_name(search.id))
     ranges: dict[str, BaseDistribution] = dict.fromkeys(("n_ipu", "batch_size"), IntDistribution(1, 10**6))
     ranges |= {"memory_proportion": FloatDistribution(0, 1)}
@@ -211,15 +211,15 @@ def large_study(site: Site, n_trials: int) -> str:
         trial = create_trial(value=1.0, params=params, distributions=ranges, user_attrs=facts, system_attrs=stages)
         studies.create_new_trial(study_id, trial)
     ended = update(SEARCHES).where(SEARCHES.c.id == search.id).values(state="finished", n_trials=n_trials)
-    site.database.write(lambda connection: connection.execute(ended))
+    system.database.write(lambda connection: connection.execute(ended))
     return search.id
 
 
-def times_of(site: Site, paths: Sequence[str], n_gets: int) -> dict[str, tuple[float, float]]:
+def times_of(system: RunningSystem, paths: Sequence[str], n_gets: int) -> dict[str, tuple[float, float]]:
     """The median and the 99th percentile, in milliseconds, of GETs of every path, in turns over one connection."""
-    token = create_token(site.database, "timer", Role.ADMIN)
+    token = create_token(system.database, "timer", Role.ADMIN)
     seconds: dict[str, list[float]] = {path: [] for path in paths}
-    with closing(http.client.HTTPConnection(urlsplit(site.url).netloc)) as connection:
+    with closing(http.client.HTTPConnection(urlsplit(system.url).netloc)) as connection:
         for path in (path for _ in range(n_gets) for path in paths):
             start_s = perf_counter()
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
@@ -231,13 +231,13 @@ def times_of(site: Site, paths: Sequence[str], n_gets: int) -> dict[str, tuple[f
     return {path: (1000 * each[49], 1000 * each[98]) for path, each in cuts.items()}
 
 
-def memory_over(site: Site, path: str, n_requests: int) -> list[float]:
+def memory_over(system: RunningSystem, path: str, n_requests: int) -> list[float]:
     """The memory of the server in MiB before, and after each tenth of so many GETs by eight clients."""
-    token = create_token(site.database, "many", Role.ADMIN)
-    sizes = [resident_mib(site.processes["server"].pid)]
+    token = create_token(system.database, "many", Role.ADMIN)
+    sizes = [resident_mib(system.processes["server"].pid)]
 
     def ask(n: int) -> None:
-        with closing(http.client.HTTPConnection(urlsplit(site.url).netloc)) as connection:
+        with closing(http.client.HTTPConnection(urlsplit(system.url).netloc)) as connection:
             for number in range(n):
                 wanted = path if number % 2 else "/v1/searches?limit=10"
                 connection.request("GET", wanted, headers={"Authorization": f"Bearer {token}"})
@@ -246,7 +246,7 @@ def memory_over(site: Site, path: str, n_requests: int) -> list[float]:
     for _ in range(N_ROUNDS):
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(ask, [max(1, n_requests // N_ROUNDS // 8)] * 8))
-        sizes.append(resident_mib(site.processes["server"].pid))
+        sizes.append(resident_mib(system.processes["server"].pid))
     return sizes
 
 
@@ -266,28 +266,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--kill-s", type=float, default=5.0, help="mean seconds between kills; 0 for none")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        site = Site(args.storage or f"sqlite:///{folder}/server.db", Path(folder))
+        system = RunningSystem(args.storage or f"sqlite:///{folder}/server.db", Path(folder))
         try:
-            report(site, args)
+            report(system, args)
         finally:
-            site.close()
+            system.close()
 
 
-def report(site: Site, args: argparse.Namespace) -> None:
+def report(system: RunningSystem, args: argparse.Namespace) -> None:
     """Run all parts."""
-    site.start_workers()
-    seen = under_kills(site, args.kill_s, lambda: crowd(site, args.clients, args.searches, args.common))
-    killed = ", ".join(f"{number} x {what}" for what, number in site.n_killed.items() if number)
+    system.start_workers()
+    seen = under_kills(system, args.kill_s, lambda: crowd(system, args.clients, args.searches, args.common))
+    killed = ", ".join(f"{number} x {what}" for what, number in system.n_killed.items() if number)
     print(
         f"{args.clients} clients x {args.searches} searches, {seen.n_distinct} distinct, in {seen.seconds:.0f} s; "
         f"killed: {killed or 'nothing'}; lost {seen.n_lost}, doubled {seen.n_doubled}, seen by others {seen.n_visible}",
         flush=True,
     )
-    search = f"/v1/searches/{large_study(site, args.trials)}"
+    search = f"/v1/searches/{large_study(system, args.trials)}"
     paths = ("/health", search, f"{search}/trials?limit=50&first={args.trials // 2}", "/v1/searches")
-    for path, (median_ms, p99_ms) in times_of(site, paths, args.gets).items():
+    for path, (median_ms, p99_ms) in times_of(system, paths, args.gets).items():
         print(f"GET {path.replace(search, '/v1/searches/ID')}: p50 {median_ms:.1f} ms, p99 {p99_ms:.1f} ms", flush=True)
-    sizes = ", ".join(f"{size:.0f}" for size in memory_over(site, search, args.requests))
+    sizes = ", ".join(f"{size:.0f}" for size in memory_over(system, search, args.requests))
     print(f"memory of the server over {args.requests} requests, MiB: {sizes}")
 
 

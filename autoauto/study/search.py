@@ -315,7 +315,9 @@ def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Surv
         return ()
     for cell in space.cells:
         survey(cell)
-    front = not_dominated({each.knobs: tuple(one.worth(each) for one in several) for each in survey.fitting})
+    front = not_dominated(
+        {each.knobs: tuple(objective.worth(each) for objective in several) for each in survey.fitting}
+    )
     return tuple(front[:: ceil(len(front) / N_OF_FRONT)]) if front else ()
 
 

@@ -36,7 +36,7 @@ def graph_of_blocks(chain: MakeChain, n_blocks: int = N_BLOCKS) -> LayerGraph:
 def deployment(graph: LayerGraph, partition: Sequence[int], **knobs: Any) -> Deployment:
     """A plan with these boundaries on as many devices as its order needs; its costs are of no interest."""
     n_stages = len(partition) - 1
-    n_devices = n_stages // knobs.get("stages_per_device", 1)
+    n_devices = knobs.get("n_ipu", n_stages // knobs.get("stages_per_device", 1))
     device, link = Device("small", 1e6, 1 << 20, 1, 1 << 20), Link(1e9, 0)
     configuration = Knobs(**({"n_ipu": n_devices, "memory_proportion": 0.6, "batch_size": 4} | knobs))
     devices = stage_devices_of(configuration.mode.order, n_devices, chunks_of(configuration.step))

@@ -17,10 +17,10 @@ from autoauto.exporters.megatron import check, megatron_counts, megatron_layout
 from autoauto.exporters.registry import Check, write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
-from autoauto.schedule.orders.registry import TRAINING_ORDERS
+from autoauto.schedule.orders.registry import TRAINING_ORDERS, spec_of
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, written
 from tests.exporters.test_layer_lists import PARTITION, sourced
-from tests.orders import STAGES_PER_DEVICE
+from tests.orders import STAGES_PER_DEVICE, n_stages_of
 
 GRAPHS, DEVICES = range(8, 24, 2), (1, 2, 3, 4)
 """Numbers of blocks of eight models, and of devices."""
@@ -28,14 +28,15 @@ ORDERS_OF_MEGATRON = (Order.ONE_F_ONE_B, Order.INTERLEAVED)
 
 
 def plans() -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The blocks, the devices, and the knobs of a plan of every order; several chunks need several devices."""
+    """The blocks, the devices, and the knobs of a plan of every order: several chunks on several devices."""
     for n_blocks in GRAPHS:
         for n_devices in DEVICES:
             for order in TRAINING_ORDERS:
                 chunks = STAGES_PER_DEVICE[order][0]
-                if chunks == 1 or n_devices > 1:
-                    knobs = {"schedule": order, "stages_per_device": chunks, "n_micro_batches": 2 * n_devices}
-                    yield n_blocks, n_devices, knobs
+                if n_devices > 1 or n_stages_of(order, 1) == 1:
+                    n_micro_batches = max(2 * n_devices, spec_of(order).min_micro_batches(n_devices))
+                    knobs = {"schedule": order, "stages_per_device": chunks, "n_micro_batches": n_micro_batches}
+                    yield n_blocks, n_devices, knobs | {"n_ipu": n_devices}
 
 
 def evenly(n_blocks: int, n_stages: int) -> list[int]:
@@ -48,7 +49,7 @@ def test_a_plan_of_any_order_means_the_same_there_or_is_refused(
 ) -> None:
     monkeypatch.setattr("autoauto.exporters.megatron._parsed", lambda *_: Check("its parser", None, "is tried below"))
     for number, (n_blocks, n_devices, knobs) in enumerate(plans()):
-        partition = evenly(n_blocks, n_devices * knobs["stages_per_device"])
+        partition = evenly(n_blocks, n_stages_of(knobs["schedule"], n_devices))
         made = deployment(graph_of_blocks(chain, n_blocks), partition, **knobs)
         if knobs["schedule"] in ORDERS_OF_MEGATRON:
             written(made, "megatron", tmp_path / str(number))

@@ -326,7 +326,7 @@ def test_commands_make_list_and_revoke_tokens_and_check(
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_server_with_a_certificate_answers_those_who_trust_it(
+def test_a_server_with_a_certificate_answers_clients_that_accept_it(
     sqlite_storage: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

@@ -6,15 +6,14 @@ import re
 
 import pytest
 
-from studies import server_load
+from tests.studies.conftest import RunScript
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_clients_lose_and_double_nothing_and_every_part_prints_its_figures(capfd: pytest.CaptureFixture[str]) -> None:
+def test_clients_lose_and_double_nothing_and_every_part_prints_its_figures(run_script: RunScript) -> None:
     options = "--clients 3 --searches 3 --common 2 --kill-s 4 --trials 60 --gets 3 --requests 80"
-    server_load.main(options.split())
-    lines = capfd.readouterr().out.splitlines()
+    lines = run_script("server_load", *options.split())
     assert re.match(r"3 clients x 3 searches, 5 distinct, in \d+ s; .*; lost 0, doubled 0, seen by others 0$", lines[0])
     assert [line.partition(":")[0] for line in lines[1:]] == [
         "GET /health",

@@ -21,7 +21,7 @@ from autoauto.schedule.orders.registry import TRAINING_ORDERS, make_schedule
 from autoauto.schedule.simulate.simulate import simulate
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, written
 from tests.exporters.schedule_csv.conftest import Case, times_of
-from tests.orders import STAGES_PER_DEVICE
+from tests.orders import STAGES_PER_DEVICE, n_stages_of
 
 SIZES = [*product((1, 2, 3, 4), range(1, 9))]
 """Devices and micro-batches."""
@@ -31,9 +31,9 @@ SIZES = [*product((1, 2, 3, 4), range(1, 9))]
 def test_what_is_written_has_the_order_of_the_plan(chain: MakeChain, tmp_path: Path, order: Order) -> None:
     chunks = STAGES_PER_DEVICE[order][0]
     for n_devices, n_micro_batches in SIZES:
-        n_stages, folder = n_devices * chunks, tmp_path / f"{n_devices}-{n_micro_batches}"
+        n_stages, folder = n_stages_of(order, n_devices), tmp_path / f"{n_devices}-{n_micro_batches}"
         partition = [2 * (8 * stage // n_stages) for stage in range(n_stages + 1)]
-        knobs = {"schedule": order, "stages_per_device": chunks, "n_micro_batches": n_micro_batches}
+        knobs = {"schedule": order, "stages_per_device": chunks, "n_micro_batches": n_micro_batches, "n_ipu": n_devices}
         try:
             made = deployment(graph_of_blocks(chain, 8), partition, **knobs)
         except BadInput:

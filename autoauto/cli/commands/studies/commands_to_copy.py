@@ -143,13 +143,14 @@ def search_command(request: SearchRequest) -> str:
 
 def _study_words(study: StudyConfig) -> Iterator[str]:
     """The options of what is searched, for what, and how long."""
+    from autoauto.space.modes import Training
     from autoauto.space.objectives import objectives_text
     from autoauto.space.request import KnobValues, StudyConfig
     from autoauto.study.methods.registry import method_for
 
     space, default = study.space, StudyConfig()
     values = space.values if isinstance(space, KnobValues) else {name: space[name] for name in space.given}
-    if "schedule" in values:
+    if any(knob.name in values for knob in Training.knobs):
         yield from ("--mode", "training")
     global_batch = space.global_batch if isinstance(space, KnobValues) else None
     for name, some in values.items():
