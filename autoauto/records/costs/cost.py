@@ -1,6 +1,6 @@
 """The costs of every range of layers: its memory, `RangeMemory`, and with its compute and transfers, `CostTable`.
 
-The formula of memory is in this file only:
+The formula of the memory of one range is in this file only (devices with several ranges add them up in `plan/`):
 
     bytes of a range = exclusive bytes          of its layers, which add up
                      + shared bytes             of its keys, each once
