@@ -149,15 +149,19 @@ class Browser:
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
-        """One command of the DevTools protocol and its answer."""
+        """One command of the DevTools protocol and its result."""
+        answer = self._answer(method, **params)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _answer(self, method: str, **params: Any) -> dict[str, Any]:
         self._count += 1
         message = {"id": self._count, "method": method, "params": params, **self._session}
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while (answer := self._read()).get("id") != self._count:
             self._events.append(answer)
-        assert "error" not in answer, answer
-        result: dict[str, Any] = answer["result"]
-        return result
+        return answer
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
@@ -189,8 +193,16 @@ class Browser:
         return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Wait until an expression of JavaScript in the page is true."""
-        wait_until(lambda: self.ask(condition), condition)
+        """Wait until an expression of JavaScript in the page is true; the page may load itself again meanwhile."""
+
+        def is_true() -> bool:
+            answer = self._answer("Runtime.evaluate", expression=condition, returnByValue=True, awaitPromise=True)
+            if "navigated" in answer.get("error", {}).get("message", ""):
+                return False
+            assert "exceptionDetails" not in answer.get("result", {"exceptionDetails": answer}), answer
+            return bool(answer["result"]["result"].get("value"))
+
+        wait_until(is_true, condition)
 
     @property
     def requests(self) -> list[str]:
