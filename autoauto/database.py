@@ -10,7 +10,7 @@ from random import uniform
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, Table, event
+from sqlalchemy import ColumnElement, Dialect, Engine, Float, Insert, Table, event, literal, literal_column
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
     DBAPIError,
@@ -121,13 +121,25 @@ def insert_rows(engine: Engine, table: Table, rows: Sequence[Mapping[str, Any]])
 
     Where the primary key is stored already, the row is left out.
     """
-    if engine.dialect.name == "postgresql":
+    create_table(engine, table)
+    with engine.begin() as connection:
+        connection.execute(insert_if_new(engine.dialect, table), rows)
+
+
+def insert_if_new(dialect: Dialect, table: Table) -> Insert:
+    """The statement that inserts a row, but none whose key is stored already."""
+    if dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert  # slow to import, and not loaded for an SQLite file
     else:
         from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
-    create_table(engine, table)
-    with engine.begin() as connection:
-        connection.execute(insert(table).on_conflict_do_nothing(), rows)
+    return insert(table).on_conflict_do_nothing()
+
+
+def clock_s(dialect: Dialect) -> ColumnElement[float]:
+    """The time of leases: PostgreSQL's clock; for SQLite the monotonic clock of the one machine that uses it."""
+    if dialect.name == "sqlite":
+        return literal(monotonic())
+    return literal_column("extract(epoch FROM clock_timestamp())", Float)
 
 
 def first_line(error: BaseException) -> str:

@@ -12,7 +12,6 @@ All statements are such that two processes may run them at once, and that they m
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -34,13 +33,11 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     inspect,
-    literal,
-    literal_column,
     text,
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from autoauto.database import create_table, first_line, retried
+from autoauto.database import clock_s, create_table, first_line, insert_if_new, retried
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.study.store.database import existing_engine, in_memory, open_storage, shown_storage
 
@@ -203,10 +200,8 @@ class ServiceDatabase:
         return True
 
     def now(self) -> ColumnElement[float]:
-        """The time of leases: PostgreSQL's clock; for SQLite the monotonic clock of the one machine that uses it."""
-        if not self.is_postgres:
-            return literal(time.monotonic())
-        return literal_column("extract(epoch FROM clock_timestamp())", Float)
+        """The time of leases."""
+        return clock_s(self._engine.dialect)
 
     def alone(self, connection: Connection) -> None:
         """Let no other process claim a search until the transaction ends; SQLite has one writer at a time anyway."""
@@ -268,9 +263,5 @@ def _errors(shown: str) -> Iterator[None]:
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:
     """Insert rows, but those whose key is stored already; returns how many are new."""
-    if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert
-    else:
-        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
-    new = insert(table).on_conflict_do_nothing().returning(*table.primary_key)
+    new = insert_if_new(connection.dialect, table).returning(*table.primary_key)
     return sum(len(connection.execute(new, row).all()) for row in rows)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 import uuid
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -46,8 +45,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    literal,
-    literal_column,
     or_,
     select,
     update,
@@ -55,7 +52,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from autoauto.database import create_table
+from autoauto.database import clock_s, create_table
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 from autoauto.study.store.database import database_of, through_restarts
@@ -156,7 +153,11 @@ class Leases:
     def renew(self, claim: Claim) -> bool:
         """Extend a lease to `lease_s` from now; False when the claim does not hold it any more."""
         with self._engine.begin() as connection:
-            renewal = update(_LEASES).where(self._is_held(claim)).values(expires_s=self._now() + self.lease_s)
+            renewal = (
+                update(_LEASES)
+                .where(self._is_held(claim))
+                .values(expires_s=clock_s(self._engine.dialect) + self.lease_s)
+            )
             return connection.execute(renewal).rowcount == 1
 
     def release(self, requested: Collection[Knobs], claims: Collection[Claim]) -> None:
@@ -205,7 +206,7 @@ class Leases:
 
     def _claim(self, among: Collection[Knobs] | None) -> Claim | None:
         """One statement, so that SQLite locks before it reads; PostgreSQL skips rows that others are just claiming."""
-        now, token = self._now(), uuid.uuid4().hex
+        now, token = clock_s(self._engine.dialect), uuid.uuid4().hex
         free = or_(_LEASES.c.token.is_(None), _LEASES.c.expires_s < now, _LEASES.c.expires_s > now + _MAX_LEFT_S)
         eligible = _LEASES.c.study_id == self._study_id if among is None else self._are(among)
         first = (
@@ -242,11 +243,6 @@ class Leases:
 
     def _is_held(self, claim: Claim) -> ColumnElement[bool]:
         return and_(_LEASES.c.study_id == self._study_id, _LEASES.c.token == claim.token)
-
-    def _now(self) -> ColumnElement[float]:
-        if self._engine.dialect.name == "sqlite":
-            return literal(time.monotonic())
-        return literal_column("extract(epoch FROM clock_timestamp())", Float)
 
     @through_restarts
     def _make_table(self) -> None:

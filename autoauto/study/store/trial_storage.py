@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial
 from sqlalchemy import Update, insert, select, update
 from sqlalchemy.orm import Session
 
-Ranges = Mapping[str, BaseDistribution]
+Distributions = Mapping[str, BaseDistribution]
 """Parameters of a trial and the values that they may take."""
 
 
@@ -55,7 +55,7 @@ class TrialStorage(RDBStorage):
         return trial
 
 
-def _rows(trial: FrozenTrial, distributions: Ranges) -> dict[str, list[dict[str, Any]]]:
+def _rows(trial: FrozenTrial, distributions: Distributions) -> dict[str, list[dict[str, Any]]]:
     """The rows of what belongs to a trial by their table, without the id of the trial."""
     values = map(models.TrialValueModel.value_to_stored_repr, trial.values or ())
     return {
@@ -80,7 +80,7 @@ def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
 
 
-def _in_study(session: Session, study_id: int, distributions: Ranges) -> Ranges:
+def _in_study(session: Session, study_id: int, distributions: Distributions) -> Distributions:
     """The distributions of a trial, with the categories that its study has, and those that are new behind them.
 
     A later version, or a package that adds a runtime, knows more words than the study was made with. Optuna refuses
@@ -101,7 +101,7 @@ def _in_study(session: Session, study_id: int, distributions: Ranges) -> Ranges:
     return {**distributions, **widened}
 
 
-def _known(session: Session, study_id: int, names: Iterable[str]) -> Ranges:
+def _known(session: Session, study_id: int, names: Iterable[str]) -> Distributions:
     """The distributions of those parameters that an earlier trial of the study has."""
     names = tuple(names)
     if not names:
