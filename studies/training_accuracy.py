@@ -4,11 +4,9 @@ Prints for every row of `data/measurements/training.json`, or with `--rows FILE`
 (`data/measurements/README.md`), the throughput that autoauto forecasts under the published conditions: modelled |
 published | error, and whether it fits; then the mean error and that by framework. Where a row does not fit, its
 throughput is that of devices with as much memory as it needs. `--own-cuts` plans every row instead of cutting it as
-published.
+published, for the same devices and order.
 
-Graphcore's BERT has its embedding and its head, which read one weight, on the first device: a stage more than there are
-devices. It is planned for a device more, which takes equally long as long as the first device needs less time for its
-two stages than another one for its own, because PopART's pipeline moves on with the slowest device.
+Graphcore's BERT has its embedding and its head, which read one weight, on the first device: the order `popart-ring`.
 """
 
 from __future__ import annotations
@@ -31,16 +29,15 @@ from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.units import Precision, format_bytes
+from autoauto.records.units import format_bytes
 from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
 from studies.published_rows import Row, as_run, framework_of, read_rows
 
 MORE_MEMORY = 4
 """The largest factor by which the memory of the devices is raised."""
-PROJECTION = "cls.decoder.weight"
+EMBEDDING, PROJECTION = "bert.embeddings.word_embeddings.weight", "cls.decoder.weight"
 ATTENTION = re.compile(r"\.(attention|attn)\.")
 NEEDED = ("name", "model", "cluster", "settings", "samples_per_s")
 FRAMEWORKS = ("PyTorch", "PopART", "TensorFlow2", "TF1")
@@ -62,16 +59,16 @@ class Result(NamedTuple):
 
 
 def knobs_of(row: Row) -> Knobs:
-    """The configuration of a row, with a device more where the head has a stage of its own on the first device.
+    """The configuration of a row, in PopART's order, which stands for TensorFlow's, too.
 
-    PopART's order stands for TensorFlow's, too: the steps of both are those of the slowest device.
+    The steps of both are those of the slowest device.
     """
-    settings: dict[str, Any] = {"schedule": Order.POPART, **row["settings"]}
+    order = Order.POPART_RING if row.get("head_on_first") else Order.POPART
+    settings: dict[str, Any] = {"schedule": order, **row["settings"]}
     for name, kind in (("optimizer", Optimizer), ("optimizer_state", OptimizerState)):
         if name in settings:
             settings[name] = kind(settings[name])
-    knobs = Knobs(**settings)
-    return replace(knobs, n_ipu=knobs.n_ipu + row.get("head_on_first", False))
+    return Knobs(**settings)
 
 
 def partition_of(row: Row, graph: LayerGraph) -> tuple[int, ...]:
@@ -118,12 +115,10 @@ def result_of(row: Row, *, own_cuts: bool = False) -> Result:
         AutoautoError: it is no configuration that can be evaluated.
     """
     if own_cuts:
-        row = {name: value for name, value in row.items() if name not in ("layers_per_ipu", "att_ffn", "head_on_first")}
+        row = {name: value for name, value in row.items() if name not in ("layers_per_ipu", "att_ffn")}
     row = as_run(row)
     knobs, options = knobs_of(row), {"framework": framework_of(row)}
-    cluster, model = _cluster(row, knobs.n_devices), load_graph(row["model"])
-    graph = with_byte_images(model) if row["byte_images"] else model
-    flow = load_flow(graph, cluster, precision=row.get("precision"), options=options)
+    flow = load_flow(_graph_of(row), load_cluster(row["cluster"]), precision=row.get("precision"), options=options)
     partition, excess_bytes = partition_of(row, flow.graph), 0
     for factor in range(1, MORE_MEMORY + 1):
         larger = _with_memory(flow, factor) if factor > 1 else flow
@@ -133,11 +128,30 @@ def result_of(row: Row, *, own_cuts: bool = False) -> Result:
         except DoesNotFit as failure:
             excess_bytes = excess_bytes or failure.excess_bytes
             continue
-        if row.get("head_on_first"):
-            excess_bytes = max(excess_bytes, _excess_of_first(run.plan, _tied_bytes(flow.graph)))
         modelled = larger.measured_samples_per_s(knobs, run) * row.get("packed", 1.0)
         return Result(row["name"], modelled, row["samples_per_s"], excess_bytes)
     raise BadInput(f"{row['name']} does not fit {MORE_MEMORY} times the memory")
+
+
+def _graph_of(row: Row) -> LayerGraph:
+    graph = load_graph(row["model"])
+    graph = with_byte_images(graph) if row["byte_images"] else graph
+    return with_tied_head(graph) if row.get("head_on_first") else graph
+
+
+def with_tied_head(graph: LayerGraph) -> LayerGraph:
+    """BERT whose head multiplies by its embedding, as all of Graphcore's scripts train it; other models as they are."""
+    index = {tensor.name: number for number, tensor in enumerate(graph.tensors)}
+    if not {EMBEDDING, PROJECTION} <= index.keys():
+        return graph
+    embedding, projection = index[EMBEDDING], index[PROJECTION]
+    layers, tensors = list(graph.layers), list(graph.tensors)
+    for number, layer in enumerate(layers):
+        if {embedding, projection} & {*layer.weights}:
+            weights = tuple(embedding if weight == projection else weight for weight in layer.weights)
+            layers[number] = replace(layer, weights=weights, tied=EMBEDDING)
+            tensors[embedding] = tensors[embedding]._replace(last_use=number)
+    return replace(graph, tensors=tuple(tensors), layers=tuple(layers), content=f"{graph.content} tied")
 
 
 def with_byte_images(graph: LayerGraph) -> LayerGraph:
@@ -153,40 +167,6 @@ def with_byte_images(graph: LayerGraph) -> LayerGraph:
         replace(layer, kind=f"{layer.kind}-bytes") if images & {*layer.inputs} else layer for layer in graph.layers
     )
     return replace(graph, tensors=tuple(tensors), layers=tuple(layers), content=f"{graph.content} bytes")
-
-
-def _cluster(row: Row, n_devices: int) -> Cluster:
-    """The cluster of a row, longer where a device for the head is one too many."""
-    cluster = load_cluster(row["cluster"])
-    size, more = cluster.machine_size, range(len(cluster), n_devices if row.get("head_on_first") else 0)
-    links = tuple(cluster.receive_links[1 if index % size else min(size, len(cluster) - 1)] for index in more)
-    return replace(
-        cluster,
-        devices=(*cluster.devices, *cluster.devices[:1] * len(more)),
-        receive_links=(*cluster.receive_links, *links),
-        send_links=(*cluster.send_links[:-1], *links, cluster.send_links[-1]),
-    )
-
-
-def _tied_bytes(graph: LayerGraph) -> int:
-    """Bytes of the head's projection and its gradient, which the first device has for its embedding already."""
-    return sum(2 * tensor.n_bytes(1, Precision.FP16) for tensor in graph.tensors if tensor.name == PROJECTION)
-
-
-def _excess_of_first(plan: Plan, tied_bytes: int) -> int:
-    """Bytes that the first device lacks for the first and the last stage together, with one weight for both.
-
-    Raises:
-        BadInput: it would be the slowest device, so that a device more is not as fast.
-    """
-    first, *others, last = plan.stages
-    if _cycles(first) + _cycles(last) > max(map(_cycles, others)):
-        raise BadInput("the first device is the slowest with the head, which is not modelled")
-    return max(0, first.total_bytes + last.total_bytes - tied_bytes - first.limit_bytes)
-
-
-def _cycles(stage: Stage) -> int:
-    return stage.forward_cycles + stage.backward_cycles
 
 
 def _with_memory(flow: Flow, factor: int) -> Flow:
