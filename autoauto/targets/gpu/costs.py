@@ -96,10 +96,8 @@ def _prompt(
 def _mixed(tables: KernelTables, n_tokens: int, b: IntArray, n_max: int) -> Times:
     room = np.maximum(n_max - b, 1)
     n_full, rest = n_tokens // room, n_tokens % room
-    without = tables.prompt_tokens(b)
-    full = tables.prompt_tokens(b + np.minimum(room, n_tokens))
-    part = tables.prompt_tokens(b + rest)
-    added = (n_full * (f - w) + (rest > 0) * (p - w) for f, p, w in zip(full, part, without, strict=True))
+    steps = tables.prompt_tokens(np.stack([b, np.where(n_full > 0, b + room, b), b + rest]))
+    added = (n_full * (full - without) + (part - without) for without, full, part in steps)
     return Times(*(np.maximum(seconds, 0.0) for seconds in added))
 
 

@@ -15,7 +15,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -143,7 +143,7 @@ def _compiled(decoder: Decoder, serving: Serving) -> Any:
         "moe_quant_mode": _EXPERTS.get(serving.weights, _GEMM[serving.weights]),
         "kvcache_quant_mode": _CACHE[serving.kv_cache],
     }
-    with _refusals(decoder, serving), _fast_yaml():
+    with _refusals(decoder, serving), _quick_reading():
         for prompt_format in _prompt_formats(serving):
             handle = EngineHandle.compile(
                 _folder_of(decoder), serving.system, serving.engine, fmha_quant_mode=prompt_format, **options
@@ -161,15 +161,61 @@ def _yaml_of(text: str) -> Any:
 
 
 @contextmanager
-def _fast_yaml() -> Iterator[None]:
-    """Let the package read its YAML once, by the C library: reading took as long as the tables."""
-    import yaml
+def _quick_reading() -> Iterator[None]:
+    """Let the package do once what it does twice, and leave out what it does for its messages alone.
 
-    slow, yaml.safe_load = yaml.safe_load, lambda file: deepcopy(_yaml_of(file.read()))
+    YAML is read once, by the C library: reading took as long as the tables. Attention tables of one source are read
+    once, not with and without sources of other versions; where files come from is not reported.
+    """
+    import yaml
+    from aiconfigurator_core.sdk import engine_table_view, perf_database
+
+    with ExitStack() as stack:
+        for owner, name, value in (
+            (yaml, "safe_load", lambda file: deepcopy(_yaml_of(file.read()))),
+            (engine_table_view, "fetch_attention_lane_density", _asked_once(engine_table_view)),
+            (perf_database.PerfDatabase, "_materialize_source_reports", lambda _database: None),
+        ):
+            stack.enter_context(_replaced(owner, name, value))
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """An attribute has another value for a while, if it is there: a version of the package may not have it."""
+    original = getattr(owner, name, None)
+    if original is None or value is None:
+        yield
+        return
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        yaml.safe_load = slow
+        setattr(owner, name, original)
+
+
+def _asked_once(views: Any) -> Callable[..., Any] | None:
+    """How many rows a table of attention has by kernel: where one file is its source, those of its version are all."""
+    original = getattr(views, "fetch_attention_lane_density", None)
+    if original is None:
+        return None
+
+    def density(database: Any, table: str, **options: Any) -> Any:
+        if options.get("shared_layer") is False and _n_sources(database, table) == 1:
+            return original(database, table)
+        return original(database, table, **options)
+
+    return density
+
+
+def _n_sources(database: Any, table: str) -> int:
+    """The files of a table, for example "_context_attention_data"."""
+    from aiconfigurator_core.sdk.perf_database import PerfDataFilename, resolve_op_data_path
+
+    folder = str(Path(database.systems_root) / database.system_spec["data_dir"])
+    kind = PerfDataFilename[table.strip("_").removesuffix("_data")]
+    path = resolve_op_data_path(folder, database.backend, database.version, kind.value)
+    return len(database._build_op_sources(kind, path, folder))
 
 
 def _prompt_formats(serving: Serving) -> tuple[str, ...]:
@@ -227,8 +273,13 @@ class KernelTables:
         return self._times(lambda: [self._decode(self._others, int(n), 1) for n in n_tokens])
 
     def prompt_tokens(self, n_tokens: IntArray) -> Times:
-        """A step over so many tokens of prompts and sequences together, without attention."""
-        return self._times(lambda: [self._prompt(self._others, int(n), int(n)) for n in n_tokens])
+        """A step over so many tokens of prompts and sequences together, without attention; of the shape of `n_tokens`.
+
+        Many steps are of as many tokens, which are asked for once.
+        """
+        distinct, places = np.unique(n_tokens, return_inverse=True)
+        times = self._times(lambda: [self._prompt(self._others, n, n) for n in distinct.tolist()])
+        return Times(*(seconds[places].reshape(n_tokens.shape) for seconds in times))
 
     def decode_attention(self, n_sequences: IntArray, n_cached: int) -> FloatArray:
         """Seconds of the attention of one block in a decode step, over so many cached tokens of every sequence."""
