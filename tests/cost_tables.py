@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from autoauto.records.costs.cost import CostTable, RangeMemory, SharedMemory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import RangeMemory, SharedMemory
 from autoauto.records.units import BoolArray, IntArray
 
 Column = Sequence[int] | IntArray | None

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from autoauto.estimate.sums import prefix_sums
-from autoauto.records.costs.cost import RangeMemory, SharedMemory
+from autoauto.records.costs.memory import RangeMemory, SharedMemory
 from autoauto.records.costs.profile import (
     GRADIENT,
     OUTLINED,

@@ -12,7 +12,8 @@ import numpy as np
 from autoauto.plan.pipeline.blocks import contract
 from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
 from autoauto.plan.pipeline.fitting import earliest_starts
-from autoauto.records.costs.cost import CostTable, stash_entry_bytes
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import stash_entry_bytes
 from autoauto.records.costs.profile import PARAMETER, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link, StreamingMemory

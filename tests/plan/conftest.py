@@ -10,7 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.records.costs.cost import CostTable, SharedMemory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import SharedMemory
 from autoauto.records.hardware import Period
 from tests.cost_tables import make_table, with_memory
 

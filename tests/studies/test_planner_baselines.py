@@ -12,7 +12,8 @@ import pytest
 
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.costs.cost import CostTable, SharedMemory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import SharedMemory
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from studies.planner_baselines import (

@@ -12,9 +12,8 @@ from autoauto.evaluate.modes.training_bounds import TrainingBounds
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step, pipeline_step_cycles
 from autoauto.evaluate.modes.training_table import legal_cuts, stage_tables
 from autoauto.plan.pipeline.stage_costs import StageCosts
-from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
 from autoauto.profile.profiler import Progress
-from autoauto.records.costs.cost import stash_entry_bytes
+from autoauto.records.costs.memory import StageBytes, device_memory, stash_entry_bytes
 from autoauto.records.costs.profile import (
     GRADIENT,
     PARAMETER,
@@ -155,7 +154,7 @@ class TrainingFlow:
                 memory[index] = n_bytes
         return memory
 
-    def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes:
+    def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes[int]:
         """What a stage compiled whole holds, with the optimizer's state; its stash entry."""
         layers, update = self.costs.profile(self.costs.setting.options(knobs)).layers, knobs.weight_update
         exclusive = {**compiled.exclusive, **self._states(update, gradient_bytes(compiled.memory_bytes))}

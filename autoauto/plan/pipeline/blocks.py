@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.cost import CostTable, RangeBytes, RangeMemory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import RangeBytes, RangeMemory
 from autoauto.records.units import IntArray
 
 

@@ -10,7 +10,7 @@ from math import isqrt
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import BlockBytes
-from autoauto.records.costs.cost import RangeBytes
+from autoauto.records.costs.memory import RangeBytes
 from autoauto.records.units import BoolArray, IntArray
 
 MAX_RANGES = 50_000  # about as many are looked at at once: enough for arrays to be fast, and little memory

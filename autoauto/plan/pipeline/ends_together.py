@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.pipeline.stage_costs import StageCosts
+from autoauto.records.costs.memory import device_bytes
 from autoauto.records.units import BoolArray, IntArray
 
 
@@ -59,17 +60,9 @@ def _reached(costs: StageCosts, first: int) -> list[BoolArray]:
 
 def _may_fit(costs: StageCosts, first: int, lasts: IntArray) -> BoolArray:
     """Whether the device may hold the first stage beside a last one from each of some cuts; shared bytes left out."""
-    table, stages = costs.stages.recomputing or costs.stages.rows, costs.stages
-    memory, cuts = table.memory, np.array(costs.problem.blocks.cuts)
-    always = memory.exclusive(*memory.exclusive_prefix_bytes)
-    starts, n_layers = cuts[lasts], table.n_layers
-    working, entries = [], []
-    for ends in ((0, int(cuts[first])), (starts, n_layers)):
-        entries.append(memory.stash_entry.between(*ends) + np.zeros_like(starts))
-        working.append(memory.temporary.between(*ends) - entries[-1])
-    stash = (stages.in_flight[0] @ np.stack(entries)).max(axis=0)
-    held = always.between(0, int(cuts[first])) + always.between(starts, n_layers)
-    fits: BoolArray = held + stash + np.maximum(*working) <= int(table.memory_limit_bytes[0])
+    table, cuts = costs.stages.recomputing or costs.stages.rows, np.array(costs.problem.blocks.cuts)
+    both = table.memory.stage(np.zeros_like(lasts), int(cuts[first])), table.memory.stage(cuts[lasts], table.n_layers)
+    fits: BoolArray = device_bytes(both, costs.stages.in_flight[0]) <= int(table.memory_limit_bytes[0])
     return fits
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract
 from autoauto.plan.pipeline.fitting import Fitting
-from autoauto.records.costs.cost import CostTable, RangeMemory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import RangeMemory
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange

@@ -15,8 +15,9 @@ import numpy as np
 
 from autoauto.plan.pipeline.optimal import best_or_reason
 from autoauto.plan.pipeline.problem import CutProblem, prepare
-from autoauto.plan.pipeline.stage_table import StageBytes, StageTable
+from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import StageBytes, device_bytes
 from autoauto.records.hardware import Link
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import BoolArray, FloatArray, IntArray
@@ -51,7 +52,7 @@ class StageCosts:
     problem: CutProblem
     plain_latest: IntArray
     _columns: dict[bool, _Columns]
-    _memories: dict[tuple[int, int, bool], StageBytes] = field(default_factory=dict)
+    _memories: dict[tuple[int, int, bool], StageBytes[int]] = field(default_factory=dict)
     _choices: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
     _excess: dict[tuple[int, ...], int] = field(default_factory=dict)
 
@@ -193,13 +194,9 @@ class StageCosts:
     def device_bytes(self, device: int, ranges: Sequence[Sequence[int]], recomputes: Sequence[bool]) -> int:
         """Bytes that the stages of a device need together (`device_memory`)."""
         parts = [self._memory(start, stop, flag) for (start, stop), flag in zip(ranges, recomputes, strict=True)]
-        entries = np.array([part.entry_bytes for part in parts], dtype=np.int64)
-        shared = {key: n_bytes for part in parts for key, n_bytes in part.shared_bytes.items()}
-        working = max(part.temporary_bytes - part.entry_bytes for part in parts)
-        stash = int((self.stages.in_flight[device] @ entries).max())
-        return sum(shared.values()) + sum(sum(part.exclusive_bytes.values()) for part in parts) + working + stash
+        return device_bytes(parts, self.stages.in_flight[device])
 
-    def _memory(self, start: int, stop: int, recomputes: bool) -> StageBytes:
+    def _memory(self, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
         key = (start, stop, recomputes)
         if key not in self._memories:
             first, last = (self.problem.blocks.cuts[cut] for cut in (start, stop))

@@ -14,7 +14,8 @@ from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.optimal import anytime, incumbents, optimal
 from autoauto.plan.pipeline.problem import evaluate, prepare
 from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, profile_from_auto_pipeline
-from autoauto.records.costs.cost import CostTable, SharedMemory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import SharedMemory
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import Plan

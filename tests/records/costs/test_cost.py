@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from autoauto.records.costs.cost import CostTable, SharedMemory
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import SharedMemory
 from tests.cost_tables import make_table, with_memory
 
 
