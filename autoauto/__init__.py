@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from autoauto.server.client import connect
     from autoauto.space.constraint import Constraint
     from autoauto.space.knobs import Knobs
-    from autoauto.space.modes import Strategy
+    from autoauto.space.modes.mode import Strategy
     from autoauto.space.objectives import Method, Objective
     from autoauto.space.space import SearchSpace
     from autoauto.space.study_summary import StudySummary
@@ -149,7 +149,7 @@ _MODULES = {
     "SearchSpace": "autoauto.space.space",
     "Stage": "autoauto.records.plans.plan",
     "Status": "autoauto.space.trial",
-    "Strategy": "autoauto.space.modes",
+    "Strategy": "autoauto.space.modes.mode",
     "StudySummary": "autoauto.space.study_summary",
     "Target": "autoauto.records.target",
     "Timeline": "autoauto.records.plans.timeline",

@@ -39,7 +39,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.units import format_bytes
 from autoauto.schedule.stash import in_flight
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Training
+from autoauto.space.modes.training import Training
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.target import IpuTarget

@@ -33,7 +33,7 @@ from autoauto.records.errors import DoesNotFit
 from autoauto.records.installation import data_dir
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 
 MODELS = (
     "bert-base-128-mlm",

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob import Domain
 from autoauto.space.knobs import MAX_SAMPLES
-from autoauto.space.modes import MAX_VALUES
+from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.objectives import Method
 from autoauto.space.table import TABLE
 

@@ -6,7 +6,7 @@ from autoauto.evaluate.setting import Setting
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.units import Precision
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
 
 

@@ -29,7 +29,11 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Target, TargetTraits
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Generation, Inference, Mode, Phased, Training
+from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.inference import Inference
+from autoauto.space.modes.mode import Mode
+from autoauto.space.modes.phased import Phased
+from autoauto.space.modes.training import Training
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autoauto.estimate.sums import cut_allowed, cuts_around
 from autoauto.evaluate.setting import Setting
 from autoauto.records.schedule import Order
-from autoauto.space.modes import SCHEDULE
+from autoauto.space.modes.training import SCHEDULE
 
 
 def default_orders(setting: Setting, n_ipu: int) -> tuple[Order, ...]:

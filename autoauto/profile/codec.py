@@ -5,27 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from autoauto.records.costs.correction import RangeExample
+from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import PositiveWhole, stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json, to_plain, write_json
-from autoauto.records.units import Precision
 
-
-class _Options(Struct):
-    """What is read of the options of a profile; the session is written beside it for people."""
-
-    batch_size: PositiveWhole
-    precision: Precision
-    training: bool
-
-
+_OPTIONS: Any = stored_form(CompileOptions, without=("session",), batch_size=PositiveWhole)
+"""The session is written beside it for people."""
 _LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
-_PROFILE = stored_form(ModelProfile, options=_Options | None, layers=tuple[_LAYER, ...])
+_PROFILE = stored_form(ModelProfile, options=_OPTIONS | None, layers=tuple[_LAYER, ...])
 _EXAMPLE = stored_form(RangeExample)
 
 

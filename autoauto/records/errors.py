@@ -36,6 +36,10 @@ class BadInput(AutoautoError, ValueError):
     """Input that the user can mend; the message says what must hold, what was given, what to try."""
 
 
+class Mismatch(BadInput):
+    """Values that do not go together, though each may go together with others."""
+
+
 class UnreadableModel(BadInput):
     """A model file that cannot be read: missing, truncated, cyclic, or with a construct that has no static shape."""
 

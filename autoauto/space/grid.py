@@ -10,12 +10,16 @@ from operator import itemgetter
 from typing import Any
 
 from autoauto.records.costs.options import PlainSession, Session
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.knob import Knob
 from autoauto.records.schedule import Order
-from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.knobs import REPLICAS, Knobs
-from autoauto.space.modes import Generation, Inference, Mode, Phased, Recompute, Strategy, Training
+from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.inference import Inference
+from autoauto.space.modes.mode import Mode, Strategy
+from autoauto.space.modes.phased import Phased
+from autoauto.space.modes.registry import MODES
+from autoauto.space.modes.training import N_MICRO_BATCHES, Training
 from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, owners_of
 from autoauto.space.table import AXES, TABLE
 from autoauto.targets.ipu.session import IpuSession
@@ -140,26 +144,14 @@ class Grid:
     def _configuration_or_none(
         self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
     ) -> Knobs | None:
-        if self._is_mismatch(mode, choice):
-            return None
         try:
             return self.configuration(mode, session, batch_size, choice)
+        except Mismatch:
+            return None
         except BadInput:
             if len(self["n_micro_batches"]) == 1:
                 raise
             return None
-
-    def _is_mismatch(self, mode: type[Mode], choice: Mapping[str, Any]) -> bool:
-        """Whether values of several knobs do not go together, each of which may go together with others."""
-        if mode is Phased:
-            return choice.get("recompute") is Recompute.AUTO
-        if mode is not Training:
-            return False
-        spec, n_stages, n_ipu = spec_of(choice["schedule"]), choice["stages_per_device"], choice["n_ipu"]
-        fewest, most = spec.stages_per_device or (1, 1)
-        is_single = n_ipu == 1 and len(spec.stage_devices(1, n_stages if spec.takes_chunks else 1)) > 1
-        uneven = spec.in_groups and len(self["n_ipu"]) > 1 and any(n % n_ipu for n in self["n_micro_batches"])
-        return not fewest <= n_stages <= most or is_single or uneven
 
 
 def default_values(knob: Knob) -> tuple[Any, ...]:
@@ -167,7 +159,7 @@ def default_values(knob: Knob) -> tuple[Any, ...]:
     return knob.searched or (knob.absent,)
 
 
-_MATCHED = ("schedule", "stages_per_device", "recompute")
+_MATCHED = {knob.name for mode in MODES for knob in mode.knobs if knob.field != N_MICRO_BATCHES.name}
 """The knobs of which every value must be part of some configuration."""
 _POSITIONS = [knob.name for knob in AXES]
 _RUNTIME = _POSITIONS.index("runtime")

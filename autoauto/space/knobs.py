@@ -11,7 +11,9 @@ from autoauto.records.costs.profile import WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import HasKnobs, Knob, whole
 from autoauto.records.schedule import StepShape
-from autoauto.space.modes import MAX_VALUES, MODES, STRATEGY, Inference, Mode, Strategy, mode_of
+from autoauto.space.modes.inference import Inference
+from autoauto.space.modes.mode import MAX_VALUES, STRATEGY, Mode, Strategy
+from autoauto.space.modes.registry import MODES, mode_of
 from autoauto.space.sessions import SESSION_KNOBS, session_of
 from autoauto.targets.ipu.session import IpuSession
 

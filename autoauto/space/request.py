@@ -16,7 +16,7 @@ from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.given import values_given
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import SCHEDULE, Training
+from autoauto.space.modes.training import SCHEDULE, Training
 from autoauto.space.objectives import Objective, Objectives, objectives_text, parse_objectives
 from autoauto.space.problem import Problem, constraints_of
 from autoauto.space.space import SearchSpace, read_values

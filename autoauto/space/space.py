@@ -18,14 +18,9 @@ from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.grid import Grid, default_values
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import (
-    MAX_VALUES,
-    MODES,
-    Generation,
-    Mode,
-    Strategy,
-    mode_of,
-)
+from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.mode import MAX_VALUES, Mode, Strategy
+from autoauto.space.modes.registry import MODES, mode_of
 from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, owners_of, session_of, target_of
 from autoauto.space.table import TABLE, numbers
 from autoauto.targets.host.runtimes.registry import computes_on_gpus

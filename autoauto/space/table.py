@@ -11,7 +11,11 @@ from typing import Any
 
 from autoauto.records.knob import Knob
 from autoauto.space.knobs import BATCH_SIZE, N_IPU, REPLICAS, Knobs
-from autoauto.space.modes import STAGE_REPLICAS, STEPS, STRATEGY, Generation, Inference, Phased, Recompute, Training
+from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.inference import STAGE_REPLICAS, Inference
+from autoauto.space.modes.mode import STRATEGY
+from autoauto.space.modes.phased import STEPS, Phased
+from autoauto.space.modes.training import Training
 from autoauto.space.sessions import SESSION_KNOBS
 from autoauto.targets.ipu.session import MEMORY_PROPORTION
 
@@ -27,6 +31,9 @@ COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
 """The knobs that configurations have, each under one name: `STEPS` sets a number of micro-batches, too."""
 KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
 """The names of knobs, and of numbers that follow from them, that a constraint may contain; a switch is 0 or 1."""
+_SWITCHES = {knob.name: knob.domain for knob in COLUMNS if knob.domain.kind is bool and knob.domain.words}
+_NUMBERS = {name: _SWITCHES[name].stored.index if name in _SWITCHES else float for name in KNOB_NAMES}
+"""What makes a number of a value; words of a switch follow off and on, 0 and 1."""
 PIPELINE_KNOBS = tuple(knob for knob in KNOBS if knob not in (STRATEGY, STEPS))
 """The knobs of pipelines."""
 OF_EVERY = ("n_ipu", "memory_proportion", "batch_size")
@@ -72,7 +79,7 @@ def of_every(configurations: Collection[Knobs]) -> list[str]:
 def numbers(knobs: Knobs) -> dict[str, float]:
     """The values to which a constraint may refer, by `KNOB_NAMES`."""
     values = {**flat(knobs), "n_devices": knobs.n_devices, "n_samples": knobs.n_samples}
-    return {name: 2.0 if values[name] is Recompute.AUTO else float(values[name]) for name in KNOB_NAMES}
+    return {name: _NUMBERS[name](values[name]) for name in KNOB_NAMES}
 
 
 def simplicity(knobs: Knobs) -> tuple[int, ...]:

@@ -15,7 +15,8 @@ from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import OPTIMIZER, Strategy, min_micro_batches
+from autoauto.space.modes.mode import Strategy
+from autoauto.space.modes.training import Training, min_micro_batches
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace, of_global_batch
@@ -42,7 +43,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     """
     traits, n_devices = flow.traits, len(flow.cluster)
     values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
-    if OPTIMIZER.name in given and "schedule" not in given:  # training
+    if "schedule" not in given and any(knob.name in given for knob in Training.knobs):
         values["schedule"] = tuple(
             dict.fromkeys(order for n in (1, n_devices) for order in default_orders(flow.setting, n))
         )

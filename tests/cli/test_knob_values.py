@@ -12,7 +12,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.files.toml import TomlFile
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Method
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS, KNOBS, flat

@@ -18,7 +18,7 @@ from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.problem import Planning, Problem
 from autoauto.space.space import SearchSpace
 from tests.evaluate.linear import DEVICE

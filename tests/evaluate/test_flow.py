@@ -31,7 +31,7 @@ from autoauto.report.tables.compare import Speeds, compare_table
 from autoauto.schedule.times import timeline_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status

@@ -11,7 +11,7 @@ from autoauto.records.costs.profile import Optimizer
 from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 from tests.orders import STAGES_PER_DEVICE
 
 

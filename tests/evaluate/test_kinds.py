@@ -26,7 +26,7 @@ from autoauto.records.plans.phased import PhasedOptions
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status
 from autoauto.study.defaults import default_space

@@ -15,7 +15,7 @@ from autoauto.report.wording import (
     varying_knobs,
 )
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.study_summary import StudySummary
 from tests.report.made import made
 

@@ -7,7 +7,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.space.given import configuration_given, knob_values
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
 
 SPACE = SearchSpace(n_ipu=(1, 2), replicas=(1, 2), strategy=tuple(Strategy), batch_size=(1, 2, 8))

@@ -11,7 +11,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective, objectives_text, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import KNOB_NAMES, numbers, simplicity

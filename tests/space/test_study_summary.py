@@ -8,7 +8,7 @@ from scipy import stats
 from autoauto.records.interval import interval
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 from autoauto.space.objectives import Objective
 from autoauto.space.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of
 from autoauto.space.trial import Status, Trial

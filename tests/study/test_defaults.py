@@ -19,7 +19,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective, Objectives
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import (

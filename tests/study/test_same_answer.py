@@ -14,7 +14,7 @@ from autoauto.evaluate.open import load_flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 from autoauto.study.methods.guided import MIN_GAIN

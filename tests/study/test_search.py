@@ -24,7 +24,7 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Origin
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import SearchActivity, Trial

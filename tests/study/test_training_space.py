@@ -6,7 +6,7 @@ import pytest
 
 from autoauto.evaluate.open import load_flow
 from autoauto.records.schedule import Order
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 

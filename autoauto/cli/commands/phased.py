@@ -16,7 +16,7 @@ from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs, value_of
-from autoauto.space.modes import Phased
+from autoauto.space.modes.phased import Phased
 from autoauto.space.space import SearchSpace
 from autoauto.targets.ipu.session import IpuSession
 

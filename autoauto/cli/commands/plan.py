@@ -32,7 +32,7 @@ from autoauto.records.hardware import Link, Period
 from autoauto.records.target import Origin
 from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 from autoauto.space.table import PIPELINE_KNOBS
 from autoauto.targets.registry import default_options
 

@@ -31,7 +31,7 @@ from autoauto.records.knob import Knob
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import MAX_MIB, Precision
 from autoauto.space.knobs import MAX_SAMPLES, Knobs
-from autoauto.space.modes import MAX_VALUES
+from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.sessions import SESSION_KNOBS
 from autoauto.space.space import SearchSpace, of_global_batch
 from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE

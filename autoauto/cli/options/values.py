@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.space.constraint import Constraint
-from autoauto.space.modes import MAX_VALUES
+from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.objectives import Objectives, parse_objectives
 
 Choice = TypeVar("Choice", bound=str)
@@ -126,7 +126,7 @@ def switches(text: str) -> tuple[bool, ...]:
 def switches_or(others: Sequence[Choice]) -> Callable[[str], tuple[bool | Choice, ...]]:
     """A reader of switches that may have other values, too.
 
-    >>> from autoauto.space.modes import Recompute
+    >>> from autoauto.space.modes.mode import Recompute
     >>> switches_or(tuple(Recompute))("off,auto")
     (False, <Recompute.AUTO: 'auto'>)
     """

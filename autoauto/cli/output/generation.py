@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.records.costs.profile import RESERVE
 from autoauto.records.units import GIB
-from autoauto.space.modes import Generation
+from autoauto.space.modes.generation import Generation
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:

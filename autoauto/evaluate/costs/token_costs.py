@@ -27,7 +27,7 @@ from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Generation
+from autoauto.space.modes.generation import Generation
 from autoauto.targets.gpu.costs import DecoderCosts
 from autoauto.targets.gpu.memory import MemoryRule
 from autoauto.targets.gpu.session import EngineName, GpuSession

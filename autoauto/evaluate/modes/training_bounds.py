@@ -32,7 +32,7 @@ from autoauto.records.units import samples_per_s
 from autoauto.schedule.orders.registry import has_one_stage_each, spec_of
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 
 
 class AllLayers(NamedTuple):

@@ -16,7 +16,7 @@ from autoauto.records.units import BoolArray
 from autoauto.schedule.orders.registry import devices_of, has_one_stage_each
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 
 
 def stage_tables(costs: Costs, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> list[StageTable]:

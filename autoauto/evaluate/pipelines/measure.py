@@ -21,7 +21,7 @@ from autoauto.records.plans.timeline import Run, Runner
 from autoauto.records.target import Origin
 from autoauto.records.units import reference_cycles, samples_per_s
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Mode
+from autoauto.space.modes.mode import Mode
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
 WORTH_COMPILING = 0.997  # of the estimated throughput of the best plan: sums of layers err by less in the mean

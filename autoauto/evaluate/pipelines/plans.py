@@ -25,7 +25,7 @@ from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import Precision, format_bytes
 from autoauto.schedule.orders.registry import devices_of
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Mode
+from autoauto.space.modes.mode import Mode
 
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
 Devices = int | tuple[int, ...]

@@ -15,7 +15,7 @@ from autoauto.targets.gpu.engines import engine_named, memory_share
 from autoauto.targets.gpu.session import GpuSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
-    from autoauto.space.modes import Generation
+    from autoauto.space.modes.generation import Generation
 
 _SHARE_DIGITS = 10_000
 _JOIN_PORT = 29_500
@@ -62,7 +62,7 @@ def decoder_model(deployment: Deployment) -> DecoderModel:
 
 def generation(deployment: Deployment) -> Generation:
     """The requests of a deployment that generates text."""
-    from autoauto.space.modes import Generation
+    from autoauto.space.modes.generation import Generation
 
     mode = deployment.knobs.mode
     assert isinstance(mode, Generation)

@@ -6,7 +6,7 @@ The error for a stored value that does not fit its type: where it lies, what it 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from sys import float_info
@@ -31,18 +31,22 @@ MAX_RATE = 10**18
 Text = Annotated[str, Meta(min_length=1)]
 
 
-def stored_form(record: type, names: Mapping[str, str] | None = None, **kinds: Any) -> type[msgspec.Struct]:
+def stored_form(
+    record: type, names: Mapping[str, str] | None = None, without: Collection[str] = (), **kinds: Any
+) -> type[msgspec.Struct]:
     """A struct with the fields of a dataclass or NamedTuple: all must be stored, and whole numbers be `AnyWhole`.
 
     Args:
         record: the class.
         names: fields that are stored by another name.
+        without: fields that are not read.
         kinds: types of fields that are stored with another type than that of the record.
     """
     hints = get_type_hints(record)
     fields = [
         (name, kinds.get(name) or _limited(hint), msgspec.field(name=(names or {}).get(name)))
         for name, hint in hints.items()
+        if name not in without
     ]
     return msgspec.defstruct(f"Stored{record.__name__}", fields)
 

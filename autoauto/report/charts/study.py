@@ -24,7 +24,7 @@ from autoauto.report.style import difference_percent, format_value
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, unit_of, varying_knobs
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs, value_of
-from autoauto.space.modes import Generation
+from autoauto.space.modes.generation import Generation
 from autoauto.space.objectives import Objective, objective_tuple
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Cell, Trial

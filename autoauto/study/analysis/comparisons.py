@@ -13,7 +13,7 @@ from math import inf
 
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Generation
+from autoauto.space.modes.generation import Generation
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import (

@@ -27,7 +27,7 @@ from dataclasses import replace
 from math import exp, inf
 
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import simplicity
 from autoauto.study.methods.candidates import Candidate, Candidates

@@ -25,7 +25,7 @@ from autoauto.schedule.orders.registry import chunks_of, has_one_stage_each, sta
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import plan_times, timeline_of
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Recompute
+from autoauto.space.modes.mode import Recompute
 from autoauto.targets.clusters import load_cluster
 
 

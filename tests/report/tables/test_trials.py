@@ -13,7 +13,7 @@ from autoauto.records.target import Origin
 from autoauto.report.tables.table import Table
 from autoauto.report.tables.trials import best_table, dry_run_table, front_table, trials_table, what_fits_table
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective, Objectives
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Status, Trial
 from tests.report.made import made

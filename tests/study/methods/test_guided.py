@@ -12,7 +12,7 @@ import pytest
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Forecast, Observation, Predictor

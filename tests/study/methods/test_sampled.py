@@ -8,7 +8,7 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Observation
 from autoauto.study.methods.sampled import MAX_DRAWS_PER_MEASUREMENT, sampled

@@ -4,7 +4,7 @@ import pytest
 
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 

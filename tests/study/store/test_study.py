@@ -13,7 +13,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.study.run import run_search

@@ -10,7 +10,7 @@ from optuna.trial import create_trial
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective, Objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS

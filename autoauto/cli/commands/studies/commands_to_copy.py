@@ -17,7 +17,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
 from autoauto.space.knobs import Knobs, value_of
-from autoauto.space.modes import Generation
+from autoauto.space.modes.generation import Generation
 from autoauto.space.study_summary import SERVED, StudySummary
 from autoauto.space.table import TABLE, shown
 from autoauto.space.trial import Trial
@@ -143,7 +143,7 @@ def search_command(request: SearchRequest) -> str:
 
 def _study_words(study: StudyConfig) -> Iterator[str]:
     """The options of what is searched, for what, and how long."""
-    from autoauto.space.modes import Training
+    from autoauto.space.modes.training import Training
     from autoauto.space.objectives import objectives_text
     from autoauto.space.request import KnobValues, StudyConfig
     from autoauto.study.methods.registry import method_for

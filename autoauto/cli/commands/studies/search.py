@@ -36,7 +36,7 @@ from autoauto.cli.output.search_result import (
 from autoauto.cli.search_config import add_config
 from autoauto.records.errors import Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
-from autoauto.space.modes import MAX_VALUES
+from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.table import KNOB_NAMES, flat

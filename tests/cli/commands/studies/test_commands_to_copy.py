@@ -16,7 +16,7 @@ from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes import Strategy
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective
 from autoauto.space.problem import Planning, Problem, ProfileFiles
 from autoauto.space.request import SearchRequest

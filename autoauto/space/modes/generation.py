@@ -1,0 +1,61 @@
+"""Text that a decoder generates: `Generation`, and its knobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from autoauto.records.errors import BadInput
+from autoauto.records.knob import Knob, whole
+from autoauto.space.modes.mode import Mode
+
+MAX_TOKENS = 2**24  # of a prompt or an answer
+
+INPUT_TOKENS = Knob(
+    "input_tokens",
+    whole(MAX_TOKENS),
+    1024,
+    "tokens of the prompt of a request, where a decoder generates text",
+    "N",
+    ("1024", "1024"),
+    absent=0,
+    label="input tokens",
+    is_shown=True,
+)
+OUTPUT_TOKENS = Knob(
+    "output_tokens",
+    whole(MAX_TOKENS),
+    1024,
+    "tokens of its answer",
+    "N",
+    ("1024", "1024"),
+    absent=0,
+    label="output tokens",
+    is_shown=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(Mode):
+    """Text that a decoder generates by pipelines, each with as many micro-batches of sequences in flight as stages.
+
+    A step of a micro-batch gives a token of every sequence.
+
+    Attributes:
+        input_tokens: of a prompt.
+        output_tokens: of an answer.
+    """
+
+    knobs: ClassVar[tuple[Knob, ...]] = (INPUT_TOKENS, OUTPUT_TOKENS)
+    purpose: ClassVar[str] = "text that decoders generate"
+    option: ClassVar[str] = "--target gpu"
+    sample: ClassVar[str] = "token"
+    input_tokens: int = INPUT_TOKENS.default
+    output_tokens: int = OUTPUT_TOKENS.default
+
+    def __post_init__(self) -> None:
+        if self.input_tokens < 1 or self.output_tokens < 2:
+            raise BadInput(
+                "input tokens must be 1 or more, output tokens 2 or more, since the first comes with the prompt; got "
+                f"{self.input_tokens} and {self.output_tokens}"
+            )

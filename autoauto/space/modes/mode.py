@@ -1,0 +1,97 @@
+"""What all modes have in common, `Mode`, and how a model runs, `Strategy`."""
+
+from __future__ import annotations
+
+from abc import ABC
+from enum import StrEnum
+from typing import ClassVar
+
+from autoauto.records.costs.profile import WeightUpdate
+from autoauto.records.knob import HasKnobs, Knob, words
+from autoauto.records.schedule import Order
+
+MAX_VALUES = 100_000  # of one knob, and of a count of devices
+
+
+class Recompute(StrEnum):
+    """Which stages compute their forward pass again, where neither all (True) nor none (False) do."""
+
+    AUTO = "auto"
+    """Those whose stash does not fit."""
+
+
+class Strategy(StrEnum):
+    """How a model runs that may be too large for the memory of one device."""
+
+    PIPELINE = "pipeline"
+    """Stages, one a device."""
+    PHASED = "phased"
+    """Phases, one after the other on every device, from streaming memory [popxl-phased]."""
+
+
+STRATEGY = Knob(
+    "strategy",
+    words(Strategy, tuple(Strategy), tuple(Strategy)),
+    Strategy.PIPELINE,
+    "stages on several devices, or phases on each, from streaming memory",
+    "pipeline,phased",
+    ("pipeline", "both, where the cluster has a streaming memory"),
+    is_shown=True,
+)
+
+
+class Mode(HasKnobs, ABC):
+    """What a model is run for, and how: one of the classes below, whose fields are its knobs.
+
+    Attributes:
+        strategy: pipeline or phases.
+        purpose, option: what it is for, and the option that asks for it.
+        sample: what throughput counts, in a word.
+    """
+
+    __slots__ = ()
+    strategy: ClassVar[Strategy] = Strategy.PIPELINE
+    purpose: ClassVar[str]
+    option: ClassVar[str]
+    sample: ClassVar[str] = "sample"
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward pass."""
+        return False
+
+    @property
+    def order(self) -> Order:
+        """The order of forward and backward passes; `Order.INFERENCE` where there are none."""
+        return Order.INFERENCE
+
+    @property
+    def n_micro_batches(self) -> int:
+        """Micro-batches of one step; 1 where there are no steps."""
+        return 1
+
+    @property
+    def stages_per_device(self) -> int:
+        """Stages of every device."""
+        return 1
+
+    @property
+    def recompute(self) -> bool | Recompute:
+        """Which stages stash only their inputs for the backward pass, and compute the rest again."""
+        return False
+
+    @property
+    def stage_replicas(self) -> bool:
+        """Whether several devices of a pipeline may run one stage and take its micro-batches in turn."""
+        return False
+
+    def weight_update(self, replicas: int) -> WeightUpdate:
+        """How the weights change at the end of a step of training."""
+        return WeightUpdate()
+
+    def check(self, n_ipu: int, replicas: int) -> None:
+        """Refuse what does not go together with a pipeline of `n_ipu` devices, or with so many of them.
+
+        Raises:
+            BadInput: the order does not run so, or would take too long to make.
+        """
