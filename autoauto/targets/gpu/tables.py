@@ -277,9 +277,9 @@ class KernelTables:
 
         Many steps are of as many tokens, which are asked for once.
         """
-        distinct, places = np.unique(n_tokens, return_inverse=True)
+        distinct, indices = np.unique(n_tokens, return_inverse=True)
         times = self._times(lambda: [self._prompt(self._others, n, n) for n in distinct.tolist()])
-        return Times(*(seconds[places].reshape(n_tokens.shape) for seconds in times))
+        return Times(*(seconds[indices].reshape(n_tokens.shape) for seconds in times))
 
     def decode_attention(self, n_sequences: IntArray, n_cached: int) -> FloatArray:
         """Seconds of the attention of one block in a decode step, over so many cached tokens of every sequence."""
