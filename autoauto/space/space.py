@@ -172,8 +172,16 @@ class SearchSpace:
             list(self.grid.configurations(self["batch_size"][-1]))  # `Knobs` raises BadInput for what cannot exist
         self._check_sessions()
         if next(_made_cells(self), None) is None:
-            texts = ", ".join(constraint.text for constraint in self.constraints)
-            raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
+            raise BadInput(self._why_empty())
+
+    def _why_empty(self) -> str:
+        """Why no configuration is in the space: the values of none go together, or none meets its constraints."""
+        sessions = {knobs.session for knobs in self.grid.configurations(self["batch_size"][0])}
+        conflicts = sorted(session.conflict for session in sessions)
+        if conflicts and conflicts[0]:
+            return conflicts[0]
+        texts = ", ".join(constraint.text for constraint in self.constraints)
+        return f"no configuration of the space meets {texts}; try a wider space"
 
     def _check_owners(self) -> None:
         """Refuse values of knobs that no configuration has."""

@@ -263,6 +263,19 @@ def test_the_default_space_uses_groups_of_gpus_and_no_knobs_of_other_targets(flo
     assert space["memory_proportion"] == ()
 
 
+def test_experts_are_dealt_as_engines_can() -> None:
+    flow = load_flow("Qwen/Qwen3-30B-A3B", "h100_sxm-4", "gpu")
+    sessions = {cell[0].session for cell in default_space(flow).cells}
+    dealt = {
+        engine: {(each.tensor_parallel, each.expert_parallel) for each in sessions if each.values["engine"] == engine}
+        for engine in ("vllm", "sglang")
+    }
+    assert dealt["vllm"] == {(1, 1), (2, 1), (2, 2), (4, 1), (4, 4)}
+    assert dealt["sglang"] == dealt["vllm"] | {(4, 2)}
+    with pytest.raises(BadInput, match=r"vllm deals experts among 1 or 4 of 4 GPUs of a group, got 3"):
+        default_space(flow).with_values(engine=("vllm",), tensor_parallel=(4,), expert_parallel=(3,))
+
+
 def test_knobs_of_other_targets_and_modes_are_refused(flow: Flow) -> None:
     for values, message in (
         ({"streams": (2,)}, "--streams is for --runtime openvino, got none"),

@@ -127,6 +127,28 @@ def test_vllm_is_started_with_the_configuration(deployed: Deploy, folder: Path, 
     assert sum(partition) == N_BLOCKS
 
 
+@pytest.mark.parametrize(
+    ("to", "option"),
+    [
+        ("vllm", ("--enable-expert-parallel", "")),
+        ("sglang", ("--ep-size", "4")),
+        ("tensorrt-llm", ("--moe_expert_parallel_size", "4")),
+    ],
+)
+def test_experts_are_dealt_among_gpus_by_an_option_of_every_engine(
+    to: str, option: tuple[str, str], tmp_path: Path
+) -> None:
+    name, value = option
+    flow = load_flow("Qwen/Qwen3-30B-A3B", "h100_sxm-4", "gpu")
+    for n_dealt in (1, 4):
+        chosen = {"engine": PROGRAMS[to].engine, "tensor_parallel": 4, "expert_parallel": n_dealt, **REQUESTS}
+        made = deployment(flow, "Qwen/Qwen3-30B-A3B", flow.expect(Knobs(1, 10, **chosen)))
+        checks = write_artifact(made, to, tmp_path / str(n_dealt), check=True)
+        assert [each for each in checks if each.passed is False] == []
+        words, _ = started(tmp_path / str(n_dealt), "replica-0.sh")
+        assert options(words).get(name) == (None if n_dealt == 1 else value)
+
+
 def test_sglang_is_started_with_the_configuration(deployed: Deploy, folder: Path, tmp_path: Path) -> None:
     write_artifact(deployed("sglang", 2, 2, max_batched_tokens=2048), "sglang", tmp_path / "a")
     words, variables = started(tmp_path / "a", "replica-1.sh")

@@ -65,6 +65,7 @@ def _expected(process: ServedProcess) -> Limits:
         launch.max_batched_tokens,
         launch.max_length,
         launch.memory_share,
+        launch.expert_parallel,
     )
 
 
@@ -87,6 +88,8 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits]) -> Check:
         f"{first.n_in_flight} sequences in flight, {first.max_batched_tokens} tokens a step, {first.max_length} a "
         f"sequence, {first.memory_share:.1%} of the memory"
     )
+    if first.expert_parallel > 1:
+        detail += f", experts dealt among {first.expert_parallel} GPUs"
     same = {name: each._replace(blocks=()) for name, each in limits.items()} == expected
     return Check("model, sequences, tokens and memory are those of the configuration", same, detail)
 

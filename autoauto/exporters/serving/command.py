@@ -45,6 +45,7 @@ class Launch(NamedTuple):
         memory_share: of the memory of a GPU, as the engine counts it.
         weights: the format that the engine makes of the checkpoint when it loads it; None is that of the checkpoint.
         kv_cache: the format of keys and values; None is what the checkpoint says.
+        expert_parallel: among how many GPUs of a stage experts are dealt whole.
         machines: those of the replica.
     """
 
@@ -57,6 +58,7 @@ class Launch(NamedTuple):
     memory_share: float
     weights: WeightFormat | None = None
     kv_cache: WeightFormat | None = None
+    expert_parallel: int = 1
     machines: Machines = Machines()
 
     @property

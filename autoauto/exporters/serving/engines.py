@@ -37,6 +37,7 @@ class Limits(NamedTuple):
         max_batched_tokens: of a step.
         max_length: of a sequence, in tokens.
         memory_share: of a GPU, as the engine counts it.
+        expert_parallel: among how many GPUs of a stage experts are dealt whole.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Limits(NamedTuple):
     max_batched_tokens: int
     max_length: int
     memory_share: float
+    expert_parallel: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ def _words(options: Sequence[tuple[str, object]]) -> tuple[str, ...]:
     return tuple(word for name, value in given for word in ((name,) if value is True else (name, str(value))))
 
 
+def _dealt(launch: Launch) -> int | None:
+    """Among how many GPUs experts are dealt; None, the default of engines, where none are."""
+    return launch.expert_parallel if launch.expert_parallel > 1 else None
+
+
 VLLM_MAKES = {WeightFormat.FP8_DYNAMIC: "fp8_per_tensor", WeightFormat.FP8_BLOCK: "fp8_per_block"}
 """[vllm-serve] makes 4 bits and int8 of experts only, and static scales of activations not at all."""
 _VLLM_CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
@@ -117,6 +124,7 @@ VLLM_SYNTAX = CommandSyntax(
         CommandOption("--port", int),
         CommandOption("--tensor-parallel-size", int),
         CommandOption("--pipeline-parallel-size", int),
+        CommandOption("--enable-expert-parallel", None),
         CommandOption("--max-num-seqs", int),
         CommandOption("--max-num-batched-tokens", int),
         CommandOption("--max-model-len", int),
@@ -139,6 +147,7 @@ def _vllm(launch: Launch, port: int) -> Command:
             ("--port", port),
             ("--tensor-parallel-size", launch.tensor_parallel),
             ("--pipeline-parallel-size", launch.n_stages),
+            ("--enable-expert-parallel", True if launch.expert_parallel > 1 else None),
             ("--max-num-seqs", launch.n_in_flight),
             ("--max-num-batched-tokens", launch.max_batched_tokens),
             ("--max-model-len", launch.max_length),
@@ -175,6 +184,7 @@ def _vllm_limits(command: Command) -> Limits:
         given["--max-num-batched-tokens"],
         given["--max-model-len"],
         given["--gpu-memory-utilization"],
+        given["--tensor-parallel-size"] if "--enable-expert-parallel" in given else 1,
     )
 
 
@@ -190,6 +200,7 @@ SGLANG_SYNTAX = CommandSyntax(
         CommandOption("--port", int),
         CommandOption("--tp-size", int),
         CommandOption("--pp-size", int),
+        CommandOption("--ep-size", int),
         CommandOption("--max-running-requests", int),
         CommandOption("--pp-max-micro-batch-size", int),
         CommandOption("--chunked-prefill-size", int),
@@ -213,6 +224,7 @@ def _sglang(launch: Launch, port: int) -> Command:
             ("--port", port),
             ("--tp-size", launch.tensor_parallel),
             ("--pp-size", launch.n_stages),
+            ("--ep-size", _dealt(launch)),
             ("--max-running-requests", launch.n_in_flight),
             ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),
             ("--chunked-prefill-size", launch.max_batched_tokens),
@@ -243,6 +255,7 @@ def _sglang_limits(command: Command) -> Limits:
         given["--chunked-prefill-size"],
         given["--context-length"],
         given["--mem-fraction-static"],
+        given.get("--ep-size", 1),
     )
 
 
@@ -256,6 +269,7 @@ TRTLLM_SYNTAX = CommandSyntax(
         CommandOption("--backend", str, ("pytorch", "tensorrt", "_autodeploy")),
         CommandOption("--tensor_parallel_size", int),
         CommandOption("--pipeline_parallel_size", int),
+        CommandOption("--moe_expert_parallel_size", int),
         CommandOption("--max_batch_size", int),
         CommandOption("--max_num_tokens", int),
         CommandOption("--max_seq_len", int),
@@ -274,6 +288,7 @@ def _trtllm(launch: Launch, port: int) -> Command:
             ("--backend", "pytorch"),
             ("--tensor_parallel_size", launch.tensor_parallel),
             ("--pipeline_parallel_size", launch.n_stages),
+            ("--moe_expert_parallel_size", _dealt(launch)),
             ("--max_batch_size", launch.n_sequences),
             ("--max_num_tokens", launch.max_batched_tokens),
             ("--max_seq_len", launch.max_length),
@@ -309,6 +324,7 @@ def _trtllm_limits(command: Command) -> Limits:
         given["--max_num_tokens"],
         given["--max_seq_len"],
         content["kv_cache_config"]["free_gpu_memory_fraction"],
+        given.get("--moe_expert_parallel_size", 1),
     )
 
 

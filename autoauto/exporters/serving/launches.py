@@ -91,6 +91,7 @@ def processes(deployment: Deployment, program: ServingProgram) -> tuple[ServedPr
         1.0,
         _made_weights(model.decoder, session, program),
         _cache_format(model.decoder, session),
+        session.expert_parallel,
     )
     every = []
     for replica in served_replicas(deployment, program.to, spans_machines=program.spans_machines):

@@ -45,7 +45,12 @@ class Session(HasKnobs, ABC):
     @property
     def is_possible(self) -> bool:
         """Whether the values go together."""
-        return True
+        return not self.conflict
+
+    @property
+    def conflict(self) -> str:
+        """Which values do not go together, and which would; empty where all do."""
+        return ""
 
     @property
     def normal(self) -> Self:

@@ -13,6 +13,7 @@ Columns in any order, others are not read:
     input_tokens        of a prompt
     output_tokens       of an answer
     kv_cache_precision  may be missing; empty is that of the checkpoint
+    expert_parallel     may be missing, then 1
     tpot_s              seconds between two words, in the mean
     ttft_s              seconds from a request to its first word
     tokens_per_s        words of answers of all replicas
@@ -217,11 +218,17 @@ def replicas_of(row: Row, decoder: Decoder) -> ServingReplicas:
     with row.reading("system"):
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
-    n_experts_apart = _number(row, "moe_ep_size") if decoder.experts and row.is_of_package else 1
-    serving = Serving(system, engine, row.count("tensor_parallel"), n_experts_apart, weights, kv_cache)
+    serving = Serving(system, engine, row.count("tensor_parallel"), _n_dealt(row, decoder), weights, kv_cache)
     requests = workload(row.count("input_tokens"), row.count("output_tokens"))
     sizes = _sizes(decoder.n_layers, row.count("n_ipu", missing=1))
     return ServingReplicas(decoder, serving, requests, sizes, row.count("replicas", missing=1))
+
+
+def _n_dealt(row: Row, decoder: Decoder) -> int:
+    """Among how many GPUs experts were dealt; rows of the package say so of dense models, too."""
+    if row.is_of_package:
+        return _number(row, "moe_ep_size") if decoder.experts else 1
+    return row.count("expert_parallel", missing=1)
 
 
 def _check_one_pool(row: Row) -> None:

@@ -48,6 +48,16 @@ TENSOR_PARALLEL = Knob(
     is_shown=True,
     breaks_ties=True,
 )
+EXPERT_PARALLEL = Knob(
+    "expert_parallel",
+    whole(MAX_GROUP),
+    1,
+    "of a mixture of experts: among how many GPUs of a group experts are dealt whole; the rest splits every expert",
+    "1,2,4,8",
+    ("1", "of a mixture powers of two up to tensor_parallel, by vllm 1 and all"),
+    label="EP",
+    breaks_ties=True,
+)
 PRECISION = Knob(
     "precision",
     words_or_none(tuple(WeightFormat)),
@@ -86,15 +96,20 @@ class GpuSession(Session):
     Attributes:
         engine: what serves it.
         tensor_parallel: GPUs of the group.
+        expert_parallel: among how many of them experts are dealt whole.
         precision: of matrices; None is that of the checkpoint.
         kv_cache_precision: of keys and values; None is that of the checkpoint.
         max_batched_tokens: of a step.
     """
 
     group: ClassVar[str] = "group of {} GPUs"
-    knobs: ClassVar[tuple[Knob, ...]] = (ENGINE, TENSOR_PARALLEL, PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS)
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *(ENGINE, TENSOR_PARALLEL, EXPERT_PARALLEL),
+        *(PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS),
+    )
     engine: EngineName = EngineName.VLLM
     tensor_parallel: int = 1
+    expert_parallel: int = 1
     precision: WeightFormat | None = None
     kv_cache_precision: WeightFormat | None = None
     max_batched_tokens: int = DEFAULT_MAX_BATCHED_TOKENS
@@ -102,10 +117,34 @@ class GpuSession(Session):
     def __post_init__(self) -> None:
         if self.tensor_parallel < 1:
             raise BadInput(f"tensor_parallel must be at least 1, got {self.tensor_parallel}")
+        if self.expert_parallel < 1:
+            raise BadInput(f"expert_parallel must be at least 1, got {self.expert_parallel}")
         if self.max_batched_tokens < 1:
             raise BadInput(f"max_batched_tokens must be at least 1, got {self.max_batched_tokens}")
+
+    @property
+    def conflict(self) -> str:
+        """Among how many GPUs the engine deals experts, where it does not deal them so."""
+        return experts_conflict(self.engine, self.tensor_parallel, self.expert_parallel)
 
     @property
     def cores_per_device(self) -> int:
         """The GPUs of the group."""
         return self.tensor_parallel
+
+
+def experts_conflict(engine: str, tensor_parallel: int, expert_parallel: int) -> str:
+    """Why experts cannot be dealt among so many GPUs of a group, or an empty text: vLLM deals to all or to none.
+
+    >>> experts_conflict("sglang", 8, 2), experts_conflict("vllm", 8, 8)
+    ('', '')
+    >>> print(experts_conflict("vllm", 8, 2))
+    vllm deals experts among 1 or 8 of 8 GPUs of a group, got 2
+    """
+    able = [n for n in range(1, tensor_parallel + 1) if tensor_parallel % n == 0]
+    if engine == EngineName.VLLM:
+        able = able[:: max(1, len(able) - 1)]  # --enable-expert-parallel has no number [vllm-serve]
+    if expert_parallel in able:
+        return ""
+    counts = " or ".join(map(str, able))
+    return f"{engine} deals experts among {counts} of {tensor_parallel} GPUs of a group, got {expert_parallel}"

@@ -29,6 +29,7 @@ from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
 from autoauto.records.installation import EXTRAS, install_command
 from autoauto.records.units import FloatArray, IntArray
+from autoauto.targets.gpu.session import experts_conflict
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
@@ -122,13 +123,17 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
 
 
 def _check_split(decoder: Decoder, serving: Serving) -> None:
-    n_gpus, n_expert_groups = serving.tensor_parallel, serving.expert_parallel
+    n_gpus, n_dealt = serving.tensor_parallel, serving.expert_parallel
     if decoder.n_heads % n_gpus:
         raise Unsupported(f"tensor_parallel must divide the {decoder.n_heads} heads of {decoder.name}, got {n_gpus}")
-    if decoder.experts is None and n_expert_groups != 1:
+    if decoder.experts is None and n_dealt != 1:
         raise Unsupported(f"expert_parallel is for mixtures of experts, {decoder.name} is dense; leave it out")
-    if n_gpus % n_expert_groups:
-        raise Unsupported(f"expert_parallel must divide tensor_parallel {n_gpus}, got {n_expert_groups}")
+    if conflict := experts_conflict(serving.engine, n_gpus, n_dealt):
+        raise Unsupported(conflict)
+    if decoder.experts is not None and decoder.experts.n_experts % n_dealt:
+        raise Unsupported(
+            f"expert_parallel must divide the {decoder.experts.n_experts} experts of {decoder.name}, got {n_dealt}"
+        )
 
 
 def _compiled(decoder: Decoder, serving: Serving) -> Any:

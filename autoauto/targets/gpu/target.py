@@ -55,6 +55,7 @@ class GpuTarget:
     def traits(self) -> TargetTraits:
         """Engines that were measured on any of the GPUs, formats of the checkpoint, groups inside a node."""
         size = max(system.n_gpus_per_node for system in self.systems)
+        sizes = tuple(1 << i for i in range(size.bit_length()) if 1 << i <= min(size, 8))
         checkpoint = self.decoder.checkpoint
         return TargetTraits(
             origin=Origin.MODELLED,
@@ -63,7 +64,8 @@ class GpuTarget:
             generates=True,
             space={
                 "engine": tuple(name for name in ENGINES if any(name in system.engines for system in self.systems)),
-                "tensor_parallel": tuple(1 << i for i in range(size.bit_length()) if 1 << i <= min(size, 8)),
+                "tensor_parallel": sizes,
+                "expert_parallel": sizes if self.decoder.experts else (1,),
                 "precision": (checkpoint.weights,),
                 "kv_cache_precision": (checkpoint.kv_cache,),
                 "input_tokens": (DEFAULT_TOKENS,),
@@ -99,6 +101,7 @@ class GpuTarget:
             system.name,
             session.engine,
             session.tensor_parallel,
+            session.expert_parallel,
             weights=WeightFormat(session.precision or checkpoint.weights),
             kv_cache=WeightFormat(session.kv_cache_precision or checkpoint.kv_cache),
         )

@@ -62,6 +62,7 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
                 "channels_last": False,
                 "engine": None,
                 "tensor_parallel": 1,
+                "expert_parallel": 1,
                 "kv_cache_precision": None,
                 "max_batched_tokens": 8192,
                 "input_tokens": 0,

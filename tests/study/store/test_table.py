@@ -69,6 +69,7 @@ KNOBS_AND_RESULTS = {
     "memory_proportion": "float64",
     "engine": "string",
     "tensor_parallel": "Int64",
+    "expert_parallel": "Int64",
     "kv_cache_precision": "string",
     "max_batched_tokens": "Int64",
     "batch_size": "Int64",

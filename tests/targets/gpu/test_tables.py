@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import metadata
 
 import numpy as np
@@ -19,6 +20,9 @@ from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving, check_installed, config_of, open_tables
 
 QWEN_8B = Decoder("Qwen3-8B", "Qwen3ForCausalLM", 4096, 36, 32, 8, 128, 12288, 151936, is_tied=False)
+MIXTURE = Decoder(
+    "Qwen3-30B-A3B", "Qwen3MoeForCausalLM", 2048, 48, 32, 4, 128, 6144, 151936, False, experts=Experts(128, 8, 768)
+)
 REQUESTS = Workload(1024, 256)
 H100 = Serving("h100_sxm", "vllm")
 BATCHES = np.array([1, 8, 64, 256])
@@ -77,12 +81,23 @@ def test_prompts_in_parts_cost_more_than_whole() -> None:
 
 
 def test_experts_are_modelled_split_and_whole() -> None:
-    mixture = Decoder(
-        "Qwen3-30B-A3B", "Qwen3MoeForCausalLM", 2048, 48, 32, 4, 128, 6144, 151936, False, experts=Experts(128, 8, 768)
-    )
-    split, whole = (costs_of(Serving("h100_sxm", "vllm", 4, n), mixture) for n in (1, 4))
+    split, whole = (costs_of(Serving("h100_sxm", "vllm", 4, n), MIXTURE) for n in (1, 4))
     assert (split.decode_s[1] != whole.decode_s[1]).any()
     assert split.weight_bytes.tolist() == whole.weight_bytes.tolist()
+
+
+@pytest.mark.parametrize(
+    ("serving", "problem"),
+    [
+        (Serving("h100_sxm", "vllm", 4, 2), "vllm deals experts among 1 or 4 of 4 GPUs of a group, got 2"),
+        (Serving("h100_sxm", "sglang", 4, 3), "sglang deals experts among 1 or 2 or 4 of 4 GPUs of a group, got 3"),
+        (Serving("h100_sxm", "trtllm", 8, 8), "expert_parallel must divide the 100 experts of Qwen3-30B-A3B, got 8"),
+    ],
+)
+def test_experts_that_cannot_be_dealt_so_are_refused_in_a_line(serving: Serving, problem: str) -> None:
+    with pytest.raises(Unsupported) as refusal:
+        costs_of(serving, replace(MIXTURE, experts=Experts(100, 8, 768)))
+    assert str(refusal.value) == problem
 
 
 @pytest.mark.parametrize(
