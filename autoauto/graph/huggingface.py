@@ -59,6 +59,8 @@ _PACKED = {
     "pack-quantized": WeightFormat.INT4,
     "nvfp4-pack-quantized": WeightFormat.NVFP4,
 }
+_SCALED = ("linear", "dynamic", "yarn")
+"""Kinds of positions that are scaled."""
 _ONE_SCALE = {"fp8": WeightFormat.FP8, "nvfp4": WeightFormat.NVFP4, "w4a16": WeightFormat.INT4}
 
 
@@ -203,21 +205,35 @@ def _experts(fields: _Numbers) -> Experts:
 def _checkpoint(
     name: str, config: Mapping[str, Any], text: Mapping[str, Any], quantisation: Mapping[str, Any]
 ) -> Checkpoint:
-    """The formats of the weights and of the KV cache.
+    """The formats of the weights and of the KV cache, and the longest sequence.
 
     Raises:
         UnreadableModel: they are of a form that is not modelled.
     """
+    max_length = _max_length(_Numbers(name, text))
     entry = config.get("quantization_config") or text.get("quantization_config") or quantisation
     if not entry:
-        return Checkpoint()
+        return Checkpoint(max_length=max_length)
     if not isinstance(entry, Mapping):
         raise UnreadableModel(f"quantization_config must be an object, got {entry!r:.40} in {name}")
     weights = _weight_format(entry)
     if weights is None:
         method = entry.get("quant_algo") or entry.get("quant_method")
         raise UnreadableModel(f"weights must be {', '.join(WeightFormat)}, got {method!r:.40} in {name}")
-    return Checkpoint(weights, WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16)
+    return Checkpoint(weights, WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16, max_length)
+
+
+def _max_length(fields: _Numbers) -> int | None:
+    """The longest sequence: positions are scaled by a factor, unless the config counts scaled ones [vllm-serve]."""
+    if fields.config.get("max_position_embeddings") is None:
+        return None
+    n_positions = fields.count("max_position_embeddings")
+    scaling = fields.config.get("rope_scaling") or fields.config.get("rope_parameters")
+    if not isinstance(scaling, Mapping) or scaling.get("rope_type", scaling.get("type")) not in _SCALED:
+        return n_positions
+    original, factor = scaling.get("original_max_position_embeddings"), scaling.get("factor", 1)
+    base = original if isinstance(original, int) and original > 0 else n_positions
+    return max(n_positions, int(base * factor)) if isinstance(factor, int | float) else n_positions
 
 
 def _has_fp8_cache(entry: Mapping[str, Any]) -> bool:

@@ -22,6 +22,9 @@ from autoauto.records.installation import data_dir
 CLUSTER_SCHEMA = 1
 PROFILED = "profile"
 """The target of devices that were profiled elsewhere."""
+GPU = "gpu"
+_IN_SECONDS = (PROFILED, GPU)
+"""Targets of devices whose times are known in seconds: clock and tiles make no difference."""
 Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)] | Annotated[float, Meta(ge=1, le=MAX_RATE)]
 """A whole number stays one, because the digits of a cluster are part of the fingerprint of a study."""
 
@@ -40,7 +43,7 @@ class _DeviceTable(Struct, forbid_unknown_fields=True):
 
 
 class _ProfiledDeviceTable(Struct, forbid_unknown_fields=True):
-    """A device whose profile is in seconds: whose clock and tiles make no difference."""
+    """A device of a target of `_IN_SECONDS`."""
 
     name: Text
     memory_bytes: PositiveWhole
@@ -105,6 +108,12 @@ class _ListedDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
     send_links: list[_LinkTable]
 
 
+class _ListedProfiledDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
+    devices: list[_ProfiledDeviceTable]
+    receive_links: list[_LinkTable]
+    send_links: list[_LinkTable]
+
+
 class _KindTable(Struct, forbid_unknown_fields=True):
     n_devices: _DeviceCount
     device: _DeviceTable
@@ -163,8 +172,8 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
     figures. Devices of several kinds that stand in any order are `[[kinds]]` with `n_devices`, `[kinds.device]`,
     `[kinds.device_link]`, from and to any other device, and `[kinds.host_link]`, from and to the host; such a file has
     neither `[machine]` nor `[streaming_memory]`. A kind may have a `speed`, how many times as fast as the profiled
-    device it is, for a profile of one kind. Devices with the target "profile", of which there is a profile in seconds,
-    need neither clock nor tiles, unless they are listed. `schema = 1` is the number of these forms.
+    device it is, for a profile of one kind. Devices whose times are known in seconds, those with the targets "profile"
+    and "gpu", need neither clock nor tiles. `schema = 1` is the number of these forms.
 
     Where `known_targets` are given, its target is one of them, or "profile".
 
@@ -215,9 +224,12 @@ def _read(file: TomlFile, kind: type[Table]) -> Table:
     return file.read(kind, CLUSTER_SCHEMA, upgrades={0: lambda fields: fields})
 
 
+def _is_in_seconds(file: TomlFile) -> bool:
+    return file.table.get("target") in _IN_SECONDS
+
+
 def _equal(file: TomlFile) -> Cluster:
-    profiled = file.table.get("target") == PROFILED
-    table = _read(file, _ProfiledDevices) if profiled else _read(file, _EqualDevices)
+    table = _read(file, _ProfiledDevices) if _is_in_seconds(file) else _read(file, _EqualDevices)
     host, device = _record(table.host_link, Link), _record(table.device, Device)
     between = _between(table, file)
     return Cluster(
@@ -263,7 +275,7 @@ def _devices_of_a_machine(table: _EqualDevices | _ProfiledDevices, link: _Machin
 
 
 def _listed(file: TomlFile) -> Cluster:
-    table = _read(file, _ListedDevices)
+    table = _read(file, _ListedProfiledDevices) if _is_in_seconds(file) else _read(file, _ListedDevices)
     lengths = {name: len(getattr(table, name)) for name in ("devices", "receive_links", "send_links")}
     if len(set(lengths.values())) > 1 or not table.devices:
         given = ", ".join(f"{n} {name}" for name, n in lengths.items())
@@ -284,7 +296,8 @@ def _of_kinds(file: TomlFile) -> Cluster:
     for name in ("machine", "machine_link", "streaming_memory"):
         if name in file.table:
             raise file.bad([name], f"a cluster with [[kinds]] has no [{name}]; leave it out, or write one kind a file")
-    table = _read(file, _ProfiledKinds) if file.table.get("target") == PROFILED else _read(file, _KindsOfDevices)
+    _check_groups(file)
+    table = _read(file, _ProfiledKinds) if _is_in_seconds(file) else _read(file, _KindsOfDevices)
     kinds = [
         DeviceKind(
             device=_record(kind.device, Device),
@@ -300,6 +313,18 @@ def _of_kinds(file: TomlFile) -> Cluster:
         given = ", ".join(names) or "none"
         raise file.bad(["kinds"], f"kinds must be one or more with devices of different names, got {given}")
     return Cluster.of_kinds(table.name, table.target, kinds, table.topology)
+
+
+def _check_groups(file: TomlFile) -> None:
+    """Refuse a size of groups for a kind: serving engines have one for all stages of a pipeline [unequal-groups]."""
+    kinds = file.table["kinds"]
+    for number, kind in enumerate(kinds if isinstance(kinds, list) else ()):
+        if file.table.get("target") == GPU and isinstance(kind, dict) and "tensor_parallel" in kind:
+            raise file.bad(
+                ["kinds", number, "tensor_parallel"],
+                "vllm, sglang and trtllm have groups of one size in all stages of a pipeline, got tensor_parallel of "
+                "a kind; give --tensor-parallel for all, or search every kind as a cluster of its own",
+            )
 
 
 def _optional(table: Struct | None, kind: type[Record]) -> Record | None:

@@ -247,6 +247,20 @@ def test_a_pipeline_of_unlike_gpus_is_no_slower_than_its_best_part(model: Path) 
     assert max(each.samples_per_s for each in parts) >= two.samples_per_s
 
 
+def test_what_engines_do_not_do_with_unlike_gpus_is_said(model: Path, flow: Flow) -> None:
+    said = "groups of one size in all stages and replicas, since vllm, sglang, trtllm are each told one size"
+    assert said in load_flow(model, "h100_sxm-2+l40s-2", "gpu").setting.notes
+    assert said not in flow.setting.notes
+
+
+def test_sequences_are_no_longer_than_the_positions_of_the_model(tmp_path: Path) -> None:
+    short = load_flow(decoder_folder(tmp_path / "short", max_position_embeddings=640), "h100_sxm-4", "gpu")
+    assert short.forecast(serving(1, 8)).runs
+    refused = short.forecast(serving(1, 8, output_tokens=129))
+    assert refused.status is Status.UNSUPPORTED
+    assert "short has 640 positions, got 512 input tokens and 129 output tokens" in refused.reason
+
+
 def test_groups_of_unlike_gpus_are_of_one_kind_each(model: Path) -> None:
     mixed = load_flow(model, "h100_sxm-3+l40s-2", "gpu")
     plan = mixed.predict(serving(2, 8, tensor_parallel=2))
@@ -265,9 +279,9 @@ def test_the_default_space_uses_groups_of_gpus_and_no_knobs_of_other_targets(flo
 
 def test_experts_are_dealt_as_engines_can() -> None:
     flow = load_flow("Qwen/Qwen3-30B-A3B", "h100_sxm-4", "gpu")
-    sessions = {cell[0].session for cell in default_space(flow).cells}
+    sessions = [cell[0].session.values for cell in default_space(flow).cells]
     dealt = {
-        engine: {(each.tensor_parallel, each.expert_parallel) for each in sessions if each.values["engine"] == engine}
+        engine: {(each["tensor_parallel"], each["expert_parallel"]) for each in sessions if each["engine"] == engine}
         for engine in ("vllm", "sglang")
     }
     assert dealt["vllm"] == {(1, 1), (2, 1), (2, 2), (4, 1), (4, 4)}

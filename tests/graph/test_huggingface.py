@@ -102,6 +102,29 @@ def test_the_file_of_nvidia_beside_a_config_names_the_formats(tmp_path: Path) ->
     assert decoder_of(written(tmp_path)).checkpoint == Checkpoint(WeightFormat.FP8, WeightFormat.FP8)
 
 
+@pytest.mark.parametrize(
+    ("changes", "longest"),
+    [
+        ({}, None),
+        ({"max_position_embeddings": 4096}, 4096),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 4.0}}, 16384),
+        (
+            {
+                "max_position_embeddings": 40960,
+                "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+            },
+            131072,
+        ),
+        ({"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 131072),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "yarn", "factor": "four"}}, 4096),
+    ],
+)
+def test_the_longest_sequence_is_that_of_its_positions(
+    tmp_path: Path, changes: dict[str, Any], longest: int | None
+) -> None:
+    assert decoder_of(written(tmp_path, **changes)).checkpoint.max_length == longest
+
+
 def test_a_mixture_of_experts_has_its_experts(tmp_path: Path) -> None:
     mixtral = written(tmp_path, architectures=["MixtralForCausalLM"], num_local_experts=8, num_experts_per_tok=2)
     assert decoder_of(mixtral).experts == Experts(8, 2, 96)

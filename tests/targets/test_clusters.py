@@ -1,5 +1,6 @@
 """Cluster files: the built-in ones, the long form, and what is refused."""
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -404,6 +405,22 @@ def test_devices_of_several_kinds_are_listed_kind_by_kind(tmp_path: Path) -> Non
 def test_the_message_names_what_is_wrong_with_kinds(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in KINDS
     assert message in refusal(written(tmp_path, KINDS.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize("target", ["gpu", "profile"])
+@pytest.mark.parametrize("text", [SMALL, UNEQUAL, KINDS])
+def test_devices_whose_times_are_in_seconds_need_no_clock_and_no_tiles(tmp_path: Path, text: str, target: str) -> None:
+    for key in ("clock_hz", "n_tiles", "tile_memory_bytes"):
+        text = re.sub(rf"(, )?{key} = [0-9e]+", "", text)
+    devices = load_cluster(written(tmp_path, text.replace('"ipu"', f'"{target}"'))).devices
+    assert {(device.clock_hz, device.n_tiles) for device in devices} == {(1e9, 1)}
+    assert "must have the field" in refusal(written(tmp_path, text))
+
+
+def test_kinds_of_gpus_have_no_groups_of_their_own(tmp_path: Path) -> None:
+    text = KINDS.replace('"ipu"', '"gpu"').replace("n_devices = 2", "n_devices = 2\ntensor_parallel = 2")
+    message = refusal(written(tmp_path, text))
+    assert "line 6: vllm, sglang and trtllm have groups of one size in all stages of a pipeline" in message
 
 
 def test_the_built_in_kinds_are_those_of_their_own_machines(vectors: Callable[[str], Any]) -> None:

@@ -32,7 +32,6 @@ from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import MAX_MIB, Precision
 from autoauto.space.knobs import MAX_SAMPLES, Knobs
 from autoauto.space.modes.mode import MAX_VALUES
-from autoauto.space.sessions import SESSION_KNOBS
 from autoauto.space.space import SearchSpace, of_global_batch
 from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE
 from autoauto.targets.host.runtimes.registry import runtime_for
@@ -306,7 +305,7 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         precision = given.get("precision", (Precision.FP32,))
         defaults |= {"precision": precision, "runtime": (runtime_for(Precision(precision[0]), runtimes),)}
     elif flow.traits.generates:
-        defaults |= {name: values[:1] for name, values in flow.traits.space.items() if name in SESSION_KNOBS}
+        defaults |= {name: values[:1] for name, values in flow.traits.space.items()}
     elif IpuSession in flow.traits.sessions and "runtime" not in given:
         defaults["memory_proportion"] = (TABLE["memory_proportion"].default,)
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:

@@ -38,15 +38,17 @@ class WeightFormat(StrEnum):
 
 
 class Checkpoint(NamedTuple):
-    """The formats in which a model is published.
+    """How a model is published.
 
     Attributes:
-        weights: of the blocks.
-        kv_cache: of keys and values; bf16 or fp8.
+        weights: the format of those of the blocks.
+        kv_cache: that of keys and values; bf16 or fp8.
+        max_length: tokens of the longest sequence for which it has positions; None where its config does not say.
     """
 
     weights: WeightFormat = WeightFormat.BF16
     kv_cache: WeightFormat = WeightFormat.BF16
+    max_length: int | None = None
 
 
 IN_BF16 = Checkpoint()
@@ -81,7 +83,7 @@ class Decoder:
         intermediate_size: of the feed-forward layer of a dense block.
         n_words: of the vocabulary, rows of embedding and head.
         is_tied: whether embedding and head are one matrix.
-        checkpoint: the formats in which it is published.
+        checkpoint: how it is published.
         experts: None in a dense model.
     """
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.costs.decoder import Decoder
+from autoauto.records.errors import Unsupported
 from autoauto.records.hardware import Link
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.engines import ServingEngine
@@ -64,6 +65,7 @@ def layer_costs(
         Unsupported: the group cannot split the model, does not fit a node, or there are no times.
     """
     check_group(system, serving.engine, serving.tensor_parallel)
+    check_length(decoder, requests)
     tables = open_tables(decoder, serving)
     b = np.asarray(n_sequences, dtype=np.int64)
     attention = tables.decode_attention(b, requests.mean_length)
@@ -77,6 +79,20 @@ def layer_costs(
         send_bytes=_send_bytes(decoder, requests, b),
         sources=tables.sources,
     )
+
+
+def check_length(decoder: Decoder, requests: Workload) -> None:
+    """Make sure that the model has a position for every token of a sequence: engines refuse longer ones.
+
+    Raises:
+        Unsupported: it has fewer.
+    """
+    most = decoder.checkpoint.max_length
+    if most is not None and requests.max_length > most:
+        raise Unsupported(
+            f"{decoder.name} has {most:,} positions, got {requests.input_tokens:,} input tokens and "
+            f"{requests.output_tokens:,} output tokens; try fewer, or a config with other max_position_embeddings"
+        )
 
 
 def _prompt(

@@ -4,7 +4,8 @@
     sglang          prompts first: all sequences wait for them, then decode         ▓▓▓░░░░░░░
 
 Uneven stages are given by [vllm-pp] [sglang-pp] [tensorrt-llm-pp]; how steps are made, and figures of memory, are those
-of [aiconfigurator]. All stages of a replica have groups of one size. Costs of the processor are fitted, `HOST_COSTS`.
+of [aiconfigurator]. All stages of a replica have groups of one size, since each engine is told one [unequal-groups].
+Costs of the processor are fitted, `HOST_COSTS`.
 """
 
 from __future__ import annotations
@@ -124,6 +125,11 @@ def engine_named(name: str) -> ServingEngine:
             f"an engine is {', '.join(ENGINES)}, got {name!r:.40}; {did_you_mean(name, ENGINES, 'try vllm')}"
         )
     return ENGINES[name]
+
+
+def equal_groups_note() -> str:
+    """What no engine does with unlike GPUs, as a sentence."""
+    return f"groups of one size in all stages and replicas, since {', '.join(ENGINES)} are each told one size"
 
 
 def memory_share(engine: ServingEngine, memory_bytes: int, tensor_parallel: int, n_stages: int) -> float:

@@ -79,6 +79,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         MissingExtra: the package of measured times is not installed.
     """
     from autoauto.targets.gpu.calibration import NOT_CALIBRATED
+    from autoauto.targets.gpu.engines import equal_groups_note
     from autoauto.targets.gpu.measured import calibration_of, notes_of
     from autoauto.targets.gpu.systems import system_named
     from autoauto.targets.gpu.tables import check_installed
@@ -91,6 +92,8 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     path = request.options["measured"]
     calibrated = None if path is None else calibration_of(Path(path), request.decoder, request.read_decoder)
     notes = notes_of(calibrated, names)
+    if len(names) > 1:
+        notes = (equal_groups_note(), *notes)
     calibration = NOT_CALIBRATED if calibrated is None else calibrated.calibration
     return GpuTarget(request.decoder, tuple(map(system_named, names)), notes, calibration), request.cluster
 
