@@ -12,7 +12,7 @@ from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.hardware import Cluster, Device, Period
+from autoauto.records.hardware import Cluster, Device, Period, content_of
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target, TargetTraits, traits_of
@@ -181,7 +181,7 @@ class Setting:
             "model": self.graph.name,
             "model_content": self.graph.content,
             "cluster": self.cluster.name,
-            "cluster_content": hashlib.sha256(f"{self.cluster}{self.cluster.kinds or ''}".encode()).hexdigest()[:16],
+            "cluster_content": hashlib.sha256(repr(content_of(self.cluster)).encode()).hexdigest()[:16],
             "target": self.target.version,
             "precision": str(self.precision),
             "planning_proportion": str(self.planning_proportion),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from operator import attrgetter
-from typing import Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from autoauto.records.errors import BadInput
 from autoauto.space.trial import Trial
@@ -36,50 +36,111 @@ class Method(StrEnum):
     """Configurations at random."""
 
 
-class Objective(StrEnum):
-    """What a search optimises. A new objective is one more member, and the number of a trial that it reads.
+class _Facts(NamedTuple):
+    """All that is said of an objective, where it is defined: options, charts, tables and searches read it here.
 
     Attributes:
+        name: how it is asked for.
+        help: what it is, for its option.
         metric, unit: its value in words, and the unit of that.
         maximise: whether more is better.
         of: the value of a trial that runs, with its plans.
+        number: the number of a trial that it is, whose column tables have and whose axis charts have; empty if none is.
+        worth: a number in proportion to its score, of a trial that may have no plans; None for the score itself.
+        per_device: whether every device counts, so that one of them is what a search compares with.
     """
 
+    name: str
+    help: str
     metric: str
     unit: str
     maximise: bool
     of: Callable[[Trial], float]
-    _worth: Callable[[Trial], float] | None
+    number: str = ""
+    worth: Callable[[Trial], float] | None = None
+    per_device: bool = False
 
-    def __new__(
-        cls,
-        name: str,
-        metric: str,
-        unit: str,
-        maximise: bool,
-        of: Callable[[Trial], float],
-        worth: Callable[[Trial], float] | None = None,
-    ) -> Self:
+
+class Objective(StrEnum):
+    """What a search optimises. A new objective is one more member, and the number of a trial that it reads."""
+
+    _facts: _Facts
+
+    def __new__(cls, *facts: Any) -> Self:
         """A member, whose value is its name."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.metric, member.unit, member.maximise, member.of, member._worth = metric, unit, maximise, of, worth
+        member = str.__new__(cls, facts[0])
+        member._value_, member._facts = facts[0], _Facts(*facts)
         return member
 
-    THROUGHPUT = "throughput", "throughput", "samples/s", True, attrgetter("samples_per_s")
+    THROUGHPUT = _Facts(
+        "throughput",
+        "samples per second",
+        metric="throughput",
+        unit="samples/s",
+        maximise=True,
+        of=attrgetter("samples_per_s"),
+        number="samples_per_s",
+    )
     """Samples per second."""
-    PER_IPU = "per-ipu", "cost", "cycles x n_ipu / sample", False, _device_cycles, attrgetter("device_samples_per_s")
+    PER_IPU = _Facts(
+        "per-ipu",
+        "cycles x n_ipu / batch size, which Graphcore's auto_pipeline minimises (also a proxy for energy)",
+        metric="cost",
+        unit="cycles x n_ipu / sample",
+        maximise=False,
+        of=_device_cycles,
+        worth=attrgetter("device_samples_per_s"),
+        per_device=True,
+    )
     """Device cycles of one sample, idle ones included: cycles x n_ipu / batch [auto-pipeline].
 
     It is also a proxy for energy: proportional to it when a device draws as much power idle as busy.
     """
-    LATENCY = "latency", "latency", "s", False, attrgetter("latency_s")
+    LATENCY = _Facts(
+        "latency",
+        "seconds from a micro-batch's entry to its result",
+        metric="latency",
+        unit="s",
+        maximise=False,
+        of=attrgetter("latency_s"),
+        number="latency_s",
+    )
     """Seconds from a micro-batch's entry to its result."""
+
+    @property
+    def help(self) -> str:
+        """What it is, for its option."""
+        return self._facts.help
+
+    @property
+    def unit(self) -> str:
+        """Of its value."""
+        return self._facts.unit
+
+    @property
+    def maximise(self) -> bool:
+        """Whether more is better."""
+        return self._facts.maximise
+
+    @property
+    def of(self) -> Callable[[Trial], float]:
+        """The value of a trial that runs, with its plans."""
+        return self._facts.of
+
+    @property
+    def number(self) -> str:
+        """The number of a trial that it is, whose column and axis tables and charts have; empty if none is."""
+        return self._facts.number
+
+    @property
+    def per_device(self) -> bool:
+        """Whether every device counts, so that one of them is what a search compares with."""
+        return self._facts.per_device
 
     @property
     def metric_name(self) -> str:
         """The name of the value with its unit, as axes and column heads show it."""
-        return f"{self.metric} ({self.unit})"
+        return f"{self._facts.metric} ({self.unit})"
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
@@ -89,7 +150,12 @@ class Objective(StrEnum):
     @property
     def follows_throughput(self) -> bool:
         """Whether the throughput of a configuration tells its value, so that what is known of that has a worth."""
-        return self is Objective.THROUGHPUT or self._worth is not None
+        return self.is_throughput or self._facts.worth is not None
+
+    @property
+    def is_throughput(self) -> bool:
+        """Whether its scores are samples/s, as are bounds that a search knows sooner than forecasts."""
+        return self.number == "samples_per_s"
 
     def score(self, value: float) -> float:
         """A value as a number that is larger when it is better, in proportion: half the cost is twice the score.
@@ -101,7 +167,8 @@ class Objective(StrEnum):
 
     def worth(self, trial: Trial) -> float:
         """A number in proportion to the score of a trial, which may have no plans."""
-        return self.score(self.of(trial)) if self._worth is None else self._worth(trial)
+        worth = self._facts.worth
+        return self.score(self.of(trial)) if worth is None else worth(trial)
 
 
 Objectives = Objective | tuple[Objective, ...]

@@ -17,7 +17,7 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.modes.training import Training, min_micro_batches
-from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
 from autoauto.space.sessions import session_of
 from autoauto.space.space import SearchSpace, of_global_batch
 
@@ -173,12 +173,13 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
     the largest batch size of the space up to 8 (its smallest when all are larger). With several objectives nothing is
     the best, so nothing is compared with it.
     """
-    if not flow.traits.runs_plans or len(objective_tuple(objectives)) > 1:
+    objective, *others = objective_tuple(objectives)
+    if not flow.traits.runs_plans or others:
         return None
     batch_size = max(
         (size for size in space["batch_size"] if size <= MAX_BASELINE_BATCH_SIZE), default=space["batch_size"][0]
     )
-    n_cores = 1 if objectives is Objective.PER_IPU else max(space["cores_per_device"])
+    n_cores = 1 if objective.per_device else max(space["cores_per_device"])
     values = product(space["precision"], space["runtime"])
     proportions = space["memory_proportion"]
     of_ipu = {"memory_proportion": proportions[0]} if proportions else {}

@@ -9,12 +9,12 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.files.fields import MAX_RATE, PositiveWhole, Text, Whole
+from autoauto.records.files.fields import MAX_RATE, PositiveWhole, Text, Whole, table_form
 from autoauto.records.files.toml import TomlFile, read_toml
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, DeviceKind, Link, Machine, StreamingMemory, Topology
 from autoauto.records.installation import data_dir
@@ -25,6 +25,8 @@ PROFILED = "profile"
 GPU = "gpu"
 _IN_SECONDS = (PROFILED, GPU)
 """Targets of devices whose times are known in seconds: clock and tiles make no difference."""
+_OF_SECONDS = {"clock_hz": 1e9, "n_tiles": 1, "tile_memory_bytes": 1}
+"""What makes no difference there, where a file leaves it out."""
 Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)] | Annotated[float, Meta(ge=1, le=MAX_RATE)]
 """A whole number stays one, because the digits of a cluster are part of the fingerprint of a study."""
 
@@ -33,24 +35,11 @@ _DeviceCount = Annotated[int, Meta(ge=1, le=MAX_DEVICES)]
 _Speed = Annotated[float, Meta(ge=1e-6, le=1e6)]
 
 
-class _DeviceTable(Struct, forbid_unknown_fields=True):
-    name: Text
-    clock_hz: Rate
-    memory_bytes: PositiveWhole  # only imported profiles and io tiles make fractions
-    n_tiles: PositiveWhole
-    tile_memory_bytes: PositiveWhole
-    fp8: bool = False
-
-
-class _ProfiledDeviceTable(Struct, forbid_unknown_fields=True):
-    """A device of a target of `_IN_SECONDS`."""
-
-    name: Text
-    memory_bytes: PositiveWhole
-    clock_hz: Rate = 1e9
-    n_tiles: PositiveWhole = 1
-    tile_memory_bytes: PositiveWhole = 1
-    fp8: bool = False
+if TYPE_CHECKING:
+    _DeviceTable = Struct
+else:
+    # Only imported profiles and io tiles make fractions of bytes.
+    _DeviceTable = table_form(Device, clock_hz=Rate, memory_bytes=PositiveWhole)
 
 
 class _LinkTable(Struct, forbid_unknown_fields=True):
@@ -93,23 +82,8 @@ class _EqualDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
     pod_link: _PodLinkTable | None = None
 
 
-class _ProfiledDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
-    n_devices: _DeviceCount
-    device: _ProfiledDeviceTable
-    host_link: _LinkTable
-    device_link: _LinkTable | None = None
-    machine_link: _MachineLinkTable | None = None
-    pod_link: _PodLinkTable | None = None
-
-
 class _ListedDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
     devices: list[_DeviceTable]
-    receive_links: list[_LinkTable]
-    send_links: list[_LinkTable]
-
-
-class _ListedProfiledDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
-    devices: list[_ProfiledDeviceTable]
     receive_links: list[_LinkTable]
     send_links: list[_LinkTable]
 
@@ -122,26 +96,10 @@ class _KindTable(Struct, forbid_unknown_fields=True):
     speed: _Speed | None = None
 
 
-class _ProfiledKindTable(Struct, forbid_unknown_fields=True):
-    n_devices: _DeviceCount
-    device: _ProfiledDeviceTable
-    device_link: _LinkTable
-    host_link: _LinkTable
-    speed: _Speed | None = None
-
-
 class _KindsOfDevices(Struct, forbid_unknown_fields=True, kw_only=True):
     name: Text
     target: Text
     kinds: list[_KindTable]
-    topology: Topology = Topology.LINE
-    source: str = ""
-
-
-class _ProfiledKinds(Struct, forbid_unknown_fields=True, kw_only=True):
-    name: Text
-    target: Text
-    kinds: list[_ProfiledKindTable]
     topology: Topology = Topology.LINE
     source: str = ""
 
@@ -221,15 +179,23 @@ def check_fp8(cluster: Cluster) -> None:
 
 def _read(file: TomlFile, kind: type[Table]) -> Table:
     """The tables of a file; one without a schema number is of the first schema."""
+    if file.table.get("target") in _IN_SECONDS:
+        for holder, key in _holders(file.table):
+            if isinstance(holder[key], dict):
+                holder[key] = {**_OF_SECONDS, **holder[key]}
     return file.read(kind, CLUSTER_SCHEMA, upgrades={0: lambda fields: fields})
 
 
-def _is_in_seconds(file: TomlFile) -> bool:
-    return file.table.get("target") in _IN_SECONDS
+def _holders(table: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Where a file has devices: the table or list that holds each, and its key there."""
+    kinds, devices = table.get("kinds"), table.get("devices")
+    tables = (table, *(kinds if isinstance(kinds, list) else ()))
+    yield from ((each, "device") for each in tables if isinstance(each, dict) and "device" in each)
+    yield from ((devices, number) for number in range(len(devices) if isinstance(devices, list) else 0))
 
 
 def _equal(file: TomlFile) -> Cluster:
-    table = _read(file, _ProfiledDevices) if _is_in_seconds(file) else _read(file, _EqualDevices)
+    table = _read(file, _EqualDevices)
     host, device = _record(table.host_link, Link), _record(table.device, Device)
     between = _between(table, file)
     return Cluster(
@@ -244,7 +210,7 @@ def _equal(file: TomlFile) -> Cluster:
     )
 
 
-def _between(table: _EqualDevices | _ProfiledDevices, file: TomlFile) -> tuple[Link, ...]:
+def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
     """The links between neighbours."""
     if table.n_devices == 1:
         return ()
@@ -261,7 +227,7 @@ def _between(table: _EqualDevices | _ProfiledDevices, file: TomlFile) -> tuple[L
     return tuple(links)
 
 
-def _devices_of_a_machine(table: _EqualDevices | _ProfiledDevices, link: _MachineLinkTable, file: TomlFile) -> int:
+def _devices_of_a_machine(table: _EqualDevices, link: _MachineLinkTable, file: TomlFile) -> int:
     """After how many devices a link to the next machine follows."""
     n_devices = table.machine.n_devices if table.machine else link.every
     if n_devices is None:
@@ -275,7 +241,7 @@ def _devices_of_a_machine(table: _EqualDevices | _ProfiledDevices, link: _Machin
 
 
 def _listed(file: TomlFile) -> Cluster:
-    table = _read(file, _ListedProfiledDevices) if _is_in_seconds(file) else _read(file, _ListedDevices)
+    table = _read(file, _ListedDevices)
     lengths = {name: len(getattr(table, name)) for name in ("devices", "receive_links", "send_links")}
     if len(set(lengths.values())) > 1 or not table.devices:
         given = ", ".join(f"{n} {name}" for name, n in lengths.items())
@@ -297,7 +263,7 @@ def _of_kinds(file: TomlFile) -> Cluster:
         if name in file.table:
             raise file.bad([name], f"a cluster with [[kinds]] has no [{name}]; leave it out, or write one kind a file")
     _check_groups(file)
-    table = _read(file, _ProfiledKinds) if _is_in_seconds(file) else _read(file, _KindsOfDevices)
+    table = _read(file, _KindsOfDevices)
     kinds = [
         DeviceKind(
             device=_record(kind.device, Device),
@@ -372,5 +338,6 @@ def _table(head: str, entries: Mapping[str, object]) -> Iterator[str]:
 
 
 def _entries(entries: Mapping[str, object]) -> Iterator[str]:
-    """Texts, numbers and truth values are written in TOML as in JSON."""
-    return (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entries.items())
+    """Texts, numbers and truth values are written in TOML as in JSON; None is left out."""
+    said = ((name, value) for name, value in entries.items() if value is not None)
+    return (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said)

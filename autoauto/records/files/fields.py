@@ -5,6 +5,7 @@ The error for a stored value that does not fit its type: where it lies, what it 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
@@ -51,18 +52,37 @@ def stored_form(
     return msgspec.defstruct(f"Stored{record.__name__}", fields)
 
 
-def _limited(hint: Any) -> Any:
-    """A type whose whole numbers are those of files: not negative, and not too large."""
-    if hint is int:
-        return AnyWhole
+def table_form(record: type, **kinds: Any) -> type[msgspec.Struct]:
+    """A struct for a table that people write, with the fields of a dataclass; those with defaults may be left out.
+
+    Args:
+        record: the class, whose texts are not empty and whose numbers are above 0.
+        kinds: types of fields that have other bounds.
+    """
+    hints = get_type_hints(record)
+    fields: list[Any] = []
+    for each in dataclasses.fields(record):
+        kind = kinds.get(each.name) or _limited(hints[each.name], _OF_TABLES)
+        fields.append((each.name, kind) if each.default is dataclasses.MISSING else (each.name, kind, each.default))
+    return msgspec.defstruct(f"{record.__name__}Table", fields, forbid_unknown_fields=True)
+
+
+_OF_TABLES = {int: PositiveWhole, float: Positive, str: Text}
+_OF_FILES = {int: AnyWhole}
+
+
+def _limited(hint: Any, limits: Mapping[Any, Any] = _OF_FILES) -> Any:
+    """A type whose numbers are within limits; those of files are not negative, and not too large."""
+    if hint in limits:
+        return limits[hint]
     origin, arguments = get_origin(hint), get_args(hint)
     if not arguments or origin is Annotated:
         return hint
     if origin is Mapping:
         origin = dict
     if isinstance(hint, UnionType):
-        return reduce(or_, map(_limited, arguments))
-    return origin[tuple(map(_limited, arguments))]
+        return reduce(or_, (_limited(each, limits) for each in arguments))
+    return origin[tuple(_limited(each, limits) for each in arguments)]
 
 
 def brief(value: object) -> str:

@@ -25,7 +25,7 @@ from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, sh
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.modes.generation import Generation
-from autoauto.space.objectives import Objective, objective_tuple
+from autoauto.space.objectives import objective_tuple
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Cell, Trial
 
@@ -193,7 +193,7 @@ def _bounds(summary: StudySummary, name: str, largest: float) -> list[float]:
 
 def _front(summary: StudySummary, unit_s: float) -> list[Series]:
     """A line through the Pareto front of these two objectives."""
-    if set(objective_tuple(summary.objectives)) != {Objective.THROUGHPUT, Objective.LATENCY}:
+    if {each.number for each in objective_tuple(summary.objectives)} != {"samples_per_s", "latency_s"}:
         return []
     return [Series("", "front", Shape.LINE, tuple(_latency_mark(trial, unit_s) for trial in summary.front))]
 

@@ -15,6 +15,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import gbps
 from autoauto.report.tables.table import Column, Style, Table, TableCell
 from autoauto.report.wording import duration
+from autoauto.space.objectives import Objective
 
 
 def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -60,7 +61,7 @@ def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
             )
             for row in rows
         ),
-        "best: samples/s, seconds for latency, cycles x n_ipu / sample for per-ipu; an unfinished search runs, or was "
+        f"best: {', '.join(f'{each.unit} for {each}' for each in Objective)}; an unfinished search runs, or was "
         "interrupted",
     )
 

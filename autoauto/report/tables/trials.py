@@ -16,7 +16,7 @@ from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import duration, head, knob_value, label, stage_devices, unit_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import NUMBERS
-from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
 from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
 
@@ -194,8 +194,8 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
         origin: of the numbers.
     """
     names, others = _shown_knobs(front)
-    shown_anyway = (Objective.THROUGHPUT, Objective.LATENCY)
-    further = [(i, each) for i, each in enumerate(objective_tuple(objectives)) if each not in shown_anyway]
+    shown_anyway = ("samples_per_s", "latency_s")
+    further = [(i, each) for i, each in enumerate(objective_tuple(objectives)) if each.number not in shown_anyway]
     columns = (
         Column("trial", "number"),
         *_knob_columns(names, others),

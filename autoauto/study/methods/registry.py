@@ -12,7 +12,7 @@ from optuna.samplers import RandomSampler, TPESampler
 from autoauto.evaluate.modes.mode import StepBounds
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.space.objectives import Method, Objectives, objective_tuple, objectives_text
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status, Trial
 from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
@@ -133,7 +133,7 @@ def predictor(
     """
     if survey is not None:
         return Predictor(lambda knobs, _=0.0: survey([knobs])[0], survey=survey)
-    by_throughput = objective_tuple(objectives)[0] is Objective.THROUGHPUT  # whose scores are samples/s
+    by_throughput = objective_tuple(objectives)[0].is_throughput
     forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by if by_throughput else None)
     refine = _refiner(expect, objectives, upper_bound)
     return Predictor(forecast, _limiter(step_bounds if by_throughput else None), refine)

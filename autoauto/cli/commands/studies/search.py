@@ -77,9 +77,8 @@ def _add_objective(parser: argparse.ArgumentParser) -> None:
         type=objectives,
         default=Objective.THROUGHPUT,
         metavar="|".join(Objective),
-        help="throughput: samples per second; per-ipu: cycles x n_ipu / batch size, which Graphcore's auto_pipeline "
-        "minimises (also a proxy for energy); latency: seconds from a micro-batch's entry to its result; several with "
-        "commas: their Pareto front; default throughput",
+        help=f"{'; '.join(f'{each}: {each.help}' for each in Objective)}; several with commas: their Pareto front; "
+        f"default {Objective.THROUGHPUT}",
     )
     parser.add_argument(
         "--constraint",
@@ -94,7 +93,7 @@ def _add_objective(parser: argparse.ArgumentParser) -> None:
         "--max-latency-s",
         type=positive_number,
         metavar="S",
-        help='the same as --constraint "latency_s <= S": seconds from a micro-batch\'s entry to its result',
+        help=f'the same as --constraint "latency_s <= S": {Objective.LATENCY.help}',
     )
 
 
