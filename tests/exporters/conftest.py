@@ -27,6 +27,13 @@ from tests.graph.conftest import make
 Deploy = Callable[..., Deployment]
 
 
+@pytest.fixture(autouse=True)
+def megatrons_parser_is_slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start Megatron-LM's parser, whose process loads PyTorch for five seconds, in slow tests alone."""
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setattr("autoauto.exporters.megatron.find_spec", lambda _: None)
+
+
 def plan_of(cuts: Sequence[int], replicas: Sequence[int] = (0,), stage_replicas: int = 1) -> Plan:
     """A stage a device between every two cuts; replica r has the devices from r times the number of stages on."""
     n_devices = (len(cuts) - 1) * stage_replicas

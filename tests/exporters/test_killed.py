@@ -26,6 +26,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_folders_of_a_killed_export_are_deleted_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     folder, temporary = tmp_path / "made", tmp_path / "temporary"

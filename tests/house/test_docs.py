@@ -66,32 +66,25 @@ def write_command(folder: Path, name: str, *argv: str) -> None:
 
 
 def copy_checkout(folder: Path) -> Path:
-    """A copy of the checkout to run in, so that nothing is left behind and nothing old is found."""
+    """A copy of the checkout to run in, with what is compiled: nothing is left behind, and nothing old is found."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     for path in files:
         if (ROOT / path).is_file():
             copy = folder / "checkout" / path
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, copy)
+            shutil.copy2(ROOT / path, copy)
+    for cache in (ROOT / "autoauto").rglob("__pycache__"):  # modules are of the same time, so these stay valid
+        shutil.copytree(cache, folder / "checkout" / cache.relative_to(ROOT), ignore=shutil.ignore_patterns("*.pyc.*"))
     (folder / "bin").mkdir()
     write_command(folder / "bin", "autoauto", "-m", "autoauto")
     write_command(folder / "bin", "python")
     return folder / "checkout"
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a copy whose modules are compiled, so that not every page, or every command, compiles them."""
-    checkout = copy_checkout(tmp_path_factory.mktemp("compiled"))
-    subprocess.run([sys.executable, "-m", "compileall", "-q", "autoauto"], cwd=checkout, check=True)
-    return checkout.parent
-
-
 @pytest.fixture
-def checkout(tmp_path: Path, compiled: Path) -> Path:
-    shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "checkout"
+def checkout(tmp_path: Path) -> Path:
+    return copy_checkout(tmp_path)
 
 
 def run(example: Example, checkout: Path) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,10 @@ from autoauto.study.search import search, search_flow
 SPACE = SearchSpace((1, 2), (0.6, 1.0), (1, 2, 4, 8))
 
 
-@pytest.mark.parametrize("method", ["guided", "grid-bisect", "exhaustive", "tpe"])
+@pytest.mark.parametrize(
+    "method",
+    ["guided", *(pytest.param(method, marks=pytest.mark.slow) for method in ("grid-bisect", "exhaustive", "tpe"))],
+)
 def test_a_configuration_of_ones_own_is_tried_first_and_once(method: str) -> None:
     trials: list[Trial] = []
     own: list[Any] = ["n_ipu=2,batch_size=2", {"n_ipu": 1, "batch_size": 4}]

@@ -6,6 +6,7 @@ from autoauto.graph import load
 from tests.cli.conftest import RunCli
 
 
+@pytest.mark.slow
 def test_the_built_in_models(run_cli: RunCli) -> None:
     models = {row["name"]: row for row in json.loads(run_cli("models", "--json").out)["models"]}
     assert {"resnet50", "bert-base-128", "bert-large-128", "gpt2-small", "vit-b16"} <= set(models)

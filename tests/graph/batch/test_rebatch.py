@@ -45,7 +45,7 @@ def randomise(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=4)
 
 
-@pytest.mark.parametrize("name", ["shufflenet", "squeezenet", "resnet50"])
+@pytest.mark.parametrize("name", ["shufflenet", "squeezenet", pytest.param("resnet50", marks=pytest.mark.slow)])
 def test_a_real_file_that_fixes_the_batch(name: str, light: Callable[[str], Any], check: Callable[..., None]) -> None:
     model = randomise(onnx.load(light(name)))
     check(flatten(model), 2)

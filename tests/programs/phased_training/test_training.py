@@ -59,6 +59,7 @@ def test_losses_are_those_of_the_whole_network_at_other_depths(n_inner: int) -> 
     np.testing.assert_allclose(losses, training._train_whole(network, digits(), 5), rtol=RTOL)
 
 
+@pytest.mark.slow
 def test_phased_training_fits_a_budget_that_the_whole_network_exceeds() -> None:
     assert LARGE.trained_bytes > BUDGET_BYTES
     limited = train_phased(LARGE, digits(), 2, UpdateLoop(), BUDGET_BYTES)

@@ -154,9 +154,9 @@ def test_a_scheduler_that_dies_is_one_line_and_loses_no_finished_trial(
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     with started(1, tmp_path) as cluster:
         executor = DaskExecutor(wait_for(cluster.address, 1), fake, BOUNDS)
-        executor._client._timeout = 10.0  # it tries to connect again for so long
         with WorkerLoop(study, executor, Objective.THROUGHPUT) as loop:
             first = loop.measure({A: ranges_of(SPACE, A)}, nullcontext)
+            executor._client._timeout = 2.0  # it tries to connect again for so long, on a whole core
             cluster.processes[0].kill()
             cluster.processes[0].wait()
             with pytest.raises(BadInput, match="is gone, or all its workers are; start") as refused:

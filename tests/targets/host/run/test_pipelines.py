@@ -204,6 +204,7 @@ def test_a_stage_replica_over_its_budget_is_out_of_memory(residual_model: Models
     assert failure.value.layers == LayerRange(2, 5)
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_out_of_memory_fits_with_the_bytes_it_needed(residual_model: Models) -> None:
     """Temporary tensors take 32 MiB and more: the parameters fit, a run does not."""
     model, batch_size = residual_model(2, 256), 32_768

@@ -66,6 +66,7 @@ def test_a_run_returns_the_plan_with_measured_stages(residual_model: Models) -> 
     assert timeline.makespan_cycles >= max(timeline.busy_cycles)
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_stage_is_that_of_its_layers_measured_alone(residual_model: Models) -> None:
     model, options, devices = (
         residual_model(4, 256),
