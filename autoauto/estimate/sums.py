@@ -45,6 +45,13 @@ def weight_prefix_cycles(profile: ModelProfile) -> IntArray:
     return prefix_sums([layer.weight_cycles for layer in profile.layers], "weight cycles")
 
 
+def last_segment_prefix_cycles(profile: ModelProfile) -> IntArray:
+    """Running sum of the forward cycles after the last checkpoint of the model, (n + 1,); of all where it has none."""
+    last = max((index for index, layer in enumerate(profile.layers) if layer.checkpoint_bytes), default=0)
+    cycles = (layer.forward_cycles if index >= last else 0 for index, layer in enumerate(profile.layers))
+    return prefix_sums(list(cycles), "forward cycles")
+
+
 def _backward_cycles(profile: ModelProfile, recompute: bool) -> list[int]:
     return [layer.backward_cycles + recompute * layer.forward_cycles for layer in profile.layers]
 

@@ -1,6 +1,6 @@
 """How many micro-batches are in flight: on a device, `in_flight`, and on its stages, `in_flight_by_stage`.
 
-What a stash must have room for: `stash_entries`.
+What a stash must have room for: `stash_entries`. Whether the last stage goes back at once: `turns_at_once`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,25 @@ def in_flight_by_stage(order: Order, n_devices: int, n_micro_batches: int, n_chu
     rest = min(most - first, (counts - 1) * n_micro_batches)
     corners = [[first if stage == other else rest for other in range(counts)] for stage in range(counts)]
     return (np.unique(np.array(corners), axis=0)[::-1],) * n_devices
+
+
+@lru_cache(maxsize=256)
+def turns_at_once(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int) -> bool:
+    """Whether the last stage always runs the backward pass of a micro-batch directly after its forward pass.
+
+    It then need not compute again what it has just computed. A zero bubble order keeps some of it for a later half.
+
+    >>> turns_at_once(Order.POPART_RING, 4, 16, 1), turns_at_once(Order.GPIPE, 4, 16, 1)
+    (True, False)
+    """
+    if spec_of(order).splits_backward:
+        return False
+    schedule = make_schedule(order, n_devices, like_the_long_step(order, n_devices, n_micro_batches), n_chunks=n_chunks)
+    program, last, codes = schedule.programs[schedule.devices[-1]], schedule.n_stages - 1, schedule.codes
+    own = (codes.stages(program) == last) & (codes.kinds(program) == FORWARD)
+    following = np.roll(program, -1)[own]
+    turned = (codes.stages(following) == last) & (codes.kinds(following) == BACKWARD)
+    return bool((turned & (codes.micro_batches(following) == codes.micro_batches(program[own]))).all())
 
 
 def _moments(schedule: Schedule, device: int) -> IntArray:

@@ -80,7 +80,7 @@ def test_gpt2_trains_with_embedding_and_head_on_one_device() -> None:
         first, *_, last = each.stages
         for category in (PARAMETER, GRADIENT):
             assert first.memory_bytes[category] > table_bytes
-            assert last.memory_bytes.get(category, 0) < table_bytes / 10, "the device holds it once"
+            assert last.memory_bytes.get(category, 0) < table_bytes / 4, "the device holds it once"
     with pytest.raises(DoesNotFit, match="cuts between layers that share no variable"):
         flow.predict(Knobs(4, 1, schedule=Order.POPART, n_micro_batches=16))
     with pytest.raises(BadInput, match="no stage may begin at layer 1"):

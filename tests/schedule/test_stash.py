@@ -14,7 +14,7 @@ from autoauto.schedule.orders.one_f_one_b import one_f_one_b
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.orders.poplar import compute_offsets, poplar
 from autoauto.schedule.orders.registry import make_schedule
-from autoauto.schedule.stash import in_flight, stash_entries
+from autoauto.schedule.stash import in_flight, stash_entries, turns_at_once
 
 
 def test_popart_agrees_with_the_vectors(vectors: Callable[[str], Any]) -> None:
@@ -90,3 +90,10 @@ def test_zero_bubble_orders_stay_within_their_limit(order: Order, n_micro_batche
     schedule = make_schedule(order, 3, n_micro_batches, times=times)
     limit = in_flight(order, 3, n_micro_batches)
     assert all(held <= allowed for held, allowed in zip(schedule.peak_in_flight, limit, strict=True))
+
+
+def test_the_last_stage_turns_at_once_where_no_other_action_lies_between() -> None:
+    orders = (Order.POPART, Order.POPART_RING, Order.ONE_F_ONE_B, Order.GPIPE, Order.ZB1P)
+    assert [turns_at_once(order, 3, 12, 1) for order in orders] == [True, True, True, False, False]
+    assert turns_at_once(Order.INTERLEAVED, 2, 4, 2)
+    assert turns_at_once(Order.GPIPE, 3, 1, 1), "a single micro-batch"

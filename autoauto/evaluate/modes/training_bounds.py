@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.estimate.sums import last_segment_prefix_cycles
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import with_known_state
@@ -116,7 +117,10 @@ class TrainingBounds:
 def all_layers(costs: Costs, knobs: Knobs) -> AllLayers:
     """What all layers need in training, whatever the stages."""
     setting = costs.setting
-    _, table = costs.ranges(knobs, costs.correction(knobs))
+    profile, table = costs.ranges(knobs, costs.correction(knobs))
+    work_cycles = int(table.compute_prefix_cycles[-1])
+    if table.memory.recompute:  # which the last stage may leave out
+        work_cycles -= int(last_segment_prefix_cycles(profile)[-1])
     layers, devices = costs.layers(setting.options(knobs)).layers, setting.devices(knobs)
     held = table.memory.by_category(0, table.n_layers, 0)
     largest = max(device.memory_bytes for device in devices.devices)
@@ -126,7 +130,7 @@ def all_layers(costs: Costs, knobs: Knobs) -> AllLayers:
     inner_links = dict.fromkeys(devices.receive_links[1:] if setting.cluster.topology is Topology.LINE else ())
     inner = [int(link.cycles(cuts[1:], devices.clock_hz).min()) for link in inner_links if len(cuts) > 1]
     return AllLayers(
-        work_cycles=float(table.compute_prefix_cycles[-1]) / float(max(devices.speeds)),
+        work_cycles=work_cycles / float(max(devices.speeds)),
         host_cycles=sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
         held_bytes=sum(n_bytes for name, n_bytes in held.items() if name != TEMPORARY),
         activation_bytes=int(table.memory.activation_prefix_bytes[-1]),

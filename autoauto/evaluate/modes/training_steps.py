@@ -44,7 +44,9 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     periods = shortest_periods(stages)
     costs = StageCosts.of(stages)
     if stages.n_stages == 1:  # there is no cut to choose
-        return min(periods, key=lambda bounded: bounded.plan.cost_cycles)
+        plans = [stages.evaluate(each.plan.partition, [each.plan.stages[0].recomputes]) for each in periods]
+        whole = min(plans, key=lambda plan: plan.cost_cycles)
+        return BoundedPlan(whole, whole.cost_cycles)
     starts, step = starting_partitions(costs, periods), _bound_of_steps(stages, knobs)
     plain = None
     if stages.recomputing is not None:  # where stages may recompute, they need not

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoauto.estimate.sums import cut_allowed, cuts_around
+from autoauto.estimate.sums import cut_allowed, cuts_around, last_segment_prefix_cycles
 from autoauto.evaluate.costs.costs import Costs, pipeline_table
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.profile.profiler import Progress
@@ -14,7 +14,7 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import BoolArray
 from autoauto.schedule.orders.registry import devices_of, has_one_stage_each
-from autoauto.schedule.stash import in_flight_by_stage
+from autoauto.schedule.stash import in_flight_by_stage, turns_at_once
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Recompute
 
@@ -29,11 +29,14 @@ def stage_tables(costs: Costs, knobs: Knobs, progress: Progress | None = None, s
             line.
     """
     own = knobs.with_values(recompute=knobs.mode.recompute is True)
-    table, recomputing = pipeline_table(costs, own, progress, start), None
+    table, recomputing, spared = pipeline_table(costs, own, progress, start), None, None
+    if knobs.mode.recompute and turns_at_once(*knobs.step):
+        profile, _ = costs.ranges(own, costs.correction(own, progress), progress)
+        spared = last_segment_prefix_cycles(profile)
     if knobs.mode.recompute is Recompute.AUTO:
         recomputing = pipeline_table(costs, knobs.with_values(recompute=True), progress, start)
     if has_one_stage_each(knobs.step):
-        return [StageTable.of(table, recomputing)]
+        return [StageTable.of(table, recomputing, spared)]
     devices, moments = devices_of(knobs.step), in_flight_by_stage(*knobs.step)
     choices = legal_cuts(costs, knobs)
     enough = [cuts for cuts in choices if cuts[1:-1].sum() >= len(devices) - 1] or choices[:1]
@@ -41,7 +44,10 @@ def stage_tables(costs: Costs, knobs: Knobs, progress: Progress | None = None, s
     def rows(table: CostTable, cuts: BoolArray) -> CostTable:
         return arranged(replace(table, cut_allowed=cuts), devices, _most_in_flight(knobs))
 
-    return [StageTable(rows(table, cuts), devices, moments, recomputing and rows(recomputing, cuts)) for cuts in enough]
+    return [
+        StageTable(rows(table, cuts), devices, moments, recomputing and rows(recomputing, cuts), spared)
+        for cuts in enough
+    ]
 
 
 def _most_in_flight(knobs: Knobs) -> list[int]:

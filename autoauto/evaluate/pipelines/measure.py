@@ -20,6 +20,7 @@ from autoauto.records.plans.plan import Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Run, Runner
 from autoauto.records.target import Origin
 from autoauto.records.units import reference_cycles, samples_per_s
+from autoauto.schedule.stash import turns_at_once
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Mode
 
@@ -183,8 +184,10 @@ class Measurements:
             setting.target.compile(setting.graph, stage.layers, cluster.devices[index], options)
             for stage, index in zip(plan.stages, indices, strict=True)
         ]
+        keeps_last = knobs.training and turns_at_once(*knobs.step)
         compiled = [
-            whole.recomputed if stage.recomputes else whole for stage, whole in zip(plan.stages, compiled, strict=True)
+            whole.recomputed(keeps_last=keeps_last and stage is plan.stages[-1]) if stage.recomputes else whole
+            for stage, whole in zip(plan.stages, compiled, strict=True)
         ]
         return replace(plan, stages=self._stages(knobs, plan, indices, compiled))
 

@@ -44,7 +44,7 @@ class StageCosts:
     Attributes:
         stages: the table.
         problem: its rows, prepared; every row has the ranges that its memory allows if it is alone on its device, and
-            recomputes where it must.
+            recomputes where it must. No range costs less as any stage.
         plain_latest: (S, B + 1) by start the latest stop of stages that do not recompute.
     """
 
@@ -52,6 +52,7 @@ class StageCosts:
     problem: CutProblem
     plain_latest: IntArray
     _columns: dict[bool, _Columns]
+    _last_columns: dict[bool, _Columns]
     _memories: dict[tuple[int, int, bool], StageBytes[int]] = field(default_factory=dict)
     _choices: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
     _excess: dict[tuple[int, ...], int] = field(default_factory=dict)
@@ -59,15 +60,18 @@ class StageCosts:
     @classmethod
     def of(cls, stages: StageTable) -> StageCosts:
         """Prepare a table; what fits does not depend on transfers."""
-        problem = prepare(replace(stages.rows, exchange=None))
+        problem = prepare(replace(stages.last_costs_of(stages.recompute), exchange=None))
         plain = _latest_stops(problem)
-        columns = {stages.recompute: _Columns.of(stages.rows, problem.blocks.cuts)}
+        flags = (False, True) if stages.recomputing is not None else (stages.recompute,)
+        columns, last_columns = (
+            {flag: _Columns.of(costs_of(flag), problem.blocks.cuts) for flag in flags}
+            for costs_of in (stages.costs_of, stages.last_costs_of)
+        )
         if stages.recomputing is not None:
             again = prepare(replace(stages.recomputing, exchange=None))
-            columns[not stages.recompute] = _Columns.of(stages.recomputing, problem.blocks.cuts)
             either = zip(problem.fitting, again.fitting, strict=True)
             problem = replace(problem, fitting=[stashing.or_in(computing) for stashing, computing in either])
-        return cls(stages, problem, plain, columns)
+        return cls(stages, problem, plain, columns, last_columns)
 
     def cuts(self, partition: Sequence[int]) -> IntArray:
         """(S + 1,) the cuts of a partition."""
@@ -94,10 +98,11 @@ class StageCosts:
 
     def _of(self, stage: int | IntArray, starts: IntArray, stops: IntArray, recomputes: bool) -> FloatArray:
         columns, (numerators, denominators, receive_rows, send_rows) = self._columns[recomputes], self._rows
-        compute, backward, weight = (
-            -(-(prefix[stops] - offsets[starts]) * denominators[stage] // numerators[stage])
-            for prefix, offsets in zip(columns.prefixes, (columns.offsets, *columns.prefixes[1:]), strict=True)
-        )
+        cycles = columns.between(starts, stops)
+        is_last = np.asarray(stage) == self.stages.n_stages - 1
+        if is_last.any() and self.stages.spared_prefix_cycles is not None:
+            cycles = np.where(is_last, self._last_columns[recomputes].between(starts, stops), cycles)
+        compute, backward, weight = -(-cycles * denominators[stage] // numerators[stage])
         receive, send = receive_rows[stage, starts], send_rows[stage, stops]
         exchange = self.stages.rows.exchange
         if columns.exchanged is not None and exchange is not None:
@@ -162,7 +167,7 @@ class StageCosts:
         limit = int(self.stages.rows.memory_limit_bytes[ranges[0][0]])
         forced = tuple(must[s] for s, *_ in ranges)
         free = [] if self.stages.recomputing is None else [i for i, flag in enumerate(forced) if not flag]
-        again = {i: self._forward_cycles(*ranges[i]) for i in free}
+        again = {i: self._again_cycles(*ranges[i]) for i in free}
         few = len(free) if len(free) <= MAX_CHOSEN else 1
         some = chain.from_iterable(combinations(free, n) for n in range(few + 1))
         for subset in sorted({*some, tuple(free)}, key=lambda subset: (sum(again[i] for i in subset), subset)):
@@ -171,8 +176,9 @@ class StageCosts:
                 return Choice(flags, is_certain=not subset)
         return None
 
-    def _forward_cycles(self, stage: int, start: int, stop: int) -> float:
-        return float(self._of(stage, np.array(start), np.array(stop), self.stages.recompute)[0])
+    def _again_cycles(self, stage: int, start: int, stop: int) -> float:
+        stashing, computing = (self._of(stage, np.array(start), np.array(stop), flag)[1] for flag in (False, True))
+        return float(computing - stashing)
 
     def excess_bytes(self, device: int, cuts: IntArray) -> int:
         """By how much the stages of a device exceed it if all that may recompute do; below 0 what is free."""
@@ -233,6 +239,12 @@ class _Columns(NamedTuple):
         compute, backward, weight = (column[cuts] for column in prefixes)
         exchanged = None if table.exchange is None else table.exchange.range_bytes(boundaries)
         return cls((compute, backward, weight), table.start_offset_cycles[cuts], exchanged)
+
+    def between(self, starts: IntArray, stops: IntArray) -> IntArray:
+        """(3, ...) compute, backward and weight cycles of `[start, stop)`, by a device's own clock."""
+        offsets = self.offsets, *self.prefixes[1:]
+        columns = zip(self.prefixes, offsets, strict=True)
+        return np.stack([prefix[stops] - offset[starts] for prefix, offset in columns])
 
 
 SHARES = (0.8, 0.6, 0.45)

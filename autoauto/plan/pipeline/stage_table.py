@@ -41,18 +41,23 @@ class StageTable:
         in_flight: of every device (moments, its stages) how many micro-batches of each are in flight, at every moment
             at which the stash may be largest.
         recomputing: the same rows with recomputation, where stages may choose; None where all do as `rows` do.
+        spared_prefix_cycles: (n + 1,) running sum of the forward cycles that the last stage does not run again where it
+            recomputes; None where it runs all again.
     """
 
     rows: CostTable
     devices: tuple[int, ...]
     in_flight: tuple[IntArray, ...]
     recomputing: CostTable | None = None
+    spared_prefix_cycles: IntArray | None = None
 
     @classmethod
-    def of(cls, table: CostTable, recomputing: CostTable | None = None) -> StageTable:
+    def of(
+        cls, table: CostTable, recomputing: CostTable | None = None, spared_prefix_cycles: IntArray | None = None
+    ) -> StageTable:
         """One stage on each device of a table."""
         in_flight = tuple(np.array([[1 + n_entries]]) for n_entries in table.stash_entries)
-        return cls(table, tuple(range(table.n_devices)), in_flight, recomputing)
+        return cls(table, tuple(range(table.n_devices)), in_flight, recomputing, spared_prefix_cycles)
 
     @property
     def recompute(self) -> bool:
@@ -94,6 +99,14 @@ class StageTable:
         assert self.recomputing is not None
         return self.recomputing
 
+    def last_costs_of(self, recomputes: bool) -> CostTable:
+        """`costs_of` as the last stage has them; no stage costs less."""
+        table, spared = self.costs_of(recomputes), self.spared_prefix_cycles
+        if not recomputes or spared is None:
+            return table
+        compute, backward = (column - spared for column in (table.compute_prefix_cycles, table.backward_prefix_cycles))
+        return replace(table, compute_prefix_cycles=compute, backward_prefix_cycles=backward)
+
     def stage_memory(self, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
         """The memory of a range of layers as a stage."""
         return self.costs_of(recomputes).memory.stage(start, stop)
@@ -106,6 +119,7 @@ class StageTable:
         """
         either = {flag: evaluate(self.costs_of(flag), partition).stages for flag in set(recomputes)}
         stages = [either[flag][s] for s, flag in enumerate(recomputes)]
+        stages[-1] = evaluate(self.last_costs_of(recomputes[-1]), partition).stages[-1]
         if not self.one_each:
             for device, own in enumerate(self.stages):
                 memories = device_memory(

@@ -448,6 +448,7 @@ class ProfileTarget:
             shared={},
             exclusive={PARAMETER: sum(layer.exclusive[PARAMETER] for layer in part)},
             activation_bytes=stashed_bytes,
+            last_segment_cycles=sum(layer.forward_cycles for layer in part),
         )
 
 

@@ -157,6 +157,7 @@ class CompiledRange:
         checkpoint_bytes: what one micro-batch stashes besides the inputs of the range, where it recomputes.
         recompute_temporary_bytes: then the peak of temporary memory, forward or backward; 0 where the target does not
             know, so that it is that without recomputation.
+        last_segment_cycles: of the forward pass, those after the last checkpoint in the range.
         binding_below_bytes: with sessions that differ in their bound alone (`Session.bound_bytes`) it compiles to the
             same, if none is below so many bytes; infinite where that is not known.
     """
@@ -170,6 +171,7 @@ class CompiledRange:
     backward_temporary_bytes: int = 0
     checkpoint_bytes: int = 0
     recompute_temporary_bytes: int = 0
+    last_segment_cycles: int = 0
     binding_below_bytes: float = inf
 
     @property
@@ -177,16 +179,19 @@ class CompiledRange:
         """Cycles of one micro-batch, without transfers between devices."""
         return sum(step.cycles for step in self.steps)
 
-    @property
-    def recomputed(self) -> CompiledRange:
-        """The same range, whose backward pass runs its forward pass again from checkpoint to checkpoint."""
+    def recomputed(self, *, keeps_last: bool = False) -> CompiledRange:
+        """The same range, whose backward pass runs its forward pass again from checkpoint to checkpoint.
+
+        With `keeps_last` it begins with the activations of the last segment, which the forward pass has just made.
+        """
+        again_cycles = self.forward_cycles - (self.last_segment_cycles if keeps_last else 0)
         steps, peak_bytes = self.steps, self.recompute_temporary_bytes
         if peak_bytes:
             steps = tuple(step._replace(temporary_bytes=min(step.temporary_bytes, peak_bytes)) for step in steps)
         return replace(
             self,
             steps=steps,
-            backward_cycles=self.backward_cycles + self.forward_cycles,
+            backward_cycles=self.backward_cycles + again_cycles,
             backward_temporary_bytes=peak_bytes or self.backward_temporary_bytes,
         )
 

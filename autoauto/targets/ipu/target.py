@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 from autoauto.records.costs.options import CompileOptions
@@ -87,8 +88,10 @@ class IpuTarget:
             after = backward_pass(graph, layers, costs, device, options, self.settings)
         kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
         alive = live_bytes(graph, layers, costs, options, dict.fromkeys(after.stashed, layers.stop))
+        steps = _steps(graph, layers, costs, relayout_cycles(graph, layers, costs), alive, device.n_tiles)
+        last_segment = steps[after.again.last_segment - layers.start :] if options.training else []
         compiled = CompiledRange(
-            steps=_steps(graph, layers, costs, relayout_cycles(graph, layers, costs), alive, device.n_tiles),
+            steps=tuple(chain.from_iterable(steps)),
             backward_cycles=after.cycles,
             shared=shared_bytes((*kinds, *after.kinds), (*costs, *after.costs), device.n_tiles),
             exclusive={
@@ -101,6 +104,7 @@ class IpuTarget:
             backward_temporary_bytes=after.temporary_bytes,
             checkpoint_bytes=after.again.checkpoint_bytes,
             recompute_temporary_bytes=after.again.temporary_bytes,
+            last_segment_cycles=sum(step.cycles for step in chain.from_iterable(last_segment)),
             binding_below_bytes=max(cost.binding_below_bytes for cost in (*costs, *after.costs)),
         )
         check_code(layers, compiled.memory_bytes, device)
@@ -165,13 +169,14 @@ def _steps(
     relayouts: Sequence[int],
     alive: Sequence[int],
     n_tiles: int,
-) -> tuple[ProgramStep, ...]:
+) -> list[list[ProgramStep]]:
+    """The steps of every layer."""
     steps = []
     for layer, cost, moved, n_bytes in zip(graph.layers[slice(*layers)], costs, relayouts, alive, strict=True):
         temporary_bytes = n_bytes + working_bytes(cost, n_tiles)
         parts = {"rearrange": moved, "exchange": cost.exchange_cycles, "compute": cost.compute_cycles}
-        steps += [ProgramStep(f"{layer.name}/{part}", n, temporary_bytes) for part, n in parts.items() if n]
-    return tuple(steps)
+        steps.append([ProgramStep(f"{layer.name}/{part}", n, temporary_bytes) for part, n in parts.items() if n])
+    return steps
 
 
 def overlap_io(cluster: Cluster, n_io_tiles: int = IO_TILES) -> Cluster:

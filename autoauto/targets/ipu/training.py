@@ -30,10 +30,12 @@ class Recomputation(NamedTuple):
     Attributes:
         checkpoint_bytes: what a micro-batch stashes at checkpoints, besides the inputs of the range.
         temporary_bytes: the peak over both passes, the checkpoints of this micro-batch included.
+        last_segment: the first layer after the last checkpoint in the range, or of the range.
     """
 
     checkpoint_bytes: int = 0
     temporary_bytes: int = 0
+    last_segment: int = 0
 
 
 NOTHING_AGAIN = Recomputation()
@@ -69,7 +71,8 @@ def recomputation(
     alive = live_bytes(graph, layers, costs, options, stashed_until)
     forward = (n_bytes + working_bytes(cost, device.n_tiles) for n_bytes, cost in zip(alive, costs, strict=True))
     made = (index for index in stored if graph.tensors[index].producer >= layers.start)
-    return Recomputation(_n_bytes(passes, made, options), max(backward_peak_bytes, *forward))
+    last_segment = chosen[-1] if chosen else layers.start
+    return Recomputation(_n_bytes(passes, made, options), max(backward_peak_bytes, *forward), last_segment)
 
 
 def stash_bytes(passes: Derivative, layers: LayerRange, options: CompileOptions) -> list[int]:

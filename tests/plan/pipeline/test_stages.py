@@ -9,6 +9,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from autoauto.estimate.sums import last_segment_prefix_cycles
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.plan.pipeline.ends_together import fitting_cuts
@@ -22,7 +23,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import chunks_of, has_one_stage_each, stage_devices_of
-from autoauto.schedule.stash import in_flight_by_stage
+from autoauto.schedule.stash import in_flight_by_stage, turns_at_once
 from autoauto.schedule.times import plan_times, timeline_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Recompute
@@ -46,6 +47,12 @@ def random_profile(random: np.random.Generator, n_layers: int) -> ModelProfile:
     return ModelProfile("random", "none", None, names, names, (None,) * n_layers, tuple(layers))
 
 
+def with_checkpoint(profile: ModelProfile) -> ModelProfile:
+    """The profile with a checkpoint before its last two layers."""
+    *others, before, last = profile.layers
+    return replace(profile, layers=(*others, replace(before, checkpoint_bytes=before.input_bytes), last))
+
+
 def stage_table(profile: ModelProfile, knobs: Knobs, limit_bytes: float, period: Period) -> StageTable:
     """The costs of the stages of a configuration on devices with so much memory."""
     devices = stage_devices_of(knobs.mode.order, knobs.n_ipu, chunks_of(knobs.step))
@@ -64,7 +71,8 @@ def stage_table(profile: ModelProfile, knobs: Knobs, limit_bytes: float, period:
         return arranged(whole, devices, most)
 
     recomputing = table(recompute=True) if knobs.mode.recompute is Recompute.AUTO else None
-    return StageTable(table(recompute=knobs.mode.recompute is True), devices, moments, recomputing)
+    spared = last_segment_prefix_cycles(profile) if turns_at_once(*knobs.step) else None
+    return StageTable(table(recompute=knobs.mode.recompute is True), devices, moments, recomputing, spared)
 
 
 def plans_that_fit(stages: StageTable) -> Iterator[Plan]:
@@ -78,6 +86,7 @@ def plans_that_fit(stages: StageTable) -> Iterator[Plan]:
 
 CASES = [
     (Order.ONE_F_ONE_B, 3, 1, Recompute.AUTO),
+    (Order.ONE_F_ONE_B, 3, 1, True),
     (Order.GPIPE, 3, 1, Recompute.AUTO),
     (Order.POPART, 2, 1, Recompute.AUTO),
     (Order.INTERLEAVED, 2, 2, False),
@@ -129,6 +138,18 @@ def test_it_is_the_best_of_all_cuts_and_choices(
     assert n_mixed or recompute is not Recompute.AUTO
 
 
+@pytest.mark.parametrize(("order", "n_ipu"), [(Order.POPART, 3), (Order.ONE_F_ONE_B, 4), (Order.POPART_RING, 3)])
+def test_it_is_the_best_where_the_last_stage_keeps_its_last_segment(order: Order, n_ipu: int) -> None:
+    knobs = Knobs(n_ipu=n_ipu, batch_size=1, schedule=order, recompute=True, n_micro_batches=8)
+    for seed in range(5):
+        stages = stage_table(
+            with_checkpoint(random_profile(np.random.default_rng(seed), 8)), knobs, 2**40, Period.BARRIER
+        )
+        shortest = min(timeline_of(knobs.step, plan).makespan_cycles for plan in plans_that_fit(stages))
+        bounded = best_by_simulated_step(stages, knobs)
+        assert bounded.step_cycles == bounded.bound_cycles == shortest
+
+
 @pytest.mark.parametrize("recompute", [False, True, Recompute.AUTO])
 def test_a_plan_that_fits_a_ring_is_found_whenever_there_is_one(recompute: bool | Recompute) -> None:
     random, n_found = np.random.default_rng(5), 0
@@ -160,6 +181,20 @@ def test_a_v_shape_is_between_its_bound_and_the_starting_plan(order: Order) -> N
     steps = [timeline_of(knobs.step, plan).makespan_cycles for plan in plans_that_fit(stages)]
     assert bounded.step_cycles is not None
     assert bounded.bound_cycles <= min(steps) <= bounded.step_cycles <= 1.05 * min(steps)
+
+
+def test_the_last_stage_does_not_run_again_what_follows_the_last_checkpoint() -> None:
+    profile = with_checkpoint(random_profile(np.random.default_rng(1), 7))
+    forward, before = [layer.forward_cycles for layer in profile.layers], [2 * c.forward_cycles for c in profile.layers]
+    for order, keeps in ((Order.POPART, True), (Order.ONE_F_ONE_B, True), (Order.GPIPE, False)):
+        knobs = Knobs(n_ipu=2, batch_size=1, schedule=order, n_micro_batches=8, recompute=True)
+        stages = stage_table(profile, knobs, 2**40, Period.BARRIER)
+        for cut in (3, 6):
+            first, last = stages.evaluate((0, cut, 7), [True, True]).stages
+            again = forward[cut:5] if keeps else forward[cut:]
+            assert first.backward_cycles == sum(before[:cut]) + sum(forward[:cut]), "the segment of another stage"
+            assert last.backward_cycles == sum(before[cut:]) + sum(again)
+            assert stages.evaluate((0, cut, 7), [True, True]).stages[1].forward_cycles == sum(forward[cut:])
 
 
 def test_stages_of_one_device_exchange_nothing_and_add_up_to_its_memory() -> None:

@@ -58,18 +58,24 @@ def test_a_range_stashes_its_checkpoints_and_computes_one_segment(
     chosen, whole = checkpoints(chain), compiled(chain, 0, len(chain), device, options(4, training=True))
     assert whole.checkpoint_bytes == len(chosen) * 4 * SIZE
     assert whole.activation_bytes == 2 * N_BLOCKS * 4 * SIZE
-    again = whole.recomputed
+    again = whole.recomputed()
     assert again.backward_cycles == whole.backward_cycles + whole.forward_cycles
     assert again.memory_bytes["temporary"] == whole.recompute_temporary_bytes < whole.temporary_bytes
     start, stop = chosen[-2:]
     segment = compiled(chain, start, stop, device, options(4, training=True))
     assert segment.checkpoint_bytes == 0
+    tail = compiled(chain, chosen[-1], len(chain), device, options(4, training=True))
+    spared = whole.recomputed(keeps_last=True)
+    assert 0 < whole.last_segment_cycles < whole.forward_cycles
+    assert again.backward_cycles - spared.backward_cycles == whole.last_segment_cycles
+    assert tail.recomputed(keeps_last=True).backward_cycles == tail.backward_cycles, "one segment"
+    assert spared.memory_bytes == again.memory_bytes
     assert segment.recompute_temporary_bytes == segment.temporary_bytes, "nothing to gain between two checkpoints"
 
 
 def test_a_range_without_what_the_target_knows_of_recomputation_keeps_its_peak() -> None:
     plain = CompiledRange((), 5, {}, {}, backward_temporary_bytes=7)
-    assert plain.recomputed == plain
+    assert plain.recomputed() == plain
 
 
 @pytest.mark.parametrize("name", ["resnet50-train", "bert-base-128-mlm"])
