@@ -1,0 +1,161 @@
+"""What `predict` says of 40 configurations without a pipeline, beside `estimate` of aiconfigurator [aiconfigurator].
+
+    python -m studies.gpu_conformance
+
+Needs the whole package, which is no extra of ours: `pip install --no-deps aiconfigurator==0.12.0`, and what its import
+asks for. One line a model, system and engine: the largest difference of five configurations, of
+
+    tokens/s, TPOT      as `predict` prints them
+    steps alone         the same, with what differs on purpose taken out of both: see `REASONS`
+    memory              of the fullest GPU, with activations of as many tokens a step as theirs has: it counts those of
+                        its mixed step, ours counts the `max_batched_tokens` that an engine reserves
+
+Both read the same tables of kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autoauto.graph.huggingface import decoder_of
+from autoauto.records.costs.decoder import WeightFormat
+from autoauto.targets.gpu.costs import layer_costs
+from autoauto.targets.gpu.engines import HostCosts, engine_named
+from autoauto.targets.gpu.forecast import ServingReplicas, forecast, held_by
+from autoauto.targets.gpu.steps import Workload, rates_of
+from autoauto.targets.gpu.systems import system_named
+from autoauto.targets.gpu.tables import Serving
+
+REQUESTS = Workload(1024, 512)
+N_MAX_TOKENS = 8192
+SHAPES = ((1, 8), (2, 8), (2, 64), (4, 8), (4, 64))
+"""GPUs of a group, and sequences."""
+NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
+REASONS = {
+    "vllm": "ours adds the processor, as measured rows have it; theirs caps tokens/s by a TTFT with 0.8 ms a block",
+    "sglang": "ours adds the processor and computes prompts first, theirs in mixed steps; theirs counts 3 of them less",
+    "trtllm": "ours adds the processor; theirs counts three mixed steps less for words",
+}
+"""By engine, why the numbers differ."""
+_NAMES = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8_static", WeightFormat.NVFP4: "nvfp4"}
+
+
+class Model(NamedTuple):
+    """A model on GPUs of a system.
+
+    Attributes:
+        name, system, engine: as on the command line.
+        weights: their format.
+    """
+
+    name: str
+    system: str
+    engine: str
+    weights: WeightFormat = WeightFormat.BF16
+
+
+MODELS = (
+    Model("meta-llama/Meta-Llama-3.1-70B", "h200_sxm", "vllm"),
+    Model("meta-llama/Meta-Llama-3.1-70B", "h200_sxm", "trtllm", WeightFormat.FP8),
+    Model("meta-llama/Meta-Llama-3.1-8B", "l40s", "vllm"),
+    Model("Qwen/Qwen3-32B", "h100_sxm", "trtllm"),
+    Model("Qwen/Qwen3-32B", "h200_sxm", "sglang"),
+    Model("Qwen/Qwen3-32B", "b200_sxm", "vllm", WeightFormat.NVFP4),
+    Model("Qwen/Qwen3-8B", "a100_sxm", "sglang"),
+    Model("Qwen/Qwen3-30B-A3B", "h100_sxm", "vllm"),
+)
+
+
+class Numbers(NamedTuple):
+    """What one side says.
+
+    Attributes:
+        tokens_per_s, tpot_s: as it prints them.
+        step_s: the mean of its steps of kernels alone.
+        memory_bytes: of a GPU.
+    """
+
+    tokens_per_s: float
+    tpot_s: float
+    step_s: float
+    memory_bytes: float
+
+
+def main() -> None:
+    """Print the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    if find_spec("aiconfigurator") is None:
+        raise SystemExit("the package aiconfigurator must be there; try: pip install --no-deps aiconfigurator==0.12.0")
+    logging.disable(logging.WARNING)
+    print(f"{'':52}  tokens/s    TPOT  steps alone  memory")
+    for model in MODELS:
+        pairs = [(ours(model, *shape), theirs(model, *shape)) for shape in SHAPES]
+        tokens, tpot, step, memory = np.array([np.divide(*pair) - 1 for pair in pairs]).T
+        name = f"{model.name.split('/')[1]} {model.weights} {model.system} {model.engine}"
+        print(f"{name:52}", *(f"{_largest(ratios):+9.1%}" for ratios in (tokens, tpot, step, memory)))
+    for engine, reason in REASONS.items():
+        print(f"{engine}: {reason}")
+
+
+def _largest(ratios: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    return float(ratios[np.abs(ratios).argmax()])
+
+
+def ours(model: Model, n_gpus: int, n_sequences: int) -> Numbers:
+    """What `predict` says, and its steps in an engine that mixes prompts with decoding, without the processor."""
+    decoder, batch = decoder_of(model.name), np.array([n_sequences])
+    serving = Serving(model.system, model.engine, n_gpus, weights=model.weights)
+    replicas = ServingReplicas(decoder, serving, REQUESTS, (decoder.n_layers + 3,))
+    few_tokens = replace(replicas, n_max_batched_tokens=REQUESTS.input_tokens + n_sequences)
+    said = forecast(replicas, n_sequences)
+    engine = replace(engine_named(model.engine), host=NO_HOST, mixes=True)
+    costs = layer_costs(decoder, serving, system_named(model.system), engine, REQUESTS, batch, N_MAX_TOKENS)
+    steps = rates_of(costs.stages(replicas.sizes), batch, REQUESTS, engine, N_MAX_TOKENS)
+    return Numbers(
+        said.rates.tokens_per_s.item(),
+        said.rates.tpot_s.item(),
+        steps.tpot_s.item(),
+        held_by(few_tokens, replicas.costs(n_sequences), n_sequences)[0].total_bytes,
+    )
+
+
+def theirs(model: Model, n_gpus: int, n_sequences: int) -> Numbers:
+    """What `estimate` of the package says, and the mean of its steps."""
+    from aiconfigurator.cli.api import cli_estimate  # type: ignore[import-not-found]  # it is no extra of ours
+
+    name = _NAMES[model.weights]
+    estimate = cli_estimate(
+        model.name,
+        model.system,
+        backend_name=model.engine,
+        isl=REQUESTS.input_tokens,
+        osl=REQUESTS.output_tokens,
+        batch_size=n_sequences,
+        tp_size=n_gpus,
+        moe_tp_size=n_gpus,
+        moe_ep_size=1,
+        gemm_quant_mode=name,
+        moe_quant_mode=name.removesuffix("_static"),
+        kvcache_quant_mode="bfloat16",
+        fmha_quant_mode="bfloat16",
+    )
+    steps: Mapping[str, float] = estimate.per_ops_data["scheduling"]
+    mixed, alone = steps["num_mix_steps"], steps["num_genonly_steps"]
+    total_ms = mixed * steps["mix_step_latency_ms"] + alone * steps["genonly_step_latency_ms"]
+    return Numbers(
+        float(estimate.raw["tokens/s"]),
+        float(estimate.tpot) / 1e3,
+        total_ms / (mixed + alone) / 1e3,
+        float(estimate.raw["memory"]) * 2**30,
+    )
+
+
+if __name__ == "__main__":
+    main()
