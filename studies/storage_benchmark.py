@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial
 from sqlalchemy import Connection, text
 
 from autoauto.cli.options.values import integers
+from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.space.knobs import Knobs
@@ -51,7 +52,7 @@ def some_trial(number: int) -> FrozenTrial:
         samples_per_s=1000.0 + number,
         estimated_samples_per_s=1100.0,
         latency_s=0.0,
-        device_bytes=900_000_000,
+        device=Device("bow", 1e9, 900_000_000, 1, 1),
     )
     return to_optuna(finished_trial(knobs, trial, 0.5), ranges_of(SPACE, knobs), Objective.THROUGHPUT)
 

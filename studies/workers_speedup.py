@@ -22,6 +22,7 @@ import optuna
 
 from autoauto.cli.options.values import integers
 from autoauto.records.errors import OutOfMemory
+from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import samples_per_s
@@ -73,7 +74,7 @@ class Model:
             samples_per_s=rate,
             estimated_samples_per_s=rate,
             latency_s=0.0,
-            device_bytes=LIMIT_BYTES,
+            device=Device("bow", 1e9, LIMIT_BYTES, 1, 1),
         )
 
 

@@ -104,8 +104,5 @@ def _performance(flow: Flow, trial: Trial) -> Performance:
     if trial.tokens_per_s is None:
         origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
         return Performance(trial.samples_per_s, origin)
-    assert trial.tpot_s is not None
-    assert trial.ttft_s is not None
-    assert trial.kv_cache_bytes is not None
     tokens = TokenRates(trial.tokens_per_s, trial.tpot_s, trial.ttft_s, trial.kv_cache_bytes)
     return Performance(trial.samples_per_s, flow.traits.origin, tokens)

@@ -12,7 +12,7 @@ from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.hardware import Cluster, Device, Period, content_of
+from autoauto.records.hardware import Cluster, Device, Period, content_of, joined
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target, TargetTraits, traits_of
@@ -128,6 +128,10 @@ class Setting:
     def device_bytes(self, knobs: Knobs) -> int:
         """The memory of one device."""
         return int(self.cluster.devices[0].memory_bytes) * knobs.session.cores_per_device
+
+    def device_of(self, knobs: Knobs) -> Device:
+        """The first device of a configuration, with all its cores."""
+        return joined(self.cluster.devices[:1] * knobs.session.cores_per_device)
 
     def line(self, knobs: Knobs, start: int = 0) -> Cluster:
         """The devices of the pipeline that begins with the device `start`."""

@@ -195,7 +195,7 @@ def _line(kinds: Sequence[DeviceKind]) -> _Line:
     }
 
 
-def _joined(group: Sequence[Device]) -> Device:
+def joined(group: Sequence[Device]) -> Device:
     """Devices as one, with the memory of all."""
     return replace(
         group[0],
@@ -205,7 +205,7 @@ def _joined(group: Sequence[Device]) -> Device:
 
 
 def _grouped(kind: DeviceKind, n_each: int) -> DeviceKind:
-    return replace(kind, device=_joined((kind.device,) * n_each), n_devices=kind.n_devices // n_each)
+    return replace(kind, device=joined((kind.device,) * n_each), n_devices=kind.n_devices // n_each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class Cluster:
         groups = [self.devices[first : first + n_each] for first in firsts]
         return replace(
             self,
-            devices=tuple(map(_joined, groups)),
+            devices=tuple(map(joined, groups)),
             receive_links=tuple(self.receive_links[first] for first in firsts),
             send_links=(*(self.send_links[first - 1] for first in firsts[1:]), self.send_links[-1]),
             machine=self.machine and replace(self.machine, n_devices=max(1, self.machine.n_devices // n_each)),

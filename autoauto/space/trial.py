@@ -7,21 +7,31 @@ executor adds its times, the database its number and the values of the objective
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit, Unsupported
+from autoauto.records.hardware import Device
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import NUMBERS, OF_PLANS, REQUEST_LATENCY, RESULT_NAMES
+from autoauto.space.numbers import (
+    NO_RESULT,
+    NUMBERS,
+    OF_PLANS,
+    OF_RESULTS,
+    REQUEST_LATENCY,
+    RESULT_NAMES,
+    Result,
+    StepResult,
+)
 from autoauto.space.table import numbers
 
 USABLE = Constraint("output_error <= 0.5")
@@ -50,7 +60,7 @@ class Status(StrEnum):
     """An exception that no target raises on purpose."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Trial(Displayed):
     """What came of one configuration.
 
@@ -64,18 +74,7 @@ class Trial(Displayed):
             do not fit, and as above. `Flow.expect` puts the estimate here.
         timeline: the measured stages in the order of the schedule; None when it does not fit, for phases, and when read
             from a database.
-        samples_per_s: measured throughput; 0 when it does not fit.
-        estimated_samples_per_s: throughput by the estimate; 0 when there is none.
-        latency_s: from a micro-batch's entry to its result; for training of a whole step, for phases of all
-            micro-batches. 0 when it does not fit.
-        compute_cycles, transfer_cycles: the two parts of the measured period; 0 when it does not fit.
-        makespan_cycles: of a step of training, simulated; None for inference.
-        bubble_fraction: of a step of training, simulated; None for inference.
-        tokens_per_s: words of answers of the whole cluster; None where no text is generated, as are the next seven.
-        tpot_s: between two words of an answer.
-        ttft_s: from a request to the first word of its answer.
-        kv_cache_bytes: of the GPU that has the most keys and values.
-        tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals; a row lies in them in 8 of 10 cases.
+        result: its numbers, which it also has by their names.
         excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
         excess: the same as a share of what a device holds; when it fits, minus the share that stays free there. It is
             not stored: 0 when read from a database.
@@ -87,8 +86,6 @@ class Trial(Displayed):
         ended: in UTC, by the clock of the machine.
         number: in its study; -1 outside of a study.
         values: of the study's objectives; empty outside of a study, and unless `fits`.
-        output_error: by how much outputs differ from those in fp32, relative to the largest (`relative_error`), the
-            largest of all outputs; None where nothing else was computed in.
         origin: of the measured numbers; None when it does not run, and when read from a database without its plans.
     """
 
@@ -98,21 +95,7 @@ class Trial(Displayed):
     estimate: Plan | PhasedPlan | None = None
     measured: Plan | PhasedPlan | None = None
     timeline: Timeline | None = None
-    samples_per_s: float = 0.0
-    estimated_samples_per_s: float = 0.0
-    latency_s: float = 0.0
-    compute_cycles: int = 0
-    transfer_cycles: int = 0
-    makespan_cycles: float | None = None
-    bubble_fraction: float | None = None
-    tokens_per_s: float | None = None
-    tpot_s: float | None = None
-    ttft_s: float | None = None
-    kv_cache_bytes: int | None = None
-    tpot_low_s: float | None = None
-    tpot_high_s: float | None = None
-    ttft_low_s: float | None = None
-    ttft_high_s: float | None = None
+    result: Result = NO_RESULT
     excess_bytes: int = 0
     excess: float = 0.0
     violation: float = -inf
@@ -121,8 +104,56 @@ class Trial(Displayed):
     ended: datetime | None = None
     number: int = -1
     values: tuple[float, ...] = ()
-    output_error: float | None = None
     origin: Origin | None = field(default=None, compare=False)
+
+    def __init__(
+        self,
+        knobs: Knobs,
+        status: Status,
+        reason: str = "",
+        estimate: Plan | PhasedPlan | None = None,
+        measured: Plan | PhasedPlan | None = None,
+        timeline: Timeline | None = None,
+        **values: Any,
+    ) -> None:
+        set_field = object.__setattr__
+        set_field(self, "knobs", knobs)
+        set_field(self, "status", status)
+        set_field(self, "reason", reason)
+        set_field(self, "estimate", estimate)
+        set_field(self, "measured", measured)
+        set_field(self, "timeline", timeline)
+        if numbers := {name: value for name, value in values.items() if name in _OF_RESULT}:
+            values["result"] = values.get("result", NO_RESULT).with_values(numbers)
+        for name, default in _DEFAULTS.items():
+            set_field(self, name, values.get(name, default))
+        if not values.keys() <= _NAMED:
+            raise TypeError(f"a trial has no {min(values.keys() - _NAMED)}")
+
+    def __getattr__(self, name: str) -> Any:
+        """A number of its result; None where its mode has none of this name."""
+        if name not in _OF_RESULT:
+            raise AttributeError(f"a trial has no {name}")
+        return self.result.values.get(name)
+
+    def with_values(self, **values: Any) -> Self:
+        """The trial with other values of fields, and other numbers, by their names."""
+        return replace(self, **values)
+
+    @property
+    def samples_per_s(self) -> float:
+        """See `Result`."""
+        return self.result.samples_per_s
+
+    @property
+    def estimated_samples_per_s(self) -> float:
+        """See `Result`."""
+        return self.result.estimated_samples_per_s
+
+    @property
+    def latency_s(self) -> float:
+        """See `Result`."""
+        return self.result.latency_s
 
     @property
     def fits(self) -> bool:
@@ -176,12 +207,18 @@ class Trial(Displayed):
         return not self.was_measured and self.status not in (Status.INFEASIBLE, Status.UNSUPPORTED)
 
 
+_DEFAULTS = {each.name: each.default for each in fields(Trial)[6:]}
+_OF_RESULT = frozenset(number.name for number in OF_RESULTS)
+_NAMED = _OF_RESULT | _DEFAULTS.keys()
+
+
 def numbers_of(trial: Trial) -> dict[str, float]:
     """The numbers that a trial has, by name; of one that does not run the missing bytes alone."""
     if not trial.runs:
         return {"excess_bytes": trial.excess_bytes}
-    values = ((number.name, getattr(trial, number.name)) for number in NUMBERS if number.name != "excess_bytes")
-    return {name: value for name, value in values if value is not None and (value or name != "estimated_samples_per_s")}
+    values = trial.result.values
+    named = ((number.name, values.get(number.name)) for number in OF_RESULTS)
+    return {name: value for name, value in named if value is not None and (value or name != "estimated_samples_per_s")}
 
 
 def measured_trial(
@@ -192,7 +229,7 @@ def measured_trial(
     samples_per_s: float,
     estimated_samples_per_s: float = 0.0,
     latency_s: float,
-    device_bytes: int,
+    device: Device,
     timeline: Timeline | None = None,
     origin: Origin | None = None,
     output_error: float | None = None,
@@ -201,9 +238,9 @@ def measured_trial(
     """The trial of a configuration that runs; its status and reason tell whether all constraints hold.
 
     Args:
-        knobs, estimate, measured, samples_per_s, estimated_samples_per_s, latency_s, timeline: as in `Trial`.
-        origin, output_error: as in `Trial`.
-        device_bytes: the memory of a device.
+        knobs, estimate, measured, timeline, origin: as in `Trial`.
+        samples_per_s, estimated_samples_per_s, latency_s, output_error: as in `Result`.
+        device: any of its devices.
         constraints: on knobs and results; with an `output_error` also `USABLE`.
     """
     step = timeline if knobs.training else None
@@ -214,15 +251,16 @@ def measured_trial(
         estimate,
         measured,
         timeline,
-        samples_per_s,
-        estimated_samples_per_s,
-        latency_s,
-        _largest(measured, "compute_cycles"),
-        _largest(measured, "transfer_cycles"),
-        makespan_cycles=step.makespan_cycles if step else None,
-        bubble_fraction=step.bubble_fraction if step else None,
-        excess=measured.excess_bytes / device_bytes,
-        output_error=output_error,
+        result=Result(
+            samples_per_s,
+            estimated_samples_per_s,
+            latency_s,
+            _largest(measured, "compute_cycles"),
+            _largest(measured, "transfer_cycles"),
+            StepResult(step.makespan_cycles, step.bubble_fraction) if step else None,
+            output_error,
+        ),
+        excess=measured.excess_bytes / int(device.memory_bytes),
         origin=origin,
     )
     return apply_constraints(trial, constraints if output_error is None else (*constraints, USABLE))

@@ -93,7 +93,7 @@ def summary(measured: Plan, estimated: Plan) -> StudySummary:
         compute_cycles=4000,
         transfer_cycles=100,
     )
-    slow = replace(slow, latency_s=0.008)
+    slow = slow.with_values(latency_s=0.008)
     large = made(
         1,
         Knobs(n_ipu=1, memory_proportion=0.6, batch_size=5),
@@ -108,7 +108,7 @@ def summary(measured: Plan, estimated: Plan) -> StudySummary:
         compute_cycles=1500,
         transfer_cycles=300,
     )
-    second = replace(second, latency_s=0.01)
+    second = second.with_values(latency_s=0.01)
     winner = made(
         3,
         Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8),
@@ -117,7 +117,7 @@ def summary(measured: Plan, estimated: Plan) -> StudySummary:
         compute_cycles=2000,
         transfer_cycles=300,
     )
-    winner = replace(winner, latency_s=0.014)
+    winner = winner.with_values(latency_s=0.014)
     unfit = made(
         4,
         Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1),

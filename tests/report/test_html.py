@@ -110,7 +110,7 @@ def test_ten_thousand_trials_make_a_small_page(summary: StudySummary) -> None:
         made(i, knobs, i % 9.0 * knobs.batch_size, estimated_samples_per_s=5.0 * knobs.batch_size)
         for i, knobs in enumerate(grid)
     ]
-    large = replace(summary, trials=(*trials, replace(summary.trials[3], number=10_000, samples_per_s=1e5)))
+    large = replace(summary, trials=(*trials, summary.trials[3].with_values(number=10_000, samples_per_s=1e5)))
     assert 100_000 < len(study_page(large, [], None, [])) < 4_000_000
 
 

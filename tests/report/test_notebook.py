@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.records import display
+from autoauto.records.hardware import Device
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
@@ -41,7 +42,7 @@ def trial(measured: Plan, estimated: Plan) -> Trial:
         samples_per_s=200.0,
         estimated_samples_per_s=190.0,
         latency_s=0.004,
-        device_bytes=4096,
+        device=Device("bow", 1e9, 4096, 1, 1),
         origin=Origin.MODELLED,
     )
 

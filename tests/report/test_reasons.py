@@ -58,7 +58,7 @@ def test_cycles_are_divided_by_the_samples_of_all_replicas(summary: StudySummary
 
 
 def test_in_training_the_bubble_binds_too(summary: StudySummary) -> None:
-    trial = replace(summary.finalists[0], bubble_fraction=0.25)
+    trial = summary.finalists[0].with_values(bubble_fraction=0.25)
     bubble, imbalance = what_binds(trial)[-2:]
     assert (bubble.name, imbalance.name) == ("bubble", "imbalance")
     assert bubble.share + imbalance.share == pytest.approx(0.25)
@@ -106,14 +106,14 @@ def test_the_part_that_adds_most_is_named(summary: StudySummary, change: dict[st
 def test_a_cell_equal_to_the_winner_is_as_good_but_later(summary: StudySummary) -> None:
     winner = summary.winner
     assert winner is not None
-    equal = replace(summary.trials[0], samples_per_s=winner.samples_per_s)
+    equal = summary.trials[0].with_values(samples_per_s=winner.samples_per_s)
     alone = replace(summary, trials=(equal, *summary.trials[1:]))
     assert why_not(alone.cells[0], alone) == "as good, but found later; batch 5 lacks 2.0 KiB"
 
 
 def test_a_longer_bubble_is_a_reason(summary: StudySummary, measured: Plan) -> None:
-    winner = replace(summary.trials[3], bubble_fraction=0.2)
-    other = replace(summary.trials[0], compute_cycles=900, bubble_fraction=0.4)
+    winner = summary.trials[3].with_values(bubble_fraction=0.2)
+    other = summary.trials[0].with_values(compute_cycles=900, bubble_fraction=0.4)
     alone = replace(summary, trials=(other, winner), finalists=(replace(winner, measured=measured),))
     assert why_not(alone.cells[0], alone) == "40 % idle, the winner's 20 %"
 
@@ -143,7 +143,7 @@ def test_a_configuration_faster_than_the_winner_only_once_has_a_reason(
 ) -> None:
     other = next(cell for cell in summary.cells if cell.knobs.n_ipu == 1)
     assert other.best is not None
-    faster = replace(other.best, samples_per_s=201.0)
+    faster = other.best.with_values(samples_per_s=201.0)
     trials = tuple(faster if trial.number == faster.number else trial for trial in summary.trials)
     rows = Repeated("winner", faster.knobs), Repeated("runner-up", summary.finalists[0].knobs)
     verification = Verification(rows, 3, winner_index, verdict, None)
@@ -154,7 +154,7 @@ def test_a_configuration_faster_than_the_winner_only_once_has_a_reason(
 def test_a_reading_above_the_mean_of_the_winner_has_a_reason(summary: StudySummary) -> None:
     cell = next(cell for cell in summary.cells if cell.knobs.n_ipu == 1)
     assert cell.best is not None
-    winner = replace(summary.finalists[0], samples_per_s=cell.best.samples_per_s - 1.0)
+    winner = summary.finalists[0].with_values(samples_per_s=cell.best.samples_per_s - 1.0)
     verification = Verification((Repeated("winner", winner.knobs),), 3, 0, Verdict.CLEAR, None)
     verified = replace(summary, finalists=(winner,), verification=verification)
     assert why_not(cell, verified) == "below the best of the search, which were measured again"
@@ -162,6 +162,6 @@ def test_a_reading_above_the_mean_of_the_winner_has_a_reason(summary: StudySumma
 
 def test_a_broken_constraint_is_quoted_in_full(summary: StudySummary) -> None:
     reason = "latency_s <= 0.1 does not hold: latency_s is 0.2"
-    broken = replace(summary.trials[0], status=Status.CONSTRAINED, reason=reason, latency_s=0.2)
+    broken = summary.trials[0].with_values(status=Status.CONSTRAINED, reason=reason, latency_s=0.2)
     alone = replace(summary, trials=(broken, *summary.trials[3:]))
     assert why_not(alone.cells[0], alone) == f"batch {broken.knobs.batch_size}: {reason}"

@@ -11,6 +11,7 @@ from math import inf
 import pytest
 
 from autoauto.records.errors import OutOfMemory, Unsupported
+from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
@@ -34,8 +35,15 @@ from autoauto.space.trial import (
 
 PLAN = Plan((Stage(LayerRange(0, 2), 0, 100, 0, 4, 6, {"parameter": 70}, 100),))
 KNOBS = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2)
+BOW = Device("bow", 1e9, 100, 1, 1)
 FITS = measured_trial(
-    KNOBS, PLAN, PLAN, samples_per_s=20.0, estimated_samples_per_s=19.0, latency_s=0.11, device_bytes=100
+    KNOBS,
+    PLAN,
+    PLAN,
+    samples_per_s=20.0,
+    estimated_samples_per_s=19.0,
+    latency_s=0.11,
+    device=BOW,
 )
 UNFIT = unfit_trial(KNOBS, OutOfMemory("too large", 5), 100)
 PHASES = tuple(Phase(LayerRange(i, i + 1), i, 0, 50, 2, 9, 3, {"parameter": 70 + i}, 100) for i in range(2))
@@ -82,7 +90,7 @@ def test_wrong_outputs_are_no_answer_though_nobody_bounds_them(
     error: float, status: Status, constraints: tuple[Constraint, ...]
 ) -> None:
     trial = measured_trial(
-        KNOBS, PLAN, PLAN, samples_per_s=2e1, latency_s=0.1, device_bytes=100, output_error=error,
+        KNOBS, PLAN, PLAN, samples_per_s=2e1, latency_s=0.1, device=BOW, output_error=error,
         constraints=constraints,
     )  # fmt: skip
     assert trial.status is status
@@ -122,7 +130,13 @@ def test_only_a_step_of_training_has_a_makespan_and_bubbles() -> None:
     knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=3)
     step, inference = (
         measured_trial(
-            k, None, PLAN, samples_per_s=1.0, latency_s=1.0, device_bytes=100, timeline=timeline_of(k.step, PLAN)
+            k,
+            None,
+            PLAN,
+            samples_per_s=1.0,
+            latency_s=1.0,
+            device=BOW,
+            timeline=timeline_of(k.step, PLAN),
         )
         for k in (knobs, KNOBS)
     )

@@ -18,6 +18,7 @@ from optuna.storages import RDBStorage
 from sqlalchemy import inspect, text
 
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory
+from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import samples_per_s
@@ -85,7 +86,7 @@ class Fake:
             samples_per_s=rate,
             estimated_samples_per_s=estimated_rate,
             latency_s=plan.latency_cycles / 1e9,
-            device_bytes=LIMIT_BYTES,
+            device=Device("bow", 1e9, LIMIT_BYTES, 1, 1),
             constraints=self.constraints,
         )
 

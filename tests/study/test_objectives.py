@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoauto.records.hardware import Device
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.gpipe import gpipe
@@ -23,7 +23,7 @@ KNOBS = Knobs(n_ipu=4, memory_proportion=0.6, batch_size=16)
 def test_throughput_is_maximised(fake: Fake) -> None:
     assert Objective.THROUGHPUT.direction == "maximize"
     assert Objective.THROUGHPUT.metric_name == "throughput (samples/s)"
-    assert Objective.THROUGHPUT.of(replace(fake(KNOBS), samples_per_s=123.5)) == 123.5
+    assert Objective.THROUGHPUT.of(fake(KNOBS).with_values(samples_per_s=123.5)) == 123.5
 
 
 def test_per_ipu_is_the_cost_of_auto_pipeline_and_is_minimised(fake: Fake) -> None:
@@ -39,7 +39,7 @@ def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
     ticks = (np.array([0, 10]), np.array([10, 30]))
     timeline = Timeline(schedule, ticks[:1], ticks[1:], (np.zeros((0, 2), dtype=np.int64),), stop_tick=30)
     knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=5, schedule=Order.GPIPE, n_micro_batches=2)
-    plan, numbers = fake(knobs).plan, {"samples_per_s": 1.0, "latency_s": 1.0, "device_bytes": 1000}
+    plan, numbers = fake(knobs).plan, {"samples_per_s": 1.0, "latency_s": 1.0, "device": Device("bow", 1e9, 1000, 1, 1)}
     trial = measured_trial(knobs, None, plan, timeline=timeline, **numbers)  # type: ignore[arg-type]
     assert trial.makespan_cycles == 30
     assert Objective.PER_IPU.of(trial) == 30 / (5 * 2)

@@ -57,7 +57,7 @@ class Measurer:
     def __call__(self, knobs: Knobs) -> Trial:
         self.calls.append(knobs)
         trial = self.flow.evaluate(knobs)
-        return replace(trial, samples_per_s=trial.samples_per_s * self.factors.get(knobs, 1.0))
+        return trial.with_values(samples_per_s=trial.samples_per_s * self.factors.get(knobs, 1.0))
 
     def executor(self) -> InlineExecutor:
         return InlineExecutor(self)

@@ -114,7 +114,7 @@ class TokenStages:
 def with_rates(trial: Trial, rates: TokenRates) -> Trial:
     """A trial with other rates, and all that follows from them."""
     latency_s = _latency_s(trial.knobs, rates)
-    return replace(trial, samples_per_s=rates.tokens_per_s, latency_s=latency_s, **rates._asdict())
+    return trial.with_values(samples_per_s=rates.tokens_per_s, latency_s=latency_s, **rates._asdict())
 
 
 def held_trial(trial: Trial, at_bound: TokenRates, constraints: Sequence[Constraint]) -> Trial:
@@ -186,11 +186,10 @@ class GenerationFlow(WithoutBounds):
             samples_per_s=rates.tokens_per_s,
             estimated_samples_per_s=rates.tokens_per_s,
             latency_s=0.0,
-            device_bytes=device_bytes,
+            device=self._stages.costs.setting.cluster.devices[0],
             origin=origin,
         )
-        trial = replace(
-            with_rates(trial, rates),
+        trial = with_rates(trial, rates).with_values(
             tpot_low_s=low.tpot_s,
             tpot_high_s=high.tpot_s,
             ttft_low_s=low.ttft_s,

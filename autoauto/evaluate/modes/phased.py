@@ -167,7 +167,7 @@ class PhasedFlow(WithoutBounds):
             samples_per_s=phases.samples_per_s(knobs.batch_size, clock_hz),
             estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
             latency_s=latency_s(knobs, phases, clock_hz),
-            device_bytes=setting.device_bytes(knobs),
+            device=setting.device_of(knobs),
             origin=origin,
             constraints=setting.constraints,
         )

@@ -50,7 +50,7 @@ def users_chart(summary: StudySummary) -> Chart | None:
 
 def _of_user(trial: Trial) -> float:
     assert trial.tpot_s
-    return 1.0 / trial.tpot_s
+    return float(1.0 / trial.tpot_s)
 
 
 def _point(point: UsersPoint) -> Mark:

@@ -8,7 +8,6 @@ these. It does not see that a smaller batch may be faster. Its answer is `estima
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from math import inf
 
 from autoauto.records.interval import Interval
@@ -193,7 +192,7 @@ def _estimated_gain_percent(summary: StudySummary, winner: Trial, alternative: A
     if not summary.objective.follows_throughput or not winner.estimated_samples_per_s:
         return None
     other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
-    expected = replace(winner, samples_per_s=winner.estimated_samples_per_s)
+    expected = winner.with_values(samples_per_s=winner.estimated_samples_per_s)
     return 100.0 * (summary.worth(expected) / summary.worth(other) - 1.0)
 
 

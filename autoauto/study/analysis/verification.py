@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from optuna import Study
@@ -201,7 +200,7 @@ def verify(
 def with_means(trials: Iterable[Trial], verification: Verification) -> list[Trial]:
     """The trials; the throughput of those that were measured again is the mean of their turns."""
     speeds = {row.knobs: row.speed.mean for row in verification.repeated if row.speed is not None}
-    return [replace(trial, samples_per_s=speeds.get(trial.knobs, trial.samples_per_s)) for trial in trials]
+    return [trial.with_values(samples_per_s=speeds.get(trial.knobs, trial.samples_per_s)) for trial in trials]
 
 
 def verifications(study: Study) -> list[Verification]:

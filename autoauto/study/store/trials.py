@@ -36,7 +36,7 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import NUMBERS
+from autoauto.space.numbers import NO_RESULT, NUMBERS, OF_RESULTS
 from autoauto.space.objectives import Objectives, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS, KNOBS, shown
@@ -54,6 +54,7 @@ _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
 _OPEN = {state.name for state in TrialState if not state.is_finished()}
 _NUMBERS = tuple(number.name for number in NUMBERS)
+_OF_RESULT = tuple(number.name for number in OF_RESULTS)
 
 
 def local_time(utc: datetime | None) -> datetime | None:
@@ -211,7 +212,7 @@ def with_plans(study: Study, trial: Trial) -> Trial:
     read = from_optuna(stored)
     if read.measured is None:
         raise ValueError(f"trial {trial.number} ran and has no stages")
-    return replace(read, samples_per_s=trial.samples_per_s, origin=studied_origin(study.user_attrs))
+    return read.with_values(samples_per_s=trial.samples_per_s, origin=studied_origin(study.user_attrs))
 
 
 def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
@@ -225,7 +226,8 @@ def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
         ended=cells["datetime_complete"],
         number=cells["number"],
         values=values,
-        **{name: cells[name] for name in _NUMBERS if name in cells},
+        result=NO_RESULT.with_values({name: cells[name] for name in _OF_RESULT if name in cells}),
+        excess_bytes=cells.get("excess_bytes", 0),
     )
 
 

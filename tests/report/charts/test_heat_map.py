@@ -61,5 +61,5 @@ def test_many_proportions_make_a_wide_picture(summary: StudySummary) -> None:
 
 
 def test_small_throughputs_have_a_decimal(summary: StudySummary, elements: Elements) -> None:
-    slow = replace(summary, trials=(replace(summary.trials[0], samples_per_s=7.86), *summary.trials[1:]))
+    slow = replace(summary, trials=(summary.trials[0].with_values(samples_per_s=7.86), *summary.trials[1:]))
     assert [cell.text for cell in elements(picture.heat_map_chart(slow), "cell")] == ["7.9", "200"]

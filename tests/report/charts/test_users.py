@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from autoauto.report.charts.users import users_chart
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
@@ -13,7 +11,7 @@ from autoauto.space.trial import Status, Trial
 
 def trial(number: int, tokens_per_s: float, tpot_s: float) -> Trial:
     made = Trial(Knobs(1, 1, engine="vllm", input_tokens=8, output_tokens=8), Status.OK, samples_per_s=tokens_per_s)
-    return replace(made, number=number, tpot_s=tpot_s, values=(tokens_per_s,))
+    return made.with_values(number=number, tpot_s=tpot_s, values=(tokens_per_s,))
 
 
 def test_the_line_joins_configurations_of_the_front_that_were_not_tried() -> None:

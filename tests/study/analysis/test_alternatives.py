@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,7 +61,7 @@ def test_what_was_not_estimated_to_the_end_is_said_to_give_at_most_so_much(fake:
         return fake(knobs)
 
     def upper_bound(knobs: Knobs) -> Trial | None:
-        return replace(fake(knobs), samples_per_s=7.0) if knobs.n_ipu == 4 else None
+        return fake(knobs).with_values(samples_per_s=7.0) if knobs.n_ipu == 4 else None
 
     predict = predictor(expect, Objective.THROUGHPUT, upper_bound)
     alternatives = expected_alternatives(SPACE, predict, expect, upper_bound=upper_bound)

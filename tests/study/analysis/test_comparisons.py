@@ -121,7 +121,7 @@ def test_simple_uses_are_measured_where_a_trial_is_as_good_as_the_estimate() -> 
 
 def test_a_simple_use_that_is_better_by_the_estimate_than_its_trials_is_estimated() -> None:
     summary = summary_of({(1, 2): 80.0, (2, 3): 200.0})
-    winner = replace(summary.finalists[0], estimated_samples_per_s=220.0)
+    winner = summary.finalists[0].with_values(estimated_samples_per_s=220.0)
     alternative = Alternative("one device", Knobs(n_ipu=1, memory_proportion=0.6, batch_size=3), 110.0)
     summary = replace(summary, finalists=(winner,), alternatives=(alternative,))
     of_one, *_ = study_comparisons(summary)
@@ -140,7 +140,7 @@ def test_a_simple_use_that_fell_short_of_its_estimate_is_shown_as_it_was_measure
 ) -> None:
     summary = summary_of({(1, 2): 80.0, (2, 3): 200.0})
     winner, of_one = summary.ranked
-    summary = replace(summary, trials=(replace(of_one, estimated_samples_per_s=estimated), winner))
+    summary = replace(summary, trials=(of_one.with_values(estimated_samples_per_s=estimated), winner))
     alternative = Alternative("one device", Knobs(n_ipu=1, memory_proportion=0.6, batch_size=batch_size), 110.0)
     shown, *_ = study_comparisons(replace(summary, alternatives=(alternative,)))
     assert (shown.speed, shown.estimated) == (Interval(80.0 if is_measured else 110.0, None), not is_measured)
@@ -171,7 +171,7 @@ def test_the_baseline_is_the_best_simple_use_that_is_not_the_winner() -> None:
     )
     of_one, winner = Alternative("one device", C, 99.0), Alternative("one pipeline of 2", A, 200.0)
     unfit = Alternative("one pipeline of 8", Knobs(n_ipu=8, memory_proportion=0.6, batch_size=2), 0.0, "no cut")
-    winning = replace(summary.finalists[0], estimated_samples_per_s=220.0)
+    winning = summary.finalists[0].with_values(estimated_samples_per_s=220.0)
     summary = replace(summary, finalists=(winning,))
 
     def baseline(*alternatives: Alternative) -> list[tuple[str, str]]:

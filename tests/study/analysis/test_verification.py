@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import optuna
@@ -62,7 +62,7 @@ class Noisy:
         factor = self.factors[knobs][turn] if knobs in self.factors else 1.0
         if not factor:
             raise ValueError("it broke")
-        return replace(trial, samples_per_s=trial.samples_per_s * factor)
+        return trial.with_values(samples_per_s=trial.samples_per_s * factor)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -211,7 +210,7 @@ class Pessimistic(Expect):
 
     def __call__(self, knobs: Knobs) -> Trial:
         trial = self.fake(knobs)
-        return apply_constraints(replace(trial, latency_s=trial.latency_s * 1.03), self.fake.constraints)
+        return apply_constraints(trial.with_values(latency_s=trial.latency_s * 1.03), self.fake.constraints)
 
 
 def test_an_error_of_a_constrained_quantity_is_fitted_for_all_cells_at_once(storage: str, fake: Fake) -> None:

@@ -354,7 +354,7 @@ def test_several_objectives_have_their_values_in_order(storage: str, fake: Fake)
 def test_a_step_of_training_has_its_makespan_and_bubbles_when_read(study: optuna.Study, fake: Fake) -> None:
     space = SearchSpace((2,), (0.6,), (32,), schedule=(Order.ZB1P,), recompute=(True,), n_micro_batches=(8,))
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32, schedule=Order.ZB1P, recompute=True, n_micro_batches=8)
-    add(study, knobs, replace(fake(knobs), makespan_cycles=1234.5, bubble_fraction=0.25), space)
+    add(study, knobs, fake(knobs).with_values(makespan_cycles=1234.5, bubble_fraction=0.25), space)
     [read] = read_trials(study)
     assert (read.knobs, read.makespan_cycles, read.bubble_fraction) == (knobs, 1234.5, 0.25)
 
