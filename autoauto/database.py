@@ -22,7 +22,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.schema import CreateTable
 
-from autoauto.records.errors import AutoautoError, MissingExtra, missing_extra
+from autoauto.records.errors import AutoautoError, BadInput, MissingExtra, missing_extra
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it would print
 
 WAIT_S = 60.0
 """Seconds for which a server may be away, as while it is restarted, and an SQLite file may be locked."""
-_PACKAGES = {"MySQLdb": "mysqlclient"}
-"""The package to install for a driver whose own name is no package, or needs a compiler."""
+_KINDS = {"sqlite": "sqlite:///FILE.db", "postgresql": "postgresql://HOST/NAME"}
+"""The databases whose statements this file knows, with a URL."""
 _RETRY_S = 0.5  # mean time between two tries; a random one, so that processes that wait together come back apart
 
 
@@ -84,9 +84,14 @@ def _may_pass(error: Exception) -> bool:
 def driver_url(url: URL) -> URL:
     """A URL with the driver that we use; for PostgreSQL psycopg 3, where SQLAlchemy 2.0 takes psycopg2.
 
+    Raises:
+        BadInput: it is of another database.
+
     >>> driver_url(URL.create("postgresql", host="host")).drivername
     'postgresql+psycopg'
     """
+    if url.get_backend_name() not in _KINDS:
+        raise BadInput(f"a database is {' or '.join(_KINDS)}, got {shown(url)}; try {' or '.join(_KINDS.values())}")
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
@@ -101,8 +106,7 @@ def driver_errors(url: URL) -> Iterator[None]:
         if url.get_backend_name() == "postgresql":
             other = f" lacks the driver {module}; postgresql:// alone" if module != "psycopg" else ""
             raise missing_extra(f"{shown(url)}{other}", "postgres") from error
-        package = _PACKAGES.get(module, module)
-        raise MissingExtra(f"{shown(url)} needs the database driver {module}; try: pip install {package}") from error
+        raise MissingExtra(f"{shown(url)} needs the database driver {module}; try: pip install {module}") from error
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:

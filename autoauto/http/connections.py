@@ -94,6 +94,18 @@ class Connections:
                 self._open[transport] = False
 
 
+@contextmanager
+def lost(request: web.BaseRequest) -> Iterator[None]:
+    """Ends where a client is too slow (TimeoutError), which then loses its connection, or has gone."""
+    try:
+        yield
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    except ConnectionError:
+        pass
+
+
 class Answers:
     """Writes answers; when all together have too many bytes, the one that has been written longest is given up.
 
@@ -121,17 +133,13 @@ class Answers:
             chunks = [memoryview(body)[start : start + CHUNK_BYTES] for start in range(0, n_bytes, CHUNK_BYTES)]
         limit = asyncio.timeout(self._max_s + n_bytes / MIN_BYTES_PER_S)
         try:
-            async with limit:
-                self._add(limit, n_bytes)
-                await response.prepare(request)
-                while chunks:
-                    await response.write(chunks.pop(0))
-                await response.write_eof()
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-        except ConnectionError:  # the client has gone
-            pass
+            with lost(request):
+                async with limit:
+                    self._add(limit, n_bytes)
+                    await response.prepare(request)
+                    while chunks:
+                        await response.write(chunks.pop(0))
+                    await response.write_eof()
         finally:
             self._written.pop(limit, None)
         return response

@@ -57,35 +57,8 @@ class StepShape(NamedTuple):
         return self.order is not Order.INFERENCE
 
 
-SPLIT_ORDERS = (Order.ZB1P, Order.ZB2P, Order.ZBV, Order.V_HALF, Order.V_MIN)
-"""Orders that split the backward pass into input and weight gradients."""
-
 MAX_STAGES = 1_000
 MAX_FORWARDS = 500_000  # of all stages; these, and as many backwards, take seconds and less than a GiB
-MAX_SPLIT_STAGES = 64  # a search makes orders that split the backward, and each of its steps looks at all devices;
-MAX_SPLIT_FORWARDS = 32_768  # so many take it seconds
-
-
-def check_size(order: Order, n_stages: int, n_micro_batches: int) -> None:
-    """Refuse an order that takes too long to make.
-
-    Args:
-        order: its name.
-        n_stages: of all devices, with all chunks.
-        n_micro_batches: of a step.
-
-    Raises:
-        BadInput: it has too many stages, or too many forwards of all stages.
-
-    >>> check_size(Order.GPIPE, 1_000, 500)
-    """
-    is_split = order in SPLIT_ORDERS
-    for what, size, limit in (
-        ("stages", n_stages, MAX_SPLIT_STAGES if is_split else MAX_STAGES),
-        ("stages x micro-batches", n_stages * n_micro_batches, MAX_SPLIT_FORWARDS if is_split else MAX_FORWARDS),
-    ):
-        if size > limit:
-            raise BadInput(f"{order} takes at most {limit:,} {what}, all chunks counted, got {size:,}; try fewer")
 
 
 class Transfers(StrEnum):

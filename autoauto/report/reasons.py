@@ -78,15 +78,10 @@ _MIN_IMBALANCE = 0.0005
 """What is shown as 0.0 % is left out."""
 
 
-def part_name(plan: Plan | PhasedPlan) -> str:
-    """The word for a part of a plan."""
-    return "phase" if isinstance(plan, PhasedPlan) else "stage"
-
-
 def part_names(plan: Plan | PhasedPlan) -> list[str]:
     """The names of all parts; those of replicas with other plans name the replicas."""
     if isinstance(plan, PhasedPlan) or not plan.other_plans:
-        return [f"{part_name(plan)} {index}" for index in range(len(plan.parts))]
+        return [f"{plan.part_name} {index}" for index in range(len(plan.parts))]
     return [
         f"stage {index} of replica {', '.join(map(str, replicas))}"
         for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from autoauto.records.interval import Interval
-from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.plan import Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
@@ -200,7 +200,7 @@ def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
         return shown_hz
     knobs, plan = finalist.knobs, finalist.plan
     steps = knobs.mode.n_micro_batches if knobs.training else 1
-    host_cycles = steps * plan.host_bound_cycles if isinstance(plan, Plan) else 0
+    host_cycles = steps * plan.host_bound_cycles
     cycles = max(finalist.makespan_cycles or plan.mean_cost_cycles, host_cycles)
     return finalist.samples_per_s * cycles / knobs.n_samples
 

@@ -268,7 +268,7 @@ def measured_trial(
 
 def _largest(plan: Plan | PhasedPlan, name: str) -> int:
     """The largest of a number over the plans of all replicas."""
-    numbers: list[int] = [getattr(each, name) for each in (plan.plans if isinstance(plan, Plan) else (plan,))]
+    numbers: list[int] = [getattr(each, name) for each in plan.plans]
     return max(numbers)
 
 
@@ -293,9 +293,7 @@ def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, step_cycle
     For inference by pipelines it is the longest `Plan.latency_cycles`. For a step of training, whose result is there
     when all its micro-batches are finished, it takes `step_cycles`. For phases it ends with the last phase.
     """
-    if isinstance(plan, PhasedPlan):
-        return plan.cost_cycles / clock_hz
-    if knobs.training:
+    if knobs.training and not knobs.is_phased:
         assert step_cycles is not None
         return max(step_cycles, knobs.mode.n_micro_batches * plan.host_bound_cycles) / clock_hz
     return max(each.latency_cycles for each in plan.plans) / clock_hz

@@ -19,7 +19,7 @@ from autoauto.cli.options.model import add_knob, one_switch
 from autoauto.cli.options.values import at_most, integers
 from autoauto.cli.output.lines import add_json, print_json
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers, check_size
+from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers
 
 if TYPE_CHECKING:
     from autoauto.records.plans.timeline import Timeline
@@ -233,7 +233,7 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
     """
     from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
     from autoauto.schedule.orders.poplar import require_mapping
-    from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
+    from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of
     from autoauto.schedule.times import stage_times
 
     training = args.mode == "training"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -239,6 +239,7 @@ class PhasedPlan(Displayed):
     """Phases one after the other, each run for `steps` micro-batches before the next.
 
     Attributes:
+        part_name, cost_name: words for one of its `parts`, and for what takes `cost_cycles`.
         phases: in the order in which they run: forward over consecutive layers; in training then backward again.
         steps: micro-batches.
         io_mode: how tensors move.
@@ -251,6 +252,8 @@ class PhasedPlan(Displayed):
         warning: why tensors do not move as requested; empty when they do.
     """
 
+    part_name: ClassVar[str] = "phase"
+    cost_name: ClassVar[str] = "all phases"
     phases: tuple[Phase, ...]
     steps: int
     io_mode: IoMode
@@ -265,6 +268,26 @@ class PhasedPlan(Displayed):
         assert len(self.phases) == len(self.phase_cycles) > 0
         forward = self.forward_phases
         assert all(a.layers.stop == b.layers.start for a, b in pairwise(forward))
+
+    @property
+    def plans(self) -> tuple[PhasedPlan, ...]:
+        """As of pipelines; all replicas run the same phases."""
+        return (self,)
+
+    @property
+    def other_plans(self) -> tuple[PhasedPlan, ...]:
+        """As of pipelines: none."""
+        return ()
+
+    @property
+    def host_bound_cycles(self) -> int:
+        """As of pipelines: 0, since the cost of phases contains what the host moves."""
+        return 0
+
+    @property
+    def latency_cycles(self) -> int:
+        """From the start of the first phase to the end of the last."""
+        return self.cost_cycles
 
     @property
     def parts(self) -> tuple[Phase, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
+from typing import ClassVar
 
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import MachineDevice, Period
@@ -82,6 +83,7 @@ class Plan(Displayed):
     """Consecutive stages that cover all layers; a device's cycles are the sum over its stages, usually one.
 
     Attributes:
+        part_name, cost_name: words for one of its `parts`, and for what takes `cost_cycles`.
         stages: in the order of their layers.
         period: what the devices do at the same time.
         host_cycles: the host's transfers that overlap with compute; no period is shorter.
@@ -92,6 +94,8 @@ class Plan(Displayed):
         other_plans: the plans of the other replicas, whose devices or links differ; none is slower than this one.
     """
 
+    part_name: ClassVar[str] = "stage"
+    cost_name: ClassVar[str] = "period"
     stages: tuple[Stage, ...]
     period: Period = Period.BARRIER
     host_cycles: int = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
@@ -62,8 +61,7 @@ def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> l
     if origin is Origin.MEASURED:
         rows.append(("period", f"{1e3 * knobs.n_samples / trial.samples_per_s:,.3f} ms", origin))
     else:
-        name = "all phases" if isinstance(plan, PhasedPlan) else "period"
-        rows.append((name, duration(plan.cost_cycles, clock_hz), origin))
+        rows.append((plan.cost_name, duration(plan.cost_cycles, clock_hz), origin))
     if trial.latency_s:
         rows.append(("latency", format_value("latency_s", trial.latency_s), origin))
     if trial.makespan_cycles is not None:

@@ -11,8 +11,11 @@ from pkgutil import iter_modules
 
 import autoauto.schedule.orders as orders_package
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import Order, Schedule, StageTimes, StepShape
+from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Schedule, StageTimes, StepShape
 from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
+
+MAX_SPLIT_STAGES = 64  # a search makes orders that split the backward, and each of its steps looks at all devices;
+MAX_SPLIT_FORWARDS = 32_768  # so many take it seconds
 
 
 def make_schedule(
@@ -58,6 +61,28 @@ def make_schedule(
     return spec.make(
         ScheduleRequest(n_devices, n_micro_batches, n_chunks, training, times, stage_devices, max_in_flight, effort)
     )
+
+
+def check_size(order: Order, n_stages: int, n_micro_batches: int) -> None:
+    """Refuse an order that takes too long to make.
+
+    Args:
+        order: its name.
+        n_stages: of all devices, with all chunks.
+        n_micro_batches: of a step.
+
+    Raises:
+        BadInput: it has too many stages, or too many forwards of all stages.
+
+    >>> check_size(Order.GPIPE, 1_000, 500)
+    """
+    is_split = spec_of(order).splits_backward
+    for what, size, limit in (
+        ("stages", n_stages, MAX_SPLIT_STAGES if is_split else MAX_STAGES),
+        ("stages x micro-batches", n_stages * n_micro_batches, MAX_SPLIT_FORWARDS if is_split else MAX_FORWARDS),
+    ):
+        if size > limit:
+            raise BadInput(f"{order} takes at most {limit:,} {what}, all chunks counted, got {size:,}; try fewer")
 
 
 def stage_devices_of(order: Order, n_devices: int, n_chunks: int = 1) -> tuple[int, ...]:

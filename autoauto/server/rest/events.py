@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from autoauto.http.connections import lost
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -70,7 +72,7 @@ async def send_events(
     """
     changes = Changes()
     first = b"retry: 2000\n\n" + b"".join(changes.since(await read()))
-    try:
+    with lost(request):
         async with asyncio.timeout(WRITE_S):
             await response.prepare(request)
             await response.write(first)
@@ -85,11 +87,6 @@ async def send_events(
                     await response.write(events)
         async with asyncio.timeout(WRITE_S):
             await response.write_eof()
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-    except ConnectionError:  # the client has gone
-        pass
 
 
 async def _pause(is_ending: asyncio.Event) -> None:

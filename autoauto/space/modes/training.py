@@ -9,8 +9,8 @@ from typing import ClassVar
 from autoauto.records.costs.profile import Optimizer, OptimizerState, WeightUpdate
 from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.knob import SWITCH, Domain, Knob, whole, words
-from autoauto.records.schedule import MAX_STAGES, Order, StepShape, check_size
-from autoauto.schedule.orders.registry import TRAINING_ORDERS, devices_of, spec_of
+from autoauto.records.schedule import MAX_STAGES, Order, StepShape
+from autoauto.schedule.orders.registry import TRAINING_ORDERS, check_size, devices_of, spec_of
 from autoauto.space.modes.mode import MAX_VALUES, Mode, Recompute
 
 SCHEDULE = Knob(

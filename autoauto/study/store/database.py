@@ -270,13 +270,13 @@ def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 def _parse(storage: str) -> URL:
     try:
-        url = driver_url(make_url(storage))
+        url = make_url(storage)
         url.get_dialect()
         if "\0" in storage:
             raise ArgumentError("a null character")
     except ArgumentError as error:
         raise BadInput(f"storage must be a database URL like {_EXAMPLE}, got {storage!r}") from error
-    return url
+    return driver_url(url)
 
 
 def _sqlite_file(url: URL) -> Path | None:

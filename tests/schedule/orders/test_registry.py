@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import SPLIT_ORDERS, WEIGHT, Action, ActionKind, Order, Schedule, StageTimes
+from autoauto.records.schedule import WEIGHT, Action, ActionKind, Order, Schedule, StageTimes
 from autoauto.schedule import orders
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.interleaved import interleaved
@@ -85,7 +85,6 @@ def test_every_order_passes_the_check(order: Order) -> None:
 def test_every_order_holds_to_its_specification(order: Order) -> None:
     spec = spec_of(order)
     assert spec.order is order
-    assert spec.splits_backward is (order in SPLIT_ORDERS)
     if spec.runs_inference:
         schedule = make_schedule(order, 2, 4, training=False)
         assert {action.kind for device in range(2) for action in schedule.actions(device)} == {ActionKind.FORWARD}

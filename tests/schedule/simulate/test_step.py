@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoauto.records.schedule import SPLIT_ORDERS, Order, StageTimes, Transfers
+from autoauto.records.schedule import Order, StageTimes, Transfers
 from autoauto.records.units import IntArray
-from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
+from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.simulate.step import step_function, time_rows
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
@@ -36,7 +36,7 @@ def random_times(random: np.random.Generator, n_stages: int, split: bool) -> Sta
 def test_it_is_the_makespan_and_no_makespan_is_below_its_slopes(
     order: Order, n_devices: int, n_chunks: int, transfers: Transfers
 ) -> None:
-    random, split = np.random.default_rng(0), order in SPLIT_ORDERS
+    random, split = np.random.default_rng(0), spec_of(order).splits_backward
     n_stages = len(stage_devices_of(order, n_devices, n_chunks))
     times = [random_times(random, n_stages, split) for _ in range(8)]
     schedule = make_schedule(order, n_devices, 6, n_chunks=n_chunks, times=times[0] if split else None)

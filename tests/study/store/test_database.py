@@ -95,11 +95,16 @@ def test_a_text_that_is_no_database_url_is_refused(storage: str, existing: bool)
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_a_missing_driver_names_what_to_install(existing: bool) -> None:
-    storage = "mysql+mysqldb://user:secret@localhost/trials"
-    shown, needs = r"mysql\+mysqldb://user:\*\*\*@localhost/trials", "the database driver MySQLdb; try: pip"
-    with pytest.raises(MissingExtra, match=f"^{shown} needs {needs}"):
-        (existing_storage if existing else open_storage)(storage)
+def test_another_database_is_refused_in_a_line(existing: bool) -> None:
+    assert refusal("mysql+mysqldb://user:secret@localhost/trials", existing=existing) == (
+        "a database is sqlite or postgresql, got mysql+mysqldb://user:***@localhost/trials; "
+        "try sqlite:///FILE.db or postgresql://HOST/NAME"
+    )
+
+
+def test_a_missing_driver_names_what_to_install() -> None:
+    with pytest.raises(MissingExtra, match=r"^sqlite\+pysqlcipher:.* needs the database driver \w+; try: pip install"):
+        open_storage("sqlite+pysqlcipher:///trials.db")
 
 
 @pytest.mark.parametrize("existing", [False, True])
