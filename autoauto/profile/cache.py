@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -44,10 +44,16 @@ from autoauto.database import (
     retried,
     shown,
 )
-from autoauto.profile.codec import example_from_json, example_to_json, layer_from_json, layer_to_json
+from autoauto.profile.codec import (
+    example_from_json,
+    example_to_json,
+    layer_from_json,
+    layer_to_json,
+    unbound_from_json,
+)
 from autoauto.records.costs.correction import RangeExample
 from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile
+from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, UnboundLayer
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.installation import cache_dir
@@ -64,6 +70,13 @@ _TABLES = {
     name: Table(name, MetaData(), Column("digest", String(64), primary_key=True), Column("entry", Text, nullable=False))
     for name in ("entries", "autoauto_profiles")
 }
+
+
+class CachedLayers(NamedTuple):
+    """What a cache has, by digest: layers whatever bounds them, and layers with a certain bound."""
+
+    unbound: dict[str, UnboundLayer]
+    bound: dict[str, LayerProfile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +100,28 @@ class ProfileCache:
         Raises:
             BadInput: the database is broken, or not a cache.
         """
-        wanted, table = list(digests), self._table
-        batches = [wanted[start : start + _MAX_DIGESTS] for start in range(0, len(wanted), _MAX_DIGESTS)]
-        entries = self.select(table, *(table.select().where(table.c.digest.in_(batch)) for batch in batches))
-        with self._errors():
-            return {digest: layer_from_json(entry, f"entry {digest}") for digest, entry in entries}
+        return self.read_layers((), digests).bound
 
-    def write(self, entries: Mapping[str, LayerProfile]) -> None:
+    def read_layers(self, unbound: Iterable[str], bound: Iterable[str]) -> CachedLayers:
+        """The cached entries among digests of layers whatever bounds them, and of others, read together.
+
+        Raises:
+            BadInput: the database is broken, or not a cache.
+        """
+        wanted, table = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True), self._table
+        digests = list(wanted)
+        batches = [digests[start : start + _MAX_DIGESTS] for start in range(0, len(digests), _MAX_DIGESTS)]
+        entries = self.select(table, *(table.select().where(table.c.digest.in_(batch)) for batch in batches))
+        found = CachedLayers({}, {})
+        with self._errors():
+            for digest, entry in entries:
+                if wanted[digest]:
+                    found.unbound[digest] = unbound_from_json(entry, f"entry {digest}")
+                else:
+                    found.bound[digest] = layer_from_json(entry, f"entry {digest}")
+        return found
+
+    def write(self, entries: Mapping[str, LayerProfile | UnboundLayer]) -> None:
         """Store `entries`, in one transaction; entries that are stored already do not change.
 
         Raises:
@@ -109,6 +137,9 @@ class ProfileCache:
         Raises:
             BadInput: the database is broken, or not a cache.
         """
+
+        if not queries:
+            return []
 
         def rows(engine: Engine) -> list[Any]:
             try:

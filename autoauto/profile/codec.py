@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from autoauto.records.costs.correction import RangeExample
 from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile
+from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile, UnboundLayer
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import PositiveWhole, stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json, to_plain, write_json
@@ -18,6 +18,7 @@ _OPTIONS: Any = stored_form(CompileOptions, without=("session",), batch_size=Pos
 """The session is written beside it for people."""
 _LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
 _PROFILE = stored_form(ModelProfile, options=_OPTIONS | None, layers=tuple[_LAYER, ...])
+_UNBOUND = stored_form(UnboundLayer, profile=_LAYER)
 _EXAMPLE = stored_form(RangeExample)
 
 
@@ -53,14 +54,14 @@ def read_profile_record(record: object, where: str) -> ModelProfile:
     return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, form=_PROFILE)
 
 
-def layer_to_json(layer: LayerProfile) -> str:
+def layer_to_json(layer: LayerProfile | UnboundLayer) -> str:
     """A layer's profile as it is cached. Its schema is part of the digest by which it is found.
 
     Raises:
         BadInput: it takes more cycles or bytes than are exact, or parts of them.
     """
     try:
-        return to_json(layer, form=_LAYER).decode()
+        return to_json(layer, form=_LAYER if isinstance(layer, LayerProfile) else _UNBOUND).decode()
     except BadInput as error:
         what = str(error).removesuffix("; correct it there")
         raise BadInput(f"{what}; try a smaller batch size or model") from error
@@ -73,6 +74,15 @@ def layer_from_json(text: str | bytes, where: str) -> LayerProfile:
         BadInput: it is no JSON, or a field is missing or wrong; the message names it.
     """
     return from_json(LayerProfile, text, where, form=_LAYER)
+
+
+def unbound_from_json(text: str | bytes, where: str) -> UnboundLayer:
+    """Read a layer's profile that holds for every bound from some bytes on, and that `layer_to_json` wrote.
+
+    Raises:
+        BadInput: as `layer_from_json`.
+    """
+    return from_json(UnboundLayer, text, where, form=_UNBOUND)
 
 
 def example_to_json(example: RangeExample) -> str:

@@ -141,6 +141,44 @@ def checkpointed(graph: LayerGraph, batch_size: int, precision: Precision) -> li
     return n_bytes
 
 
+AROUND = (
+    "carried_bytes",
+    "input_bytes",
+    "output_bytes",
+    "activation_bytes",
+    "stashed_input_bytes",
+    "checkpoint_bytes",
+)
+"""The fields of a `LayerProfile` that depend on the tensors around it, the columns of `Surroundings`."""
+
+
+class Surroundings(NamedTuple):
+    """Bytes of the tensors around every layer at any batch size, each (n, 6): `fixed_bytes` + n x `sample_bytes`.
+
+    A column for each of the fields `AROUND`.
+    """
+
+    fixed_bytes: IntArray
+    sample_bytes: IntArray
+
+
+def surroundings(derivative: Derivative, precision: Precision, *, training: bool) -> Surroundings:
+    """`carried`, `stashed` and in training `checkpointed` at any batch size.
+
+    A tensor has equally many bytes a sample, or as many at any batch size, and all of these are sums of such: so two
+    batch sizes say what they are at all.
+    """
+    graph = derivative.graph
+
+    def columns(batch_size: int) -> IntArray:
+        alive, stash = carried(graph, batch_size, precision), stashed(derivative, batch_size, precision)
+        checkpoint_bytes = checkpointed(graph, batch_size, precision) if training else [0] * len(graph)
+        return np.array([*alive, *stash, checkpoint_bytes], dtype=np.int64).T
+
+    one, two = columns(1), columns(2)
+    return Surroundings(2 * one - two, two - one)
+
+
 def gradient_pattern(derivative: Derivative, layer: Layer) -> str:
     """A digit for every operand of a layer, 1 for an activation with a gradient; its backward pass depends on it.
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 from typing import NamedTuple
 
 from autoauto.memo import Memo
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
+from autoauto.profile.liveness import AROUND, Surroundings, gradient_pattern, surroundings
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import (
     GRADIENT,
@@ -23,16 +24,20 @@ from autoauto.records.costs.profile import (
     CompiledRange,
     LayerProfile,
     ModelProfile,
+    UnboundLayer,
     category,
 )
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
 from autoauto.records.target import Target, traits_of
+from autoauto.records.units import Precision
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
 _MAX_UNBOUND = 8192  # layers in memory, the variants of a model at all batch sizes of a search
+_MAX_IN_MODEL = 128  # profiles in memory: batch sizes of a search
+_MAX_SESSIONS = 8  # for each of them, whose bounds differ
 
 
 def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> LayerProfile:
@@ -77,13 +82,15 @@ class Profiler:
     sharing of [auto-pipeline].
 
     What depends on no option is made once. Sessions whose bounds a layer does not feel share what it compiles to
-    (`CompiledRange.binding_below_bytes`).
+    (`CompiledRange.binding_below_bytes`), in memory and in the cache, and where no layer feels them the whole profile.
     """
 
     def __init__(self, graph: LayerGraph, target: Target, device: Device, cache: ProfileCache) -> None:
         self._graph, self._target, self._device, self._cache = graph, target, device, cache
         self._variants: dict[bool, _Variants] = {}  # by whether the model is trained
-        self._unbound: Memo[_Compile, _Unbound] = Memo(_MAX_UNBOUND)  # by options with the common session
+        self._unbound: Memo[_Compile, UnboundLayer] = Memo(_MAX_UNBOUND)  # by options with the common session
+        # By options with the common session: the layers in their model, for each of the layers alone that differ.
+        self._in_model: Memo[CompileOptions, list[_InModel]] = Memo(_MAX_IN_MODEL)
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """The profile of all layers at one batch size; what the cache has is not compiled.
@@ -103,7 +110,7 @@ class Profiler:
             names=tuple(layer.name for layer in graph.layers),
             kinds=tuple(layer.kind for layer in graph.layers),
             tied=tuple(layer.tied for layer in graph.layers),
-            layers=_in_model(variants, options, self._alone_at(variants, options, progress)),
+            layers=self._layers(variants, options, self._alone_at(variants, options, progress)),
             outlined=() if options.training else traits_of(self._target).outlined,
         )
 
@@ -124,42 +131,74 @@ class Profiler:
         share = Fraction(options.batch_size - low, high - low)
         return {variant: interpolate(alone[0][variant], alone[1][variant], share) for variant in variants.first}
 
+    def _layers(
+        self, variants: _Variants, options: CompileOptions, alone: dict[str, LayerProfile]
+    ) -> tuple[LayerProfile, ...]:
+        """All layers in their model; where layers alone are the same objects, so are these."""
+        known = self._in_model.of(_any_bound(options), list)
+        layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
+        if layers is None:
+            layers = variants.in_model(options, alone)
+            known.append(_InModel(alone, layers))
+            del known[:-_MAX_SESSIONS]
+        return layers
+
     def _compiled(
         self, variants: _Variants, compiles: Collection[_Compile], progress: Progress | None
     ) -> dict[_Compile, LayerProfile]:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
-        digests = _digests(self._target, self._device, compiles)
-        cached = self._cache.read(digests.values())
-        compiled = {job: cached[digest] for job, digest in digests.items() if digest in cached}
-        missing = [job for job in compiles if job not in compiled]
-        new: dict[str, LayerProfile] = {}
+        compiled = self._known(compiles)
+        new: dict[_Compile, LayerProfile | UnboundLayer] = {}
         try:
-            for job in missing:
+            for job in [job for job in compiles if job not in compiled]:
                 if progress is not None:
                     progress(len(compiled), len(compiles))
-                compiled[job] = new[digests[job]] = self._compile(variants, job)
+                result = self._compile(variants, job)
+                if isinstance(result, UnboundLayer):
+                    self._unbound[job.any_bound] = new[job.any_bound] = result
+                    compiled[job] = result.profile
+                else:
+                    compiled[job] = new[job] = result
         finally:
-            if new:
-                self._cache.write(new)
+            digests = _digests(self._target, self._device, new)
+            self._cache.write({digests[job]: result for job, result in new.items()})
         if progress is not None:
             progress(len(compiles), len(compiles))
         return compiled
 
-    def _compile(self, variants: _Variants, job: _Compile) -> LayerProfile:
-        """A layer alone, compiled unless it was with another bound, and feels neither that nor its own."""
-        options, variant = job
-        bound_bytes = options.session.bound_bytes(self._device)
-        any_bound = _Compile(replace(options, session=options.session.common), variant)
-        known = self._unbound.get(any_bound)
-        if known is not None and known.from_bytes <= bound_bytes:
-            return known.profile
-        model = variants.alone(variant)
+    def _known(self, compiles: Collection[_Compile]) -> dict[_Compile, LayerProfile]:
+        """What was compiled before, with the bound of a session, or as one that does not bind."""
+        bounds_bytes = {options: options.session.bound_bytes(self._device) for options, _ in compiles}
+
+        def unbound(jobs: Collection[_Compile]) -> dict[_Compile, LayerProfile]:
+            found = ((job, self._unbound.get(job.any_bound)) for job in jobs)
+            return {
+                job: layer.profile
+                for job, layer in found
+                if layer is not None and layer.from_bytes <= bounds_bytes[job.options]
+            }
+
+        known = unbound(compiles)
+        asked = [job for job in compiles if job not in known]
+        new = dict.fromkeys(
+            job.any_bound for job in asked if bounds_bytes[job.options] < inf and job.any_bound not in self._unbound
+        )
+        digests = _digests(self._target, self._device, [*new, *asked])
+        stored = self._cache.read_layers([digests[job] for job in new], [digests[job] for job in asked])
+        for job in new:
+            if digests[job] in stored.unbound:
+                self._unbound[job] = stored.unbound[digests[job]]
+        bound = {job: stored.bound[digests[job]] for job in asked if digests[job] in stored.bound}
+        return known | bound | unbound(asked)
+
+    def _compile(self, variants: _Variants, job: _Compile) -> LayerProfile | UnboundLayer:
+        """A layer alone, and where it does not feel its bound from how many bytes on it would not."""
+        model = variants.alone(job.variant)
         layer = LayerRange(len(model) - 1, len(model))
-        compiled = self._target.compile(model, layer, self._device, options)
-        profile = _alone(compiled)
-        if compiled.binding_below_bytes <= bound_bytes:
-            self._unbound[any_bound] = _Unbound(profile, compiled.binding_below_bytes)
-        return profile
+        compiled = self._target.compile(model, layer, self._device, job.options)
+        profile, bound_bytes = _alone(compiled), job.options.session.bound_bytes(self._device)
+        feels_bound = compiled.binding_below_bytes > bound_bytes or bound_bytes == inf
+        return profile if feels_bound else UnboundLayer(profile, compiled.binding_below_bytes)
 
 
 def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
@@ -194,6 +233,7 @@ class _Variants:
             self.first.setdefault(variant, index)
         self.n_readers = Counter(index for layer in graph.layers for index in layer.weights)
         self._alone: dict[str, LayerGraph] = {}
+        self._places: dict[Precision, _Places] = {}
 
     def alone(self, variant: str) -> LayerGraph:
         """A layer of a variant as the last of a model of its own."""
@@ -201,15 +241,84 @@ class _Variants:
             self._alone[variant] = isolate(self.backward.graph, self.first[variant], self.backward)
         return self._alone[variant]
 
-    def shared_weights(self, layer: Layer, options: CompileOptions) -> dict[str, int]:
-        """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
+    def in_model(self, options: CompileOptions, alone: Mapping[str, LayerProfile]) -> tuple[LayerProfile, ...]:
+        """All layers in their model, by their variants alone; equal layers are one object, as of BERT's encoders."""
+        if options.precision not in self._places:
+            self._places[options.precision] = self._distinct_places(options)
+        places, size = self._places[options.precision], options.batch_size
+        around = (places.around.fixed_bytes + size * places.around.sample_bytes).tolist()
+        layers = [
+            _with_tensors_around(alone[place.variant], place.shared_bytes(size), dict(zip(AROUND, row, strict=True)))
+            for place, row in zip(places.distinct, around, strict=True)
+        ]
+        return tuple(map(layers.__getitem__, places.of_layers))
+
+    def _distinct_places(self, options: CompileOptions) -> _Places:
+        """The layers of a variant among equal tensors are one place, whatever the batch size."""
+        around = surroundings(self.backward, options.precision, training=options.training)
+        rows = zip(*(column.tolist() for column in around), strict=True)
+        number: dict[object, int] = {}
+        distinct: list[_Place] = []
+        of_layers, first = [], []
+        for index, (layer, variant, row) in enumerate(
+            zip(self.backward.graph.layers, self.of_layers, rows, strict=True)
+        ):
+            place = _Place(variant, *self._shared_weights(layer, options))
+            key = (place, *map(tuple, row))
+            if key not in number:
+                number[key] = len(distinct)
+                distinct.append(place)
+                first.append(index)
+            of_layers.append(number[key])
+        return _Places(distinct, Surroundings(*(column[first] for column in around)), of_layers)
+
+    def _shared_weights(self, layer: Layer, options: CompileOptions) -> tuple[_SharedBytes, _SharedBytes]:
+        """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared.
+
+        Their bytes at any batch size, and those of every sample.
+        """
         parameters = self.backward.parameters(layer) if options.training else ()
-        return {
-            f"{name}_{index}": self.backward.graph.tensors[index].stored_bytes(options.batch_size, options.precision)
+        read_by_others = [
+            (f"{name}_{index}", self.backward.graph.tensors[index])
             for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
             for index in weights
             if self.n_readers[index] > 1
-        }
+        ]
+        one, two = ([tensor.stored_bytes(n, options.precision) for _, tensor in read_by_others] for n in (1, 2))
+        names = [name for name, _ in read_by_others]
+        return (
+            tuple((name, 2 * a - b) for name, a, b in zip(names, one, two, strict=True)),
+            tuple((name, b - a) for name, a, b in zip(names, one, two, strict=True)),
+        )
+
+
+_SharedBytes = tuple[tuple[str, int], ...]
+
+
+class _Place(NamedTuple):
+    """Where a layer stands in its model.
+
+    Attributes:
+        variant: what it compiles to.
+        fixed_bytes, sample_bytes: by shared key, of the weights that other layers read too.
+    """
+
+    variant: str
+    fixed_bytes: _SharedBytes
+    sample_bytes: _SharedBytes
+
+    def shared_bytes(self, batch_size: int) -> dict[str, int]:
+        """Bytes of the weights that other layers read too."""
+        per_sample = dict(self.sample_bytes)
+        return {key: n_bytes + batch_size * per_sample[key] for key, n_bytes in self.fixed_bytes}
+
+
+class _Places(NamedTuple):
+    """All places of a model: the distinct ones, with the bytes around each, and by layer the number of its place."""
+
+    distinct: list[_Place]
+    around: Surroundings
+    of_layers: list[int]
 
 
 class _Compile(NamedTuple):
@@ -218,12 +327,25 @@ class _Compile(NamedTuple):
     options: CompileOptions
     variant: str
 
+    @property
+    def any_bound(self) -> _Compile:
+        """The key of what it compiles to whatever bounds it."""
+        return _Compile(_any_bound(self.options), f"{self.variant} under any bound")
 
-class _Unbound(NamedTuple):
-    """A layer alone, whatever bounds it: any bound of `from_bytes` or more on the temporaries of a tile."""
 
-    profile: LayerProfile
-    from_bytes: float
+class _InModel(NamedTuple):
+    """Layers alone by their variants, and all layers in their model."""
+
+    alone: Mapping[str, LayerProfile]
+    layers: tuple[LayerProfile, ...]
+
+
+def _any_bound(options: CompileOptions) -> CompileOptions:
+    return replace(options, session=options.session.common)
+
+
+def _are_identical(known: Mapping[str, LayerProfile], alone: Mapping[str, LayerProfile]) -> bool:
+    return all(profile is known[variant] for variant, profile in alone.items())
 
 
 def _digests(target: Target, device: Device, compiles: Iterable[_Compile]) -> dict[_Compile, str]:
@@ -255,54 +377,14 @@ def _alone(compiled: CompiledRange) -> LayerProfile:
     )
 
 
-def _in_model(
-    variants: _Variants, options: CompileOptions, alone: Mapping[str, LayerProfile]
-) -> tuple[LayerProfile, ...]:
-    """All layers in their model, by their variants alone; equal layers are one object, as those of BERT's encoders."""
-    graph, size, precision = variants.backward.graph, options.batch_size, options.precision
-    around = zip(
-        *carried(graph, size, precision),
-        *stashed(variants.backward, size, precision),
-        checkpointed(graph, size, precision) if options.training else [0] * len(graph),
-        strict=True,
-    )
-    same: dict[object, LayerProfile] = {}
-
-    def in_model(layer: Layer, variant: str, around: Sequence[int]) -> LayerProfile:
-        shared = variants.shared_weights(layer, options)
-        key = (variant, tuple(shared.items()), around)
-        if key not in same:
-            same[key] = _with_tensors_around(alone[variant], shared, *map(int, around))
-        return same[key]
-
-    return tuple(map(in_model, graph.layers, variants.of_layers, around))
-
-
 def _with_tensors_around(
-    alone: LayerProfile,
-    shared_weights: Mapping[str, int],
-    carried_bytes: int,
-    input_bytes: int,
-    output_bytes: int,
-    activation_bytes: int,
-    stashed_input_bytes: int,
-    checkpoint_bytes: int,
+    alone: LayerProfile, shared_weights: Mapping[str, int], around: Mapping[str, int]
 ) -> LayerProfile:
     """A layer in its model: weights that other layers read too are shared bytes, no exclusive ones."""
     exclusive = Counter(alone.exclusive)
     for key, n_bytes in shared_weights.items():
         exclusive[category(key)] -= n_bytes
-    return replace(
-        alone,
-        shared={**alone.shared, **shared_weights},
-        exclusive=dict(exclusive),
-        carried_bytes=carried_bytes,
-        input_bytes=input_bytes,
-        output_bytes=output_bytes,
-        activation_bytes=activation_bytes,
-        stashed_input_bytes=stashed_input_bytes,
-        checkpoint_bytes=checkpoint_bytes,
-    )
+    return replace(alone, shared={**alone.shared, **shared_weights}, exclusive=dict(exclusive), **around)
 
 
 def isolate(graph: LayerGraph, index: int, derivative: Derivative) -> LayerGraph:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
+from scipy.special import stdtrit
 
 from autoauto.estimate.regression import (
+    LEVEL,
     MAX_FACTOR,
+    STUDENT_QUANTILES,
     TrainingRow,
     factor,
     fit,
@@ -37,6 +40,11 @@ def test_few_ratios_have_an_interval_of_students_distribution() -> None:
     assert high == pytest.approx(1 + 6.31 * 0.01414 * 1.2247, rel=0.02)  # t of one degree of freedom
     assert prediction_interval([0.5, 2.0]) == (1 / MAX_FACTOR, MAX_FACTOR)
     assert prediction_interval([1.3]) == (1.0, 1.0)
+
+
+def test_quantiles_of_students_distribution_are_those_of_scipy() -> None:
+    assert [stdtrit(n + 1, LEVEL) for n in range(len(STUDENT_QUANTILES))] == list(STUDENT_QUANTILES)
+    assert prediction_interval([1.0] * (len(STUDENT_QUANTILES) + 1)) == (1.0, 1.0)  # so many the table must have
 
 
 @pytest.mark.parametrize("n_ratios", [8, 12, 19, 40])

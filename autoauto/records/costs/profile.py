@@ -264,6 +264,14 @@ class LayerProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class UnboundLayer:
+    """A layer alone, the same with every bound on the temporaries of a tile of `from_bytes` or more."""
+
+    profile: LayerProfile
+    from_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelProfile:
     """The profiles of all layers at one batch size.
 
