@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
+from autoauto.estimate.distinct import labelled_layers
 from autoauto.estimate.regression import factor
 from autoauto.estimate.table import cost_table
 from autoauto.records.costs.correction import (
@@ -20,8 +23,10 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import TEMPORARY, LayerProfile, ModelProfile, category
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
+from autoauto.records.units import Precision
 
 
+@lru_cache(maxsize=16)
 def layer_classes(graph: LayerGraph) -> tuple[str, ...]:
     """The class of every layer: its operator and that of the layer before it in the data flow, if any.
 
@@ -115,28 +120,48 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
         return profile
     options = profile.options
     assert options is not None
-    classes, batch_factor = layer_classes(graph), correction.at_batch_size(options.batch_size)
+    batch_factor = correction.at_batch_size(options.batch_size)
     forward, backward = (
-        {name: batch_factor * factor(factors, name) for name in dict.fromkeys(classes)}
+        {name: batch_factor * factor(factors, name) for name in dict.fromkeys(layer_classes(graph))}
         for factors in (correction.forward, correction.backward)
     )
     weights = batch_factor * correction.features.get(RangeFeature.WEIGHTS, 0.0)
-    extra_cycles = [weight_read_cycles(graph, layer, options) * weights for layer in graph.layers]
-    if RangeFeature.MOVED in correction.features:
-        # The moved part of a layer's cycles has the factor of MOVED instead of that of its class.
-        changes = [batch_factor * correction.features[RangeFeature.MOVED] - forward[name] for name in classes]
-        extra_cycles = [
-            n + change * moved_cycles(layer)
-            for n, change, layer in zip(extra_cycles, changes, profile.layers, strict=True)
-        ]
-    same: dict[object, LayerProfile] = {}  # layers that are one object in the profile are one in the result
-    layers = []
-    for layer, name, cycles in zip(profile.layers, classes, extra_cycles, strict=True):
-        key = (id(layer), name, cycles)
-        if key not in same:
-            same[key] = _layer(layer, forward[name], backward[name], cycles, correction.memory)
-        layers.append(same[key])
-    return replace(profile, layers=tuple(layers))
+    moved = correction.features.get(RangeFeature.MOVED)
+
+    def corrected_layer(layer: LayerProfile, place: _Place) -> LayerProfile:
+        extra_cycles = place.read_cycles(options.batch_size) * weights
+        if moved is not None:  # of the layer's cycles that part has this factor instead of that of its class
+            extra_cycles += (batch_factor * moved - forward[place.layer_class]) * moved_cycles(layer)
+        factors = forward[place.layer_class], backward[place.layer_class]
+        return _layer(layer, *factors, extra_cycles, correction.memory)
+
+    places = _places(graph, options.precision)
+    return replace(profile, layers=labelled_layers(profile, places).changed(corrected_layer))
+
+
+class _Place(NamedTuple):
+    """What decides how a layer is corrected: its class, and the bytes of its weights at any batch size."""
+
+    layer_class: str
+    fixed_bytes: int
+    sample_bytes: int
+
+    def read_cycles(self, batch_size: int) -> int:
+        """As `weight_read_cycles`."""
+        return (self.fixed_bytes + batch_size * self.sample_bytes) // WEIGHTS_BYTES_PER_CYCLE
+
+
+@lru_cache(maxsize=16)
+def _places(graph: LayerGraph, precision: Precision) -> tuple[_Place, ...]:
+    """The place of every layer; equal places are one object."""
+
+    def place(layer: Layer, layer_class: str) -> _Place:
+        one, two = (sum(graph.tensors[i].n_bytes(n, precision) for i in layer.weights) for n in (1, 2))
+        return _Place(layer_class, 2 * one - two, two - one)
+
+    places = tuple(map(place, graph.layers, layer_classes(graph)))
+    same = {each: each for each in places}
+    return tuple(map(same.__getitem__, places))
 
 
 def _layer(

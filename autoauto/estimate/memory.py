@@ -6,12 +6,12 @@ The state that an optimizer holds on every device is added to the profile: `with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
+from autoauto.estimate.distinct import distinct_layers, labelled_layers
 from autoauto.estimate.sums import prefix_sums
 from autoauto.records.costs.memory import RangeMemory, SharedMemory
 from autoauto.records.costs.profile import (
@@ -25,9 +25,7 @@ from autoauto.records.costs.profile import (
 )
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.units import MAX_EXACT, IntArray, Precision
-
-T = TypeVar("T")
+from autoauto.records.units import IntArray, Precision
 
 NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
@@ -41,24 +39,28 @@ def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
     if profile.outlined:
         alone = range_memory(replace(profile, outlined=()), recompute)
         return replace(alone, outlined=range_memory(with_subgraphs(profile), recompute))
-    layers = profile.layers
+    layers = distinct_layers(profile)
     return RangeMemory(
         exclusive_prefix_bytes=exclusive_prefix_bytes(profile),
         shared=shared_memory(profile),
-        peak_bytes=_column(
-            [layer.temporary_bytes + layer.carried_bytes for layer in layers], "temporary and carried bytes"
+        peak_bytes=layers.column(
+            lambda layer: layer.temporary_bytes + layer.carried_bytes, "temporary and carried bytes"
         ),
-        activation_prefix_bytes=prefix_sums([layer.activation_bytes for layer in layers], "activation bytes"),
-        stashed_input_bytes=_column([layer.stashed_input_bytes for layer in layers], "stashed input bytes"),
-        input_bytes=_column([layer.input_bytes for layer in layers], "input bytes"),
-        checkpoint_prefix_bytes=prefix_sums([layer.checkpoint_bytes for layer in layers], "checkpoint bytes"),
+        activation_prefix_bytes=layers.prefix_sums(lambda layer: layer.activation_bytes, "activation bytes"),
+        stashed_input_bytes=layers.column(lambda layer: layer.stashed_input_bytes, "stashed input bytes"),
+        input_bytes=layers.column(lambda layer: layer.input_bytes, "input bytes"),
+        checkpoint_prefix_bytes=layers.prefix_sums(lambda layer: layer.checkpoint_bytes, "checkpoint bytes"),
         recompute=recompute,
     )
 
 
 def without_checkpoints(profile: ModelProfile) -> ModelProfile:
     """The profile for ranges that compute all of their forward pass again at once, as phases do."""
-    return replace(profile, layers=_of_distinct(profile, lambda layer, _: replace(layer, checkpoint_bytes=0)))
+    if not any(layer.checkpoint_bytes for layer in profile.layers):
+        return profile
+    return replace(
+        profile, layers=distinct_layers(profile).changed(lambda layer, _: replace(layer, checkpoint_bytes=0))
+    )
 
 
 def with_subgraphs(profile: ModelProfile) -> ModelProfile:
@@ -79,16 +81,7 @@ def with_subgraphs(profile: ModelProfile) -> ModelProfile:
     def in_subgraph(layer: LayerProfile, kind: str) -> LayerProfile:
         return _in_subgraph(layer, kind, profile.outlined, copies=count[kind] > 1)
 
-    return replace(profile, layers=_of_distinct(profile, in_subgraph), outlined=())
-
-
-def _of_distinct(profile: ModelProfile, change: Callable[[LayerProfile, str], T]) -> tuple[T, ...]:
-    """What `change` makes of every layer and its kind; layers of a kind that are one object are changed once."""
-    known: dict[tuple[int, str], T] = {}
-    for layer, kind in zip(profile.layers, profile.kinds, strict=True):
-        if (id(layer), kind) not in known:
-            known[id(layer), kind] = change(layer, kind)
-    return tuple(known[id(layer), kind] for layer, kind in zip(profile.layers, profile.kinds, strict=True))
+    return replace(profile, layers=labelled_layers(profile, profile.kinds).changed(in_subgraph), outlined=())
 
 
 def _in_subgraph(layer: LayerProfile, kind: str, categories: Sequence[str], *, copies: bool) -> LayerProfile:
@@ -100,36 +93,31 @@ def _in_subgraph(layer: LayerProfile, kind: str, categories: Sequence[str], *, c
     return replace(layer, shared={**layer.shared, **once}, exclusive=exclusive)
 
 
-def _column(n_bytes: Sequence[int], what: str) -> IntArray:
-    if max(n_bytes) > MAX_EXACT:
-        raise BadInput(f"{what} of a layer must be at most 2**53, got {max(n_bytes)}")
-    return np.array(n_bytes, dtype=np.int64)
-
-
 def shared_memory(profile: ModelProfile) -> SharedMemory:
     """The shared keys of all layers, numbered; where layers differ in the bytes of a key, the largest counts.
 
     Raises:
         BadInput: the bytes are too many to be added exactly.
     """
-    largest: dict[str, int] = {}
-    for layer in {id(layer): layer for layer in profile.layers}.values():
+    layers, largest = distinct_layers(profile), dict[str, int]()
+    for layer in layers.layers:
         for key, n_bytes in layer.shared.items():
             largest[key] = max(n_bytes, largest.get(key, 0))
     prefix_sums(list(largest.values()), "shared bytes")
     number = {key: index for index, key in enumerate(largest)}
-    keys = _of_distinct(profile, lambda layer, _: tuple(number[key] for key in layer.shared))
-    return SharedMemory(keys, tuple(largest.values()), tuple(category(key) for key in largest))
+    keys = [tuple(map(number.__getitem__, layer.shared)) for layer in layers.layers]
+    return SharedMemory(layers.spread(keys), tuple(largest.values()), tuple(map(category, largest)))
 
 
 def exclusive_prefix_bytes(profile: ModelProfile) -> dict[str, IntArray]:
     """Running sums of exclusive bytes, {category: (n + 1,)}."""
-    names = dict.fromkeys(
-        name for layer in {id(layer): layer for layer in profile.layers}.values() for name in layer.exclusive
-    )
-    return {
-        name: prefix_sums([layer.exclusive.get(name, 0) for layer in profile.layers], f"{name} bytes") for name in names
-    }
+    layers = distinct_layers(profile)
+    names = dict.fromkeys(name for layer in layers.layers for name in layer.exclusive)
+
+    def prefix(name: str) -> IntArray:
+        return layers.prefix_sums(lambda layer: layer.exclusive.get(name, 0), f"{name} bytes")
+
+    return {name: prefix(name) for name in names}
 
 
 def memory_limit_bytes(cluster: Cluster, planning_proportion: float) -> IntArray:
@@ -184,10 +172,10 @@ def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision:
     """
     if not update.state_bytes(1, precision):
         return profile
-    sized = any(category(key) == GRADIENT for layer in profile.layers for key in {**layer.shared, **layer.exclusive})
+    sized = any(category(key) == GRADIENT for layer in profile.layers for key in (*layer.shared, *layer.exclusive))
     source = GRADIENT if sized else PARAMETER  # profiles of other programs may have no gradients
-    layers = (_layer(layer, source, update, precision) for layer in profile.layers)
-    return replace(profile, layers=tuple(layers))
+    layers = distinct_layers(profile)
+    return replace(profile, layers=layers.changed(lambda layer, _: _layer(layer, source, update, precision)))
 
 
 def _layer(layer: LayerProfile, source: str, update: WeightUpdate, precision: Precision) -> LayerProfile:

@@ -6,7 +6,6 @@ Those where the first and the last stage share a device: `cuts_around`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import add
 
 import numpy as np
 
@@ -29,31 +28,11 @@ def prefix_sums(values: Sequence[int], what: str) -> IntArray:
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(np.array(values, dtype=np.int64))))
 
 
-def compute_prefix_cycles(profile: ModelProfile, recompute: bool = False) -> IntArray:
-    """Running sum of forward and backward cycles, (n + 1,); with `recompute` they include a second forward pass."""
-    forward = [layer.forward_cycles for layer in profile.layers]
-    return prefix_sums(list(map(add, forward, _backward_cycles(profile, recompute))), "cycles")
-
-
-def backward_prefix_cycles(profile: ModelProfile, recompute: bool = False) -> IntArray:
-    """Running sum of backward cycles, (n + 1,); with `recompute` they include a second forward pass."""
-    return prefix_sums(_backward_cycles(profile, recompute), "backward cycles")
-
-
-def weight_prefix_cycles(profile: ModelProfile) -> IntArray:
-    """Running sum of the cycles that compute the gradients of weights, (n + 1,)."""
-    return prefix_sums([layer.weight_cycles for layer in profile.layers], "weight cycles")
-
-
 def last_segment_prefix_cycles(profile: ModelProfile) -> IntArray:
     """Running sum of the forward cycles after the last checkpoint of the model, (n + 1,); of all where it has none."""
     last = max((index for index, layer in enumerate(profile.layers) if layer.checkpoint_bytes), default=0)
     cycles = (layer.forward_cycles if index >= last else 0 for index, layer in enumerate(profile.layers))
     return prefix_sums(list(cycles), "forward cycles")
-
-
-def _backward_cycles(profile: ModelProfile, recompute: bool) -> list[int]:
-    return [layer.backward_cycles + recompute * layer.forward_cycles for layer in profile.layers]
 
 
 def cut_allowed(tied: Sequence[str | None]) -> BoolArray:

@@ -32,8 +32,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from autoauto.estimate.distinct import distinct_layers, prefix_cycles
 from autoauto.estimate.memory import is_training, memory_limit_bytes, range_memory, stash_entries
-from autoauto.estimate.sums import backward_prefix_cycles, compute_prefix_cycles, cut_allowed, weight_prefix_cycles
+from autoauto.estimate.sums import cut_allowed
 from autoauto.records.costs.correction import MOVED_BYTES_PER_CYCLE, Correction, RangeFeature
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.exchange import Exchange, TensorUse
@@ -120,11 +121,11 @@ def cost_table(
             a count from 1 for every device, or training is asked of a profile for inference.
     """
     is_training(profile, in_flight, recompute)
-    first = cluster.first(1)
+    first, cycles = cluster.first(1), prefix_cycles(distinct_layers(profile), recompute)
     table = CostTable(
-        compute_prefix_cycles=compute_prefix_cycles(profile, recompute),
-        backward_prefix_cycles=backward_prefix_cycles(profile, recompute),
-        weight_prefix_cycles=weight_prefix_cycles(profile),
+        compute_prefix_cycles=cycles.compute,
+        backward_prefix_cycles=cycles.backward,
+        weight_prefix_cycles=cycles.weight,
         entry_cycles=np.zeros(len(profile), dtype=np.int64),
         memory=range_memory(profile, recompute),
         stash_entries=(0,),

@@ -216,6 +216,9 @@ class LayerGraph:
     def __len__(self) -> int:
         return len(self.layers)
 
+    def __hash__(self) -> int:
+        return hash(self.content)  # of all fields takes as long as many a function of the graph that is kept
+
     def all_layers(self) -> Iterator[Layer]:
         """The layers, and those of bodies in them."""
         for layer in self.layers:

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.estimate.sums import (
-    backward_prefix_cycles,
-    compute_prefix_cycles,
-    cut_allowed,
-    prefix_sums,
-    weight_prefix_cycles,
-)
+from autoauto.estimate.distinct import distinct_layers, labelled_layers, prefix_cycles
+from autoauto.estimate.sums import cut_allowed, prefix_sums
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.units import MAX_EXACT
@@ -39,8 +34,9 @@ def test_sums_beyond_exact_floats_are_refused() -> None:
 def test_forward_and_backward_add_up(make_profile: Callable[..., ModelProfile], nothing: LayerProfile) -> None:
     layers = [replace(nothing, forward_cycles=f, backward_cycles=b) for f, b in ((5, 1), (7, 0), (2, 30))]
     profile = make_profile(*layers)
-    assert compute_prefix_cycles(profile).tolist() == [0, 6, 13, 45]
-    assert backward_prefix_cycles(profile).tolist() == [0, 1, 1, 31]
+    cycles = prefix_cycles(distinct_layers(profile), recompute=False)
+    assert cycles.compute.tolist() == [0, 6, 13, 45]
+    assert cycles.backward.tolist() == [0, 1, 1, 31]
 
 
 def test_recomputation_adds_a_forward_pass_to_the_backward_pass(
@@ -50,9 +46,31 @@ def test_recomputation_adds_a_forward_pass_to_the_backward_pass(
         replace(nothing, forward_cycles=f, backward_cycles=b, weight_cycles=w) for f, b, w in ((5, 9, 4), (7, 0, 0))
     ]
     profile = make_profile(*layers)
-    assert compute_prefix_cycles(profile, recompute=True).tolist() == [0, 19, 33]
-    assert backward_prefix_cycles(profile, recompute=True).tolist() == [0, 14, 21]
-    assert weight_prefix_cycles(profile).tolist() == [0, 4, 4]
+    cycles = prefix_cycles(distinct_layers(profile), recompute=True)
+    assert cycles.compute.tolist() == [0, 19, 33]
+    assert cycles.backward.tolist() == [0, 14, 21]
+    assert cycles.weight.tolist() == [0, 4, 4]
+
+
+def test_layers_that_are_one_object_are_looked_at_once(
+    make_profile: Callable[..., ModelProfile], nothing: LayerProfile
+) -> None:
+    first, second = (replace(nothing, forward_cycles=n) for n in (5, 7))
+    profile, seen = make_profile(first, second, first, second), list[int]()
+
+    def cycles(layer: LayerProfile) -> int:
+        seen.append(layer.forward_cycles)
+        return layer.forward_cycles
+
+    layers = distinct_layers(profile)
+    assert layers.column(cycles, "cycles").tolist() == [5, 7, 5, 7]
+    assert layers.prefix_sums(cycles, "cycles").tolist() == [0, 5, 12, 17, 24]
+    assert seen == [5, 7] * 2
+    assert labelled_layers(profile, ["a", "a", "b", "a"]).of_layers.tolist() == [0, 1, 2, 1]
+    with pytest.raises(BadInput, match="cycles of a layer"):
+        layers.column(lambda layer: cycles(layer) + MAX_EXACT, "cycles")
+    with pytest.raises(BadInput, match=r"add up to at most 2\*\*53, got"):
+        layers.prefix_sums(lambda layer: cycles(layer) * MAX_EXACT, "cycles")
 
 
 def test_a_model_without_ties_can_be_cut_anywhere() -> None:

@@ -132,8 +132,9 @@ def _forms(memory: RangeMemory, cut_allowed: bytes) -> tuple[BlockMemory, ...]:
 
 def _block_memory(memory: RangeMemory, cuts: IntArray) -> BlockMemory:
     boundaries: list[int] = cuts.tolist()
+    keys = memory.shared.keys
     return BlockMemory(
-        [tuple(chain(*memory.shared.keys[start:stop])) for start, stop in pairwise(boundaries)],
+        [keys[start] if stop - start == 1 else tuple(chain(*keys[start:stop])) for start, stop in pairwise(boundaries)],
         memory.shared.n_bytes,
         _block_bytes(memory.one_in_flight, cuts),
         _block_bytes(memory.stash_entry, cuts),
