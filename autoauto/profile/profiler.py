@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from math import inf
+from time import monotonic
 from typing import NamedTuple
+from weakref import finalize
 
 from autoauto.memo import Memo
 from autoauto.profile.cache import ProfileCache
@@ -27,7 +30,7 @@ from autoauto.records.costs.profile import (
     UnboundLayer,
     category,
 )
-from autoauto.records.errors import Infeasible
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
 from autoauto.records.target import Target, traits_of
@@ -37,6 +40,8 @@ Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
 _MAX_UNBOUND = 8192  # layers in memory, the variants of a model at all batch sizes of a search
 _MAX_IN_MODEL = 128  # profiles in memory: batch sizes of a search
+_WRITE_EVERY_S = 0.5
+"""A transaction takes a third of the time in which layers are compiled for it; what is lost if killed is no more."""
 _MAX_SESSIONS = 8  # for each of them, whose bounds differ
 
 
@@ -89,6 +94,9 @@ class Profiler:
         self._graph, self._target, self._device, self._cache = graph, target, device, cache
         self._variants: dict[bool, _Variants] = {}  # by whether the model is trained
         self._unbound: Memo[_Compile, UnboundLayer] = Memo(_MAX_UNBOUND)  # by options with the common session
+        self._unwritten: dict[str, LayerProfile | UnboundLayer] = {}  # by digest
+        self._written_s = -inf
+        finalize(self, _write_last, cache, self._unwritten)
         # By options with the common session: the layers in their model, for each of the layers alone that differ.
         self._in_model: Memo[CompileOptions, list[_InModel]] = Memo(_MAX_IN_MODEL)
 
@@ -159,12 +167,21 @@ class Profiler:
                     compiled[job] = result.profile
                 else:
                     compiled[job] = new[job] = result
-        finally:
-            digests = _digests(self._target, self._device, new)
-            self._cache.write({digests[job]: result for job, result in new.items()})
+        except BaseException:
+            self._store(new, at_once=True)
+            raise
+        self._store(new)
         if progress is not None:
             progress(len(compiles), len(compiles))
         return compiled
+
+    def _store(self, new: Mapping[_Compile, LayerProfile | UnboundLayer], *, at_once: bool = False) -> None:
+        """Store what was compiled; where little time has passed, with what is compiled next, or at the end."""
+        digests = _digests(self._target, self._device, new)
+        self._unwritten.update({digests[job]: result for job, result in new.items()})
+        if at_once or monotonic() - self._written_s > _WRITE_EVERY_S:
+            _write(self._cache, self._unwritten)
+            self._written_s = monotonic()
 
     def _known(self, compiles: Collection[_Compile]) -> dict[_Compile, LayerProfile]:
         """What was compiled before, with the bound of a session, or as one that does not bind."""
@@ -199,6 +216,19 @@ class Profiler:
         profile, bound_bytes = _alone(compiled), job.options.session.bound_bytes(self._device)
         feels_bound = compiled.binding_below_bytes > bound_bytes or bound_bytes == inf
         return profile if feels_bound else UnboundLayer(profile, compiled.binding_below_bytes)
+
+
+def _write(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
+    """Write entries, and leave none."""
+    written = dict(entries)
+    entries.clear()
+    cache.write(written)
+
+
+def _write_last(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
+    """The same when nobody waits for it any more: a cache that has become unusable has cost time only."""
+    with suppress(BadInput):
+        _write(cache, entries)
 
 
 def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
