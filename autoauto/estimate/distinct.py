@@ -1,0 +1,104 @@
+"""The layers of a profile that differ, `DistinctLayers`: what depends on a layer alone is found once for all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from autoauto.estimate.sums import prefix_sums
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
+from autoauto.records.errors import BadInput
+from autoauto.records.units import MAX_EXACT, IntArray
+
+L = TypeVar("L", bound=Hashable)
+T = TypeVar("T")
+
+
+class DistinctLayers(NamedTuple, Generic[L]):
+    """The layers of a profile, as the encoders of BERT have them, each object once.
+
+        layers       a  b  b  c  b         layers that are one object in the profile, with one label
+        of_layers    0  1  1  2  1
+
+    Attributes:
+        layers: the different ones, in the order of their first places.
+        labels: of each, what else its layers have in common.
+        of_layers: (n,) by layer of the profile the number of its own.
+    """
+
+    layers: list[LayerProfile]
+    labels: list[L]
+    of_layers: IntArray
+
+    def column(self, value: Callable[[LayerProfile], int], what: str) -> IntArray:
+        """A value of every layer, (n,).
+
+        Raises:
+            BadInput: one is too large to be added exactly; the message calls them `what`.
+        """
+        values = [value(layer) for layer in self.layers]
+        if max(values) > MAX_EXACT:
+            raise BadInput(f"{what} of a layer must be at most 2**53, got {max(values)}")
+        return np.array(values, dtype=np.int64)[self.of_layers]
+
+    def prefix_sums(self, value: Callable[[LayerProfile], int], what: str) -> IntArray:
+        """Running sums of a value of every layer, (n + 1,); errors are those of `prefix_sums`."""
+        values = [value(layer) for layer in self.layers]
+        if not any(values):
+            return np.zeros(len(self.of_layers) + 1, dtype=np.int64)
+        if max(values) * len(self.of_layers) > MAX_EXACT:  # may be too many, which is told exactly
+            return prefix_sums([values[number] for number in self.of_layers.tolist()], what)
+        return np.concatenate(
+            (np.zeros(1, dtype=np.int64), np.cumsum(np.array(values, dtype=np.int64)[self.of_layers]))
+        )
+
+    def spread(self, values: Sequence[T]) -> tuple[T, ...]:
+        """One value for each of the different layers as one for every layer, (n,)."""
+        return tuple(map(values.__getitem__, self.of_layers.tolist()))
+
+    def changed(self, change: Callable[[LayerProfile, L], LayerProfile]) -> tuple[LayerProfile, ...]:
+        """All layers after a change of each of the different ones, given its label; alike layers stay one object."""
+        return self.spread([change(*each) for each in zip(self.layers, self.labels, strict=True)])
+
+
+def distinct_layers(profile: ModelProfile) -> DistinctLayers[None]:
+    """The objects among the layers of a profile."""
+    return labelled_layers(profile, [None] * len(profile))
+
+
+def labelled_layers(profile: ModelProfile, labels: Sequence[L]) -> DistinctLayers[L]:
+    """The objects among the layers of a profile; those of one object differ where their labels do, (n,)."""
+    number: dict[tuple[int, L], int] = {}
+    keys = list(zip(map(id, profile.layers), labels, strict=True))
+    of_layers = [number.setdefault(key, len(number)) for key in keys]
+    layers = dict(zip(keys, profile.layers, strict=True))
+    return DistinctLayers(
+        [layers[key] for key in number], [label for _, label in number], np.array(of_layers, dtype=np.int64)
+    )
+
+
+class PrefixCycles(NamedTuple):
+    """Running sums of cycles over layers, (n + 1,): of all, of the backward pass, and of the gradients of weights."""
+
+    compute: IntArray
+    backward: IntArray
+    weight: IntArray
+
+
+def prefix_cycles(layers: DistinctLayers[None], recompute: bool) -> PrefixCycles:
+    """The cycles of the layers of a profile; with `recompute` the backward pass includes a second forward pass.
+
+    Raises:
+        BadInput: they are too many to be added exactly.
+    """
+
+    def backward(layer: LayerProfile) -> int:
+        return layer.backward_cycles + recompute * layer.forward_cycles
+
+    return PrefixCycles(
+        layers.prefix_sums(lambda layer: layer.forward_cycles + backward(layer), "cycles"),
+        layers.prefix_sums(backward, "backward cycles"),
+        layers.prefix_sums(lambda layer: layer.weight_cycles, "weight cycles"),
+    )
