@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -97,11 +97,13 @@ def earliest_starts(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) ->
               [start . . . stop)
     """
     windows = [_Window(form, stash_entries) for form in blocks.forms]
+    if any(window.all_bytes() <= limit_bytes for window in windows):
+        return [0] * (len(blocks) + 1)
     start, starts = 0, [0]
     for stop in range(1, len(blocks) + 1):
         for window in windows:
             window.grow()
-        while start < stop and min(window.n_bytes() for window in windows) > limit_bytes:
+        while start < stop and all(window.n_bytes() > limit_bytes for window in windows):
             start += 1
             for window in windows:
                 window.shrink()
@@ -124,6 +126,12 @@ class _Window:
         # Every column with a queue for its maximum in a sliding window: blocks with a larger entry than any later block
         # of the window.
         self._maxima: list[tuple[list[int], deque[int]]] = [(column, deque()) for column in n_bytes.maxima_bytes]
+
+    def all_bytes(self) -> int:
+        """Bytes of all blocks together."""
+        stop_bytes, start_bytes = self._ends
+        used = sum(self._shared_bytes[key] for key in set(chain.from_iterable(self._keys)))
+        return stop_bytes[-1] - start_bytes[0] + used + sum(max(column) for column, _ in self._maxima)
 
     def n_bytes(self) -> int:
         """Bytes of a window that is not empty."""
