@@ -33,7 +33,7 @@ from autoauto.records.costs.profile import (
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
-from autoauto.records.target import Target, traits_of
+from autoauto.records.target import Prepares, Target, traits_of
 from autoauto.records.units import Precision
 
 Progress = Callable[[int, int], None]
@@ -157,8 +157,10 @@ class Profiler:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
         compiled = self._known(compiles)
         new: dict[_Compile, LayerProfile | UnboundLayer] = {}
+        missing = [job for job in compiles if job not in compiled]
+        self._prepare(variants, missing)
         try:
-            for job in [job for job in compiles if job not in compiled]:
+            for job in missing:
                 if progress is not None:
                     progress(len(compiled), len(compiles))
                 result = self._compile(variants, job)
@@ -207,6 +209,12 @@ class Profiler:
                 self._unbound[job] = stored.unbound[digests[job]]
         bound = {job: stored.bound[digests[job]] for job in asked if digests[job] in stored.bound}
         return known | bound | unbound(asked)
+
+    def _prepare(self, variants: _Variants, compiles: Collection[_Compile]) -> None:
+        if isinstance(self._target, Prepares):
+            for options in dict.fromkeys(job.options for job in compiles):
+                models = (variants.alone(job.variant) for job in compiles if job.options == options)
+                self._target.prepare(models, self._device, options)
 
     def _compile(self, variants: _Variants, job: _Compile) -> LayerProfile | UnboundLayer:
         """A layer alone, and where it does not feel its bound from how many bytes on it would not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -117,6 +117,14 @@ class Target(Protocol):
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A target that compiles layers in less time when it hears of several of them before."""
+
+    def prepare(self, graphs: Iterable[LayerGraph], device: Device, options: CompileOptions) -> None:
+        """The last layer of each of these models will be compiled next; what they compile to does not depend on it."""
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ vector" rows of the source are written as (cycles + 2, vector width), the others
 
 from __future__ import annotations
 
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -100,8 +101,8 @@ def ceil_div(amount: Amount, parts: Amount) -> Amount:
     >>> ceil_div(7, 2)
     4.0
     """
-    result: Amount = np.ceil(np.asarray(amount) / parts)
-    return result if np.ndim(result) else float(result)
+    share = amount / parts
+    return np.ceil(share) if isinstance(share, np.ndarray) else float(ceil(share))
 
 
 def exchange(n_bytes: Amount, n_sources: Amount = 1) -> Amount:
@@ -111,8 +112,9 @@ def exchange(n_bytes: Amount, n_sources: Amount = 1) -> Amount:
     (1137.0, 286.0)
     """
     transfer = n_bytes / EXCHANGE_BYTES_PER_CYCLE + SOURCE_CYCLES * n_sources
-    result: Amount = SYNC_CYCLES + np.maximum(SHORTEST_EXCHANGE_CYCLES, transfer)
-    return result if np.ndim(result) else float(result)
+    if isinstance(transfer, np.ndarray):
+        return SYNC_CYCLES + np.maximum(SHORTEST_EXCHANGE_CYCLES, transfer)
+    return float(SYNC_CYCLES + max(SHORTEST_EXCHANGE_CYCLES, transfer))
 
 
 def copy(n_bytes: Amount) -> Amount:

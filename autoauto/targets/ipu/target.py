@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
@@ -33,7 +33,7 @@ from autoauto.targets.ipu.operator_cost import (
     relayout_cycles,
 )
 from autoauto.targets.ipu.operators.backward import weight_update_cycles
-from autoauto.targets.ipu.operators.registry import forward_cost
+from autoauto.targets.ipu.operators.registry import forward_cost, prepare
 from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.step import Framework, step_overhead
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
@@ -110,6 +110,10 @@ class IpuTarget:
         check_code(layers, compiled.memory_bytes, device)
         return _outline(graph, layers, costs, options, compiled, device)
 
+    def prepare(self, graphs: Iterable[LayerGraph], device: Device, options: CompileOptions) -> None:
+        """Plan the products of the last layers of several models together."""
+        prepare(OperatorContext(graph, graph.layers[-1], device, options, self.settings) for graph in graphs)
+
     def weight_update_cycles(
         self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
     ) -> tuple[int, ...]:
@@ -157,9 +161,10 @@ def operator_costs(
     settings: CompilerSettings = DEFAULT_SETTINGS,
 ) -> list[OperatorCost]:
     """The cost of every layer of a range, without its neighbours; `OperatorCost.within_bound`: the bound was met."""
-    return [
-        forward_cost(OperatorContext(graph, layer, device, options, settings)) for layer in graph.layers[slice(*layers)]
-    ]
+    contexts = [OperatorContext(graph, layer, device, options, settings) for layer in graph.layers[slice(*layers)]]
+    if len(contexts) > 1:
+        prepare(contexts)
+    return list(map(forward_cost, contexts))
 
 
 def _steps(

@@ -20,7 +20,7 @@ from autoauto.targets.ipu.operator_cost import (
 )
 from autoauto.targets.ipu.operators import data_movement, rows
 from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
-from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
+from autoauto.targets.ipu.operators.products import FactorGradients, ProductOf, multiply, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
@@ -212,3 +212,9 @@ COST_RULES: dict[str, CostRule] = {
     **by_operator(transposed_convolution, "ConvTranspose"),
     **by_operator(pool, "MaxPool AveragePool LpPool MaxRoiPool RoiAlign"),
 }
+
+PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
+    **dict.fromkeys(("Conv", "ConvInteger"), (convolution_product,)),
+    "ConvTranspose": (transposed_convolution_product,),
+}
+"""As in `products`."""

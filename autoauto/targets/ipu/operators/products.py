@@ -377,3 +377,10 @@ COST_RULES: dict[str, CostRule] = {
     **by_operator(matmul, "MatMul MatMulInteger QLinearMatMul"),
     **by_operator(recurrent, "LSTM GRU RNN"),
 }
+
+PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
+    **dict.fromkeys(("Attention", "FlexAttention"), (attention_scores, attention_output)),
+    **dict.fromkeys(("MatMul", "MatMulInteger"), (matmul_product,)),
+    "Gemm": (gemm_product,),
+}
+"""The products of an operator in its forward pass, as far as they are priced together (`registry.prepare`)."""

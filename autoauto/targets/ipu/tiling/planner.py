@@ -81,19 +81,32 @@ def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) ->
         n_samples: the batch size.
         n_tiles: of the device.
     """
+    sizes = _sizes_to(n_samples)
+    *fastest, _ = unbounded_each(products_to(product, doubled, n_samples), n_tiles)  # the last one will be planned
+    bytes_of = {n: split.tile_bytes for n, split in zip(sizes, fastest, strict=True)}
+    return Reserve(never_falling(bytes_of.__getitem__, n_samples), fastest[0])
+
+
+def products_to(product: Product, doubled: Product, n_samples: int) -> list[Product]:
+    """The products whose fastest plans `reserve` asks for: at powers of two of samples, and the product itself."""
     per_sample = {
         name: getattr(product, name) // n_samples
         for name in ("groups", "batch", "width", "inputs")
         if getattr(doubled, name) == 2 * getattr(product, name)
     }
+    powers = (
+        product._replace(**{name: n * length for name, length in per_sample.items()}) for n in _sizes_to(n_samples)
+    )
+    return [*powers, product]
 
-    def of(n: int) -> Product:
-        return product._replace(**{name: n * length for name, length in per_sample.items()})
 
-    sizes = [1 << k for k in range((n_samples - 1).bit_length() + 1)]
-    *fastest, _ = unbounded_each([*map(of, sizes), product], n_tiles)  # the last one will be planned
-    bytes_of = {n: split.tile_bytes for n, split in zip(sizes, fastest, strict=True)}
-    return Reserve(never_falling(bytes_of.__getitem__, n_samples), fastest[0])
+def _sizes_to(n_samples: int) -> list[int]:
+    """Powers of two of samples from 1 to `n_samples` or the next one.
+
+    >>> _sizes_to(1), _sizes_to(5)
+    ([1], [1, 2, 4, 8])
+    """
+    return [1 << k for k in range((n_samples - 1).bit_length() + 1)]
 
 
 def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
@@ -121,6 +134,7 @@ def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
 
 _UNBOUNDED: dict[tuple[Product, int], Split] = {}
 _MAX_UNBOUNDED = 16384
+_MAX_TOGETHER = 32  # products that are priced together: with more, columns of numbers leave the processor's caches
 
 
 def unbounded(product: Product, n_tiles: int) -> Split:
@@ -129,12 +143,18 @@ def unbounded(product: Product, n_tiles: int) -> Split:
 
 
 def unbounded_each(products: Sequence[Product], n_tiles: int) -> list[Split]:
-    """`unbounded` for products that differ in their sizes only: they are priced together, which takes less time."""
+    """`unbounded` for several products: those that differ in their sizes only are priced together, in less time."""
     if len(_UNBOUNDED) > _MAX_UNBOUNDED:
         _UNBOUNDED.clear()  # before looking: what is known of `products` must stay
     new = [product for product in dict.fromkeys(products) if (product, n_tiles) not in _UNBOUNDED]
-    if new:
-        _UNBOUNDED.update(zip([(product, n_tiles) for product in new], _fastest_each(new, n_tiles), strict=True))
+    alike: dict[tuple[object, ...], list[Product]] = {}
+    for product in new:
+        formats = (product.engine, product.taps, product.stride, product.precision, product.partials)
+        alike.setdefault(formats, []).append(product)
+    for every in alike.values():
+        for first in range(0, len(every), _MAX_TOGETHER):
+            part = every[first : first + _MAX_TOGETHER]
+            _UNBOUNDED.update(zip([(product, n_tiles) for product in part], _fastest_each(part, n_tiles), strict=True))
     return [_UNBOUNDED[product, n_tiles] for product in products]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ def costs(product: Product, split: SplitCandidates, n_tiles: int) -> SplitCosts:
     """
     block = _block(product, split)
     received, sources = _receive(product, split, block, n_tiles)
-    combine_exchange, combine, partial_bytes = _combine(product, split, block)
+    combine_exchange, combine, partial_bytes = _combine(product, split, block, n_tiles)
     steps = split.serial_inputs * split.serial_outputs
     out_bytes = block.out_elements * product.sums.n_bytes
     sharers = split.batch * split.height * split.width
@@ -123,12 +124,20 @@ def _receive(product: Product, split: SplitCandidates, block: _Block, n_tiles: i
     return inputs + weights - shared / 2, sources
 
 
-def _combine(product: Product, split: SplitCandidates, block: _Block) -> tuple[Amount, Amount, Amount]:
+@lru_cache(maxsize=16)
+def _reductions(n_tiles: int) -> tuple[FloatArray, FloatArray]:
+    """By the number of tiles that share an output, up to all: stages of their reduction, and partial sums in each."""
+    n = np.arange(n_tiles + 1, dtype=np.float64)
+    stages: FloatArray = 1.0 + (n >= 16) + (n >= 125)  # ConvReducePlan [poplibs]
+    partials: FloatArray = np.ceil(n ** (1 / stages))
+    return stages, partials
+
+
+def _combine(product: Product, split: SplitCandidates, block: _Block, n_tiles: int) -> tuple[Amount, Amount, Amount]:
     """Exchange cycles, compute cycles and bytes to add the partial sums of the tiles that share an output."""
     n = split.inputs
     received = block.out_elements * (n - 1) / n * product.sums.n_bytes
-    stages = 1.0 + (n >= 16) + (n >= 125)  # ConvReducePlan [poplibs]
-    partials = np.ceil(n ** (1 / stages))
+    stages, partials = (column[n.astype(np.int64)] for column in _reductions(n_tiles))
     stage = kernels.reduce(ceil_div(block.out_elements, n), partials, product.sums)
     exchanged = kernels.exchange(received, n - 1) + (stages - 1) * kernels.exchange(received / n, partials)
     return np.where(n > 1, exchanged, 0), np.where(n > 1, stages * stage, 0), np.where(n > 1, received, 0)
