@@ -10,17 +10,7 @@ from random import uniform
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    ColumnElement,
-    Dialect,
-    Engine,
-    Float,
-    Insert,
-    Table,
-    event,
-    literal,
-    literal_column,
-)
+from sqlalchemy import ColumnElement, Dialect, Engine, Float, Insert, Table, event, literal, literal_column
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
     DBAPIError,
@@ -135,16 +125,9 @@ def insert_rows(engine: Engine, table: Table, rows: Sequence[Mapping[str, Any]])
 
     Where the primary key is stored already, the row is left out.
     """
-    statement = insert_if_new(engine.dialect, table)
-    try:
-        with engine.begin() as connection:
-            connection.execute(statement, rows)
-    except (OperationalError, ProgrammingError) as error:
-        if _may_pass(error):
-            raise
-        create_table(engine, table)  # only now: it takes as long as the statement
-        with engine.begin() as connection:
-            connection.execute(statement, rows)
+    create_table(engine, table)
+    with engine.begin() as connection:
+        connection.execute(insert_if_new(engine.dialect, table), rows)
 
 
 def insert_if_new(dialect: Dialect, table: Table) -> Insert:

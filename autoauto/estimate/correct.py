@@ -128,18 +128,18 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
     weights = batch_factor * correction.features.get(RangeFeature.WEIGHTS, 0.0)
     moved = correction.features.get(RangeFeature.MOVED)
 
-    def corrected_layer(layer: LayerProfile, place: _Place) -> LayerProfile:
-        extra_cycles = place.read_cycles(options.batch_size) * weights
+    def corrected_layer(layer: LayerProfile, weighted: _Weighted) -> LayerProfile:
+        extra_cycles = weighted.read_cycles(options.batch_size) * weights
         if moved is not None:  # of the layer's cycles that part has this factor instead of that of its class
-            extra_cycles += (batch_factor * moved - forward[place.layer_class]) * moved_cycles(layer)
-        factors = forward[place.layer_class], backward[place.layer_class]
+            extra_cycles += (batch_factor * moved - forward[weighted.layer_class]) * moved_cycles(layer)
+        factors = forward[weighted.layer_class], backward[weighted.layer_class]
         return _layer(layer, *factors, extra_cycles, correction.memory)
 
-    places = _places(graph, options.precision)
-    return replace(profile, layers=labelled_layers(profile, places).changed(corrected_layer))
+    weighted = _weighted(graph, options.precision)
+    return replace(profile, layers=labelled_layers(profile, weighted).changed(corrected_layer))
 
 
-class _Place(NamedTuple):
+class _Weighted(NamedTuple):
     """What decides how a layer is corrected: its class, and the bytes of its weights at any batch size."""
 
     layer_class: str
@@ -152,16 +152,16 @@ class _Place(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _places(graph: LayerGraph, precision: Precision) -> tuple[_Place, ...]:
-    """The place of every layer; equal places are one object."""
+def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
+    """What decides how every layer is corrected; equal ones are one object."""
 
-    def place(layer: Layer, layer_class: str) -> _Place:
-        one, two = (sum(graph.tensors[i].n_bytes(n, precision) for i in layer.weights) for n in (1, 2))
-        return _Place(layer_class, 2 * one - two, two - one)
+    def weighted(layer: Layer, layer_class: str) -> _Weighted:
+        single, double = (sum(graph.tensors[i].n_bytes(n, precision) for i in layer.weights) for n in (1, 2))
+        return _Weighted(layer_class, 2 * single - double, double - single)
 
-    places = tuple(map(place, graph.layers, layer_classes(graph)))
-    same = {each: each for each in places}
-    return tuple(map(same.__getitem__, places))
+    of_layers = tuple(map(weighted, graph.layers, layer_classes(graph)))
+    same = {each: each for each in of_layers}
+    return tuple(map(same.__getitem__, of_layers))
 
 
 def _layer(

@@ -112,14 +112,14 @@ class ProfileCache:
         digests = list(wanted)
         batches = [digests[start : start + _MAX_DIGESTS] for start in range(0, len(digests), _MAX_DIGESTS)]
         entries = self.select(table, *(table.select().where(table.c.digest.in_(batch)) for batch in batches))
-        found = CachedLayers({}, {})
+        cached = CachedLayers({}, {})
         with self._errors():
             for digest, entry in entries:
                 if wanted[digest]:
-                    found.unbound[digest] = unbound_from_json(entry, f"entry {digest}")
+                    cached.unbound[digest] = unbound_from_json(entry, f"entry {digest}")
                 else:
-                    found.bound[digest] = layer_from_json(entry, f"entry {digest}")
-        return found
+                    cached.bound[digest] = layer_from_json(entry, f"entry {digest}")
+        return cached
 
     def write(self, entries: Mapping[str, LayerProfile | UnboundLayer]) -> None:
         """Store `entries`, in one transaction; entries that are stored already do not change.

@@ -175,8 +175,8 @@ def surroundings(derivative: Derivative, precision: Precision, *, training: bool
         checkpoint_bytes = checkpointed(graph, batch_size, precision) if training else [0] * len(graph)
         return np.array([*alive, *stash, checkpoint_bytes], dtype=np.int64).T
 
-    one, two = columns(1), columns(2)
-    return Surroundings(2 * one - two, two - one)
+    single, double = columns(1), columns(2)
+    return Surroundings(2 * single - double, double - single)
 
 
 def gradient_pattern(derivative: Derivative, layer: Layer) -> str:

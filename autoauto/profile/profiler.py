@@ -190,10 +190,10 @@ class Profiler:
         bounds_bytes = {options: options.session.bound_bytes(self._device) for options, _ in compiles}
 
         def unbound(jobs: Collection[_Compile]) -> dict[_Compile, LayerProfile]:
-            found = ((job, self._unbound.get(job.any_bound)) for job in jobs)
+            layers = ((job, self._unbound.get(job.any_bound)) for job in jobs)
             return {
                 job: layer.profile
-                for job, layer in found
+                for job, layer in layers
                 if layer is not None and layer.from_bytes <= bounds_bytes[job.options]
             }
 
@@ -271,7 +271,7 @@ class _Variants:
             self.first.setdefault(variant, index)
         self.n_readers = Counter(index for layer in graph.layers for index in layer.weights)
         self._alone: dict[str, LayerGraph] = {}
-        self._places: dict[Precision, _Places] = {}
+        self._positions: dict[Precision, _Positions] = {}
 
     def alone(self, variant: str) -> LayerGraph:
         """A layer of a variant as the last of a model of its own."""
@@ -281,34 +281,36 @@ class _Variants:
 
     def in_model(self, options: CompileOptions, alone: Mapping[str, LayerProfile]) -> tuple[LayerProfile, ...]:
         """All layers in their model, by their variants alone; equal layers are one object, as of BERT's encoders."""
-        if options.precision not in self._places:
-            self._places[options.precision] = self._distinct_places(options)
-        places, size = self._places[options.precision], options.batch_size
-        around = (places.around.fixed_bytes + size * places.around.sample_bytes).tolist()
+        if options.precision not in self._positions:
+            self._positions[options.precision] = self._distinct_positions(options)
+        positions, size = self._positions[options.precision], options.batch_size
+        around = (positions.around.fixed_bytes + size * positions.around.sample_bytes).tolist()
         layers = [
-            _with_tensors_around(alone[place.variant], place.shared_bytes(size), dict(zip(AROUND, row, strict=True)))
-            for place, row in zip(places.distinct, around, strict=True)
+            _with_tensors_around(
+                alone[position.variant], position.shared_bytes(size), dict(zip(AROUND, row, strict=True))
+            )
+            for position, row in zip(positions.distinct, around, strict=True)
         ]
-        return tuple(map(layers.__getitem__, places.of_layers))
+        return tuple(map(layers.__getitem__, positions.of_layers))
 
-    def _distinct_places(self, options: CompileOptions) -> _Places:
-        """The layers of a variant among equal tensors are one place, whatever the batch size."""
+    def _distinct_positions(self, options: CompileOptions) -> _Positions:
+        """The layers of a variant among equal tensors are one position, whatever the batch size."""
         around = surroundings(self.backward, options.precision, training=options.training)
         rows = zip(*(column.tolist() for column in around), strict=True)
         number: dict[object, int] = {}
-        distinct: list[_Place] = []
+        distinct: list[_Position] = []
         of_layers, first = [], []
         for index, (layer, variant, row) in enumerate(
             zip(self.backward.graph.layers, self.of_layers, rows, strict=True)
         ):
-            place = _Place(variant, *self._shared_weights(layer, options))
-            key = (place, *map(tuple, row))
+            position = _Position(variant, *self._shared_weights(layer, options))
+            key = (position, *map(tuple, row))
             if key not in number:
                 number[key] = len(distinct)
-                distinct.append(place)
+                distinct.append(position)
                 first.append(index)
             of_layers.append(number[key])
-        return _Places(distinct, Surroundings(*(column[first] for column in around)), of_layers)
+        return _Positions(distinct, Surroundings(*(column[first] for column in around)), of_layers)
 
     def _shared_weights(self, layer: Layer, options: CompileOptions) -> tuple[_SharedBytes, _SharedBytes]:
         """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared.
@@ -322,18 +324,18 @@ class _Variants:
             for index in weights
             if self.n_readers[index] > 1
         ]
-        one, two = ([tensor.stored_bytes(n, options.precision) for _, tensor in read_by_others] for n in (1, 2))
+        single, double = ([tensor.stored_bytes(n, options.precision) for _, tensor in read_by_others] for n in (1, 2))
         names = [name for name, _ in read_by_others]
         return (
-            tuple((name, 2 * a - b) for name, a, b in zip(names, one, two, strict=True)),
-            tuple((name, b - a) for name, a, b in zip(names, one, two, strict=True)),
+            tuple((name, 2 * a - b) for name, a, b in zip(names, single, double, strict=True)),
+            tuple((name, b - a) for name, a, b in zip(names, single, double, strict=True)),
         )
 
 
 _SharedBytes = tuple[tuple[str, int], ...]
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """Where a layer stands in its model.
 
     Attributes:
@@ -351,10 +353,10 @@ class _Place(NamedTuple):
         return {key: n_bytes + batch_size * per_sample[key] for key, n_bytes in self.fixed_bytes}
 
 
-class _Places(NamedTuple):
-    """All places of a model: the distinct ones, with the bytes around each, and by layer the number of its place."""
+class _Positions(NamedTuple):
+    """The positions of all layers: distinct ones, with the bytes around each, and by layer the number of its own."""
 
-    distinct: list[_Place]
+    distinct: list[_Position]
     around: Surroundings
     of_layers: list[int]
 
