@@ -62,11 +62,15 @@ class Flow:
         kinds = tuple(map(_costs_of, setting.by_kind)) or (costs,)
         measured: dict[type[Mode], StageFlow] = {Inference: InferenceFlow(costs), Training: TrainingFlow(costs)}
         planned: dict[type[Mode], StagePlanning] = {**measured}
+        parts: tuple[TokenStages, ...] = ()
         if setting.traits.generates:
             from autoauto.evaluate.modes.generation import GenerationFlow, TokenStages  # of extra gpu
 
-            planned[Generation] = stages = TokenStages(costs)
-        self.plans = Plans(kinds, costs, planned)
+            parts = tuple(map(TokenStages, kinds)) if setting.cluster.kinds else ()
+            planned[Generation] = stages = TokenStages(costs, parts)
+        self.plans = Plans(
+            kinds, costs, planned, [Plans((each.costs,), each.costs, {Generation: each}) for each in parts]
+        )
         self.phases = PhasedFlow(costs)
         self._measurements = Measurements(self.plans, measured)
         pipelines = PipelineFlow(self.plans, self._measurements)

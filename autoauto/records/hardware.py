@@ -158,6 +158,19 @@ class MachineDevice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedMachine:
+    """Machines of one kind of devices.
+
+    Attributes:
+        machine: each of them; the last may have fewer devices.
+        link: between two devices of one machine.
+    """
+
+    machine: Machine
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceKind:
     """Like devices, which stand in any order among those of other kinds.
 
@@ -168,6 +181,8 @@ class DeviceKind:
         host_link: how one of them receives from the host, and sends to it.
         speed: how many times as fast as the profiled device each of them runs layers, where a profile of one kind is
             planned (`autoauto/profile/importers/recorded.py`); None is not said.
+        linked: the machines of the devices, whose links pipelines of this kind alone use; None where `device_link` is
+            between any two.
     """
 
     device: Device
@@ -175,6 +190,7 @@ class DeviceKind:
     device_link: Link
     host_link: Link
     speed: float | None = field(default=None, repr=False)
+    linked: LinkedMachine | None = field(default=None, repr=False)
 
 
 class _Line(TypedDict):
@@ -195,6 +211,20 @@ def _line(kinds: Sequence[DeviceKind]) -> _Line:
     }
 
 
+def _alone(kind: DeviceKind) -> tuple[_Line, Machine | None]:
+    """The devices of a kind, machine after machine, with the host at both ends."""
+    if kind.linked is None:
+        return _line([kind]), None
+    machine, link = kind.linked.machine, kind.linked.link
+    between = tuple(link if after % machine.n_devices else kind.device_link for after in range(1, kind.n_devices))
+    line: _Line = {
+        "devices": (kind.device,) * kind.n_devices,
+        "receive_links": (kind.host_link, *between),
+        "send_links": (*between, kind.host_link),
+    }
+    return line, machine
+
+
 def joined(group: Sequence[Device]) -> Device:
     """Devices as one, with the memory of all."""
     return replace(
@@ -205,7 +235,8 @@ def joined(group: Sequence[Device]) -> Device:
 
 
 def _grouped(kind: DeviceKind, n_each: int) -> DeviceKind:
-    return replace(kind, device=joined((kind.device,) * n_each), n_devices=kind.n_devices // n_each)
+    """Groups have no machines: those of a kind alone are made of its single devices (`Cluster.by_kind`)."""
+    return replace(kind, device=joined((kind.device,) * n_each), n_devices=kind.n_devices // n_each, linked=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +302,8 @@ class Cluster:
     @property
     def by_kind(self) -> tuple[Cluster, ...]:
         """The devices of every kind alone, in a line; none where the order is given."""
-        return tuple(replace(self, kinds=(), **_line([kind])) for kind in self.kinds)
+        alone = map(_alone, self.kinds)
+        return tuple(replace(self, kinds=(), machine=machine, **line) for line, machine in alone)
 
     @property
     def machine_size(self) -> int:

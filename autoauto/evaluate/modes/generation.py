@@ -43,11 +43,16 @@ _OF_PLANS = {"compute_cycles", "transfer_cycles", "cost_cycles", "peak_memory_by
 
 
 class TokenStages:
-    """How stages of a decoder run (`StagePlanning`)."""
+    """How stages of a decoder run (`StagePlanning`).
 
-    def __init__(self, costs: Costs) -> None:
+    Attributes:
+        costs: on all GPUs.
+        parts: the same on those of every kind alone, where there are several.
+    """
+
+    def __init__(self, costs: Costs, parts: Sequence[TokenStages] = ()) -> None:
         assert isinstance(costs, TokenCosts)
-        self.costs = costs
+        self.costs, self.parts = costs, parts
         self._stages = InferenceFlow(costs)
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
@@ -130,7 +135,8 @@ class GenerationFlow(WithoutBounds):
     """The `ModeFlow` of generation. Nothing is measured: what an engine would give is modelled."""
 
     def __init__(self, plans: BestPlans, stages: TokenStages) -> None:
-        self._plans, self._stages, self._forecasts = plans, stages, TokenForecasts(stages.costs)
+        self._plans, self._stages = plans, stages
+        self._forecasts = TokenForecasts(stages.costs, [TokenForecasts(part.costs) for part in stages.parts])
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """See `ModeFlow`."""

@@ -26,7 +26,7 @@ from autoauto.evaluate.modes.token_rates import AT_BOUND, RatesAt, ReplicaRates,
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockStages, equal_blocks, without_surplus
 from autoauto.plan.replicas import placements
-from autoauto.records.errors import Infeasible, Unsupported
+from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.hardware import Link
 from autoauto.records.units import BoolArray, FloatArray, IntArray
 from autoauto.space.knobs import Knobs
@@ -218,8 +218,9 @@ class CellRates(NamedTuple):
 class TokenForecasts:
     """Forecasts of the cells of one flow."""
 
-    def __init__(self, costs: TokenCosts) -> None:
-        self.costs = costs
+    def __init__(self, costs: TokenCosts, parts: Sequence[TokenForecasts] = ()) -> None:
+        """Take the costs on all GPUs, and forecasts on those of every kind alone where there are several."""
+        self.costs, self._parts = costs, parts
         self._pipelines: Memo[tuple[object, ...], PipelineRows] = Memo(_MAX_PIPELINES)
 
     def of(self, knobs: Knobs, sizes: Sizes) -> CellRates:
@@ -230,6 +231,18 @@ class TokenForecasts:
             Unsupported: no kind of GPUs can be a stage.
         """
         self.costs.setting.check_devices(knobs)
+        ways, failures = [], []
+        for forecast in (self._on_all, *(part.of for part in self._parts)):
+            try:
+                ways.append(forecast(knobs, sizes))
+            except DoesNotFit as failure:
+                failures.append(failure)
+        if not ways:
+            raise failures[0]
+        return reduce(CellRates.or_better, ways)
+
+    def _on_all(self, knobs: Knobs, sizes: Sizes) -> CellRates:
+        """On all GPUs, each of which may be next to any other where they are of several kinds."""
         ways = self._across_kinds if self.costs.setting.cluster.kinds else self._in_line
         return reduce(CellRates.or_better, ways(knobs, sizes))
 

@@ -90,6 +90,25 @@ def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
     return replicated([(plan, tuple(free[stage.device_kind].pop() for stage in plan.stages)) for plan in plans])
 
 
+def of_one_kind(plan: Plan, alone: Cluster, cluster: Cluster) -> Plan:
+    """The plan of all replicas on devices of one kind, on those of a cluster of several kinds.
+
+    Args:
+        plan: on the devices of the kind alone.
+        alone: those devices.
+        cluster: all devices, kind by kind.
+    """
+    name = alone.devices[0].name
+    first = next(index for index, device in enumerate(cluster.devices) if device.name == name)
+    pipelines = []
+    for each in plan.plans:
+        stages = tuple(replace(stage, device_kind=name) for stage in each.stages)
+        for devices in each.placement:
+            moved = tuple(cluster.machine_device(first + alone.index(device)) for device in devices)
+            pipelines.append((replace(each, stages=stages), moved))
+    return replicated(pipelines)
+
+
 class KindTables:
     """The costs of one device of every kind that may stand anywhere; all numbers of replicas and devices share them."""
 
@@ -120,6 +139,7 @@ def _anywhere(
         devices=(kind.device,) * 3,
         receive_links=(host, link, link),
         send_links=(link, link, host),
+        machine=None,
         reference_hz=reference_hz,
     )
     return anywhere(alone.table_on(line, knobs, progress))

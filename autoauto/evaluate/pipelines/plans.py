@@ -14,13 +14,13 @@ from autoauto.evaluate.modes.step_ends import with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables
 from autoauto.evaluate.pipelines.even_cuts import block_cuts, even_partitions
-from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, whole_on_kinds
+from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, of_one_kind, whole_on_kinds
 from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import Precision, format_bytes
 from autoauto.schedule.orders.registry import devices_of
@@ -37,9 +37,22 @@ _Planned = dict[Devices, tuple[tuple[Correction, ...], BoundedPlan | Infeasible]
 class Plans:
     """The best plans by estimated costs: of one pipeline, and of all replicas."""
 
-    def __init__(self, kinds: Sequence[Costs], costs: Costs, modes: Mapping[type[Mode], StagePlanning]) -> None:
-        """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode."""
-        self.costs, self.kinds = costs, kinds
+    def __init__(
+        self,
+        kinds: Sequence[Costs],
+        costs: Costs,
+        modes: Mapping[type[Mode], StagePlanning],
+        parts: Sequence[Plans] = (),
+    ) -> None:
+        """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode.
+
+        Args:
+            kinds: costs of every kind alone.
+            costs: of all devices.
+            modes: how stages run.
+            parts: plans on devices of one kind, which their machines link better than devices of several kinds.
+        """
+        self.costs, self.kinds, self._parts = costs, kinds, parts
         self._modes, self._kind_tables = modes, KindTables(kinds)
         self._pipelines: Memo[Knobs, _Planned] = Memo(_MAX_CONFIGURATIONS)
         # By devices and cores of a pipeline: for the first device of one, the first with the same devices and links.
@@ -63,7 +76,26 @@ class Plans:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
         self.check_weights(knobs)
+        ways, failures = [], []
+        for plan in (
+            partial(self._best, knobs, progress),
+            *(partial(self._on_part, part, knobs) for part in self._parts),
+        ):
+            try:
+                ways.append(plan())
+            except DoesNotFit as failure:
+                failures.append(failure)
+        if not ways:
+            raise failures[0]
+        return max(ways, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(ways) > 1 else ways[0]
+
+    def _best(self, knobs: Knobs, progress: Progress | None) -> Plan:
+        """The best plan on all devices, each of which may be next to any other where they are of several kinds."""
         return self._on_devices(knobs, lambda devices: self._best_on(knobs, devices, progress))
+
+    def _on_part(self, part: Plans, knobs: Knobs) -> Plan:
+        """The best plan on the devices of one kind."""
+        return of_one_kind(part.best(knobs), part.costs.setting.devices(knobs), self.costs.setting.devices(knobs))
 
     def _best_on(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> Plan:
         """The best plan of one pipeline; that of a whole model on one device where no layer is needed to know it."""

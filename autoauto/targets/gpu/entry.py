@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, DeviceKind, Link, Period
+from autoauto.records.hardware import Cluster, DeviceKind, LinkedMachine, Period
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.gpu.session import GpuSession
@@ -58,17 +58,19 @@ def _cluster(name: str) -> Cluster | None:
     parts = [cluster_named(part) for part in name.split("+")]
     if len(parts) == 1:
         return parts[0]
-    kinds = [DeviceKind(part.devices[0], len(part), _outside(part), part.receive_links[0]) for part in parts]
+    kinds = list(map(_kind, parts))
     if len({kind.device.name for kind in kinds}) < len(kinds):
         raise BadInput(f"each kind of GPUs stands once in a cluster, got {name}; add up the numbers of one kind")
     return Cluster.of_kinds(name, GPU.name, kinds)
 
 
-def _outside(cluster: Cluster) -> Link:
-    """How a GPU sends to one of another kind, which is in another node."""
+def _kind(part: Cluster) -> DeviceKind:
+    """The GPUs of a system, which send to those of another kind as to another node."""
     from autoauto.targets.gpu.systems import system_named
 
-    return system_named(cluster.devices[0].name).link(same_node=False)
+    device, system = part.devices[0], system_named(part.devices[0].name)
+    linked = None if part.machine is None else LinkedMachine(part.machine, system.link())
+    return DeviceKind(device, len(part), system.link(same_node=False), part.receive_links[0], linked=linked)
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
