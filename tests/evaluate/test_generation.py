@@ -247,6 +247,35 @@ def test_a_pipeline_of_unlike_gpus_is_no_slower_than_its_best_part(model: Path) 
     assert max(each.samples_per_s for each in parts) >= two.samples_per_s
 
 
+@pytest.mark.parametrize("bounds", [(), ("ttft_s <= 0.02",), ("tpot_s <= 0.006",)])
+def test_unlike_gpus_give_no_less_than_those_of_one_kind_with_the_same_knobs(
+    model: Path, bounds: tuple[str, ...]
+) -> None:
+    constraints = tuple(map(Constraint, bounds))
+    mixed, *parts = (
+        load_flow(model, cluster, "gpu", constraints=constraints)
+        for cluster in ("h100_sxm-3+l40s-4", "h100_sxm-3", "l40s-4")
+    )
+    for part, (n_ipu, replicas, n_gpus) in product(parts, [(3, 1, 1), (1, 3, 1), (2, 1, 1), (1, 1, 2)]):
+        for batch_size in (1, 16, 128):
+            knobs = serving(n_ipu, batch_size, replicas, n_gpus)
+            alone, together = part.forecast(knobs), mixed.forecast(knobs)
+            (of_cell,) = mixed.forecasts([knobs]) or ()
+            if alone.status is Status.OK:
+                assert together.status is of_cell.status is Status.OK
+                assert min(together.samples_per_s, of_cell.samples_per_s) >= alone.samples_per_s * (1 - 1e-6)
+
+
+def test_pipelines_of_one_kind_stand_on_its_gpus(model: Path) -> None:
+    mixed = load_flow(model, "h100_sxm-2+l40s-4", "gpu", constraints=(Constraint("ttft_s <= 1"),))
+    trial = mixed.forecast(serving(4, 32))
+    assert isinstance(trial.estimate, Plan)
+    for plan in trial.estimate.plans:
+        for devices in plan.placement:
+            names = [mixed.cluster.devices[mixed.cluster.index(devices[stage.device])].name for stage in plan.stages]
+            assert names == [stage.device_kind for stage in plan.stages]
+
+
 def test_what_engines_do_not_do_with_unlike_gpus_is_said(model: Path, flow: Flow) -> None:
     said = "groups of one size in all stages and replicas, since vllm, sglang, trtllm are each told one size"
     assert said in load_flow(model, "h100_sxm-2+l40s-2", "gpu").setting.notes

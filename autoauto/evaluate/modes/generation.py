@@ -151,11 +151,14 @@ class GenerationFlow(WithoutBounds):
         constraints = self._stages.costs.setting.constraints
         if any(_OF_PLANS.intersection(constraint.names) for constraint in constraints):
             return list(map(self.forecast, cell))
+        forecasts, sizes = self._forecasts, tuple(knobs.batch_size for knobs in cell)
         try:
-            rates = self._forecasts.of(cell[0], tuple(knobs.batch_size for knobs in cell))
+            ways = forecasts.ways(cell[0], sizes) if constraints else [forecasts.of(cell[0], sizes)]
         except DoesNotFit as failure:
             return [unfit_trial(knobs, failure, self._device_bytes(knobs)) for knobs in cell]
-        return [self._at(rates, index, knobs) for index, knobs in enumerate(cell)]
+        return [
+            max((self._at(rates, index, knobs) for rates in ways), key=_preference) for index, knobs in enumerate(cell)
+        ]
 
     def _at(self, rates: CellRates, index: int, knobs: Knobs) -> Trial:
         """The forecast of one batch size of a cell."""
@@ -176,12 +179,14 @@ class GenerationFlow(WithoutBounds):
         return self._stages.costs.setting.device_bytes(knobs) // knobs.session.cores_per_device
 
     def _trial(self, knobs: Knobs, origin: Origin) -> Trial:
-        device_bytes = self._device_bytes(knobs)
         try:
-            plan = self._plans.best(knobs)
-            replicas = self._stages.replicas(knobs, plan)
+            trials = [self._trial_of_plan(knobs, plan, origin) for plan in self._plans.ways(knobs)]
         except DoesNotFit as failure:
-            return unfit_trial(knobs, failure, device_bytes)
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        return max(trials, key=_preference)
+
+    def _trial_of_plan(self, knobs: Knobs, plan: Plan, origin: Origin) -> Trial:
+        replicas = self._stages.replicas(knobs, plan)
         n_bytes = max(stage.memory_bytes.get(KV_CACHE, 0) for each in plan.plans for stage in each.stages)
         cache = np.array([n_bytes])
         rates, low, high, at_bound = (rates_at(replicas, cache, end).of(0) for end in (MIDDLE, LOW, HIGH, AT_BOUND))
@@ -202,6 +207,11 @@ class GenerationFlow(WithoutBounds):
             ttft_high_s=high.ttft_s,
         )
         return held_trial(trial, at_bound, self._stages.costs.setting.constraints)
+
+
+def _preference(trial: Trial) -> tuple[bool, float, float]:
+    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more."""
+    return trial.runs, -max(trial.violation, 0.0), trial.samples_per_s if trial.runs else -trial.excess
 
 
 def _trial_of(knobs: Knobs, rates: TokenRates) -> Trial:

@@ -94,6 +94,9 @@ class BestPlans(Protocol):
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
 
+    def ways(self, knobs: Knobs) -> Sequence[Plan]:
+        """The best plan of every way to put all replicas on the devices; raises as `best`."""
+
 
 class StagePlanning(Protocol):
     """How the stages of pipelines are planned in a mode, and what they give."""

@@ -224,27 +224,31 @@ class TokenForecasts:
         self._pipelines: Memo[tuple[object, ...], PipelineRows] = Memo(_MAX_PIPELINES)
 
     def of(self, knobs: Knobs, sizes: Sizes) -> CellRates:
-        """What a configuration gives at many batch sizes, instead of its own.
+        """What a configuration gives at many batch sizes, instead of its own, by the way that gives most of each.
+
+        Raises: as `ways`.
+        """
+        return reduce(CellRates.or_better, self.ways(knobs, sizes))
+
+    def ways(self, knobs: Knobs, sizes: Sizes) -> list[CellRates]:
+        """What every way to put the replicas on the GPUs gives at many batch sizes, one way or more.
 
         Raises:
             Infeasible: there are too few devices.
             Unsupported: no kind of GPUs can be a stage.
         """
         self.costs.setting.check_devices(knobs)
-        ways, failures = [], []
-        for forecast in (self._on_all, *(part.of for part in self._parts)):
+        ways: list[CellRates] = []
+        failures: list[DoesNotFit] = []
+        on_all = self._across_kinds if self.costs.setting.cluster.kinds else self._in_line
+        for forecasts in (on_all, *(part.ways for part in self._parts)):
             try:
-                ways.append(forecast(knobs, sizes))
+                ways += forecasts(knobs, sizes)
             except DoesNotFit as failure:
                 failures.append(failure)
         if not ways:
             raise failures[0]
-        return reduce(CellRates.or_better, ways)
-
-    def _on_all(self, knobs: Knobs, sizes: Sizes) -> CellRates:
-        """On all GPUs, each of which may be next to any other where they are of several kinds."""
-        ways = self._across_kinds if self.costs.setting.cluster.kinds else self._in_line
-        return reduce(CellRates.or_better, ways(knobs, sizes))
+        return ways
 
     def _in_line(self, knobs: Knobs, sizes: Sizes) -> Iterator[CellRates]:
         """Like GPUs: the ways to place the replicas."""

@@ -75,27 +75,40 @@ class Plans:
         Raises:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
+        return self._fastest(knobs, self.ways(knobs, progress))
+
+    def ways(self, knobs: Knobs, progress: Progress | None = None) -> list[Plan]:
+        """The best plan of every way to put all replicas on the devices, one way or more.
+
+        Raises:
+            Infeasible: no plan respects the limits, or the cluster has too few devices.
+        """
         self.check_weights(knobs)
-        ways, failures = [], []
-        for plan in (
-            partial(self._best, knobs, progress),
-            *(partial(self._on_part, part, knobs) for part in self._parts),
+        ways: list[Plan] = []
+        failures: list[DoesNotFit] = []
+        for plans in (
+            partial(self._on_all, knobs, progress),
+            *(partial(self._on, part, knobs) for part in self._parts),
         ):
             try:
-                ways.append(plan())
+                ways += plans()
             except DoesNotFit as failure:
                 failures.append(failure)
         if not ways:
             raise failures[0]
-        return max(ways, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(ways) > 1 else ways[0]
+        return ways
 
-    def _best(self, knobs: Knobs, progress: Progress | None) -> Plan:
-        """The best plan on all devices, each of which may be next to any other where they are of several kinds."""
+    def _fastest(self, knobs: Knobs, plans: Sequence[Plan]) -> Plan:
+        return max(plans, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(plans) > 1 else plans[0]
+
+    def _on_all(self, knobs: Knobs, progress: Progress | None) -> list[Plan]:
+        """On all devices, each of which may be next to any other where they are of several kinds."""
         return self._on_devices(knobs, lambda devices: self._best_on(knobs, devices, progress))
 
-    def _on_part(self, part: Plans, knobs: Knobs) -> Plan:
-        """The best plan on the devices of one kind."""
-        return of_one_kind(part.best(knobs), part.costs.setting.devices(knobs), self.costs.setting.devices(knobs))
+    def _on(self, part: Plans, knobs: Knobs) -> list[Plan]:
+        """On the devices of one kind."""
+        alone, devices = part.costs.setting.devices(knobs), self.costs.setting.devices(knobs)
+        return [of_one_kind(plan, alone, devices) for plan in part.ways(knobs)]
 
     def _best_on(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> Plan:
         """The best plan of one pipeline; that of a whole model on one device where no layer is needed to know it."""
@@ -218,7 +231,7 @@ class Plans:
         Raises:
             Infeasible: there are too few devices.
         """
-        return self._on_devices(knobs, lambda _: plan)
+        return self._fastest(knobs, self._on_devices(knobs, lambda _: plan))
 
     def first_like(self, knobs: Knobs, start: int) -> int:
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
@@ -250,8 +263,8 @@ class Plans:
                 excess,
             )
 
-    def _on_devices(self, knobs: Knobs, plan_on: Callable[[Devices], Plan]) -> Plan:
-        """The plans of all replicas, on the devices on which they have the highest throughput.
+    def _on_devices(self, knobs: Knobs, plan_on: Callable[[Devices], Plan]) -> list[Plan]:
+        """The plans of all replicas, one for every way to put them on the devices.
 
         Args:
             knobs: the configuration.
@@ -279,7 +292,7 @@ class Plans:
         if not ways:
             raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
         self.mode(knobs).check(knobs)
-        return max(ways, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(ways) > 1 else ways[0]
+        return ways
 
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
         """The plans of pipelines that begin with these devices."""
