@@ -253,7 +253,13 @@ def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: s
     parser.add_argument(*names, type=read, metavar=metavar, help=text, **alone)
 
 
-_ALIASES = {"n_ipu": ("--pipeline-parallel",), "input_tokens": ("--isl",), "output_tokens": ("--osl",)}
+_ALIASES = {
+    "n_ipu": ("--pipeline-parallel", "--pp"),
+    "tensor_parallel": ("--tp",),
+    "expert_parallel": ("--ep",),
+    "input_tokens": ("--isl",),
+    "output_tokens": ("--osl",),
+}
 """What serving engines of decoders and their tools call options."""
 
 

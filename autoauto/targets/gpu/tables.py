@@ -21,6 +21,7 @@ from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,7 +248,7 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, RuntimeError, AssertionError, OSError) as error:
-        reason = _PATH.sub("", " ".join(str(error).split()))[:160]
+        reason = shorten(_PATH.sub("", str(error)), 160, placeholder=" ...")
         raise Unsupported(
             f"{serving.system} must have times of {decoder.name} by {serving.engine} with {serving.weights} weights, "
             f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; the tables say: {reason}"
