@@ -9,7 +9,7 @@ import numpy as np
 
 from autoauto.plan.pipeline.by_step import best_by_step, best_nearby, no_step_below
 from autoauto.plan.pipeline.ends_together import fitting_cuts, have_ends_together
-from autoauto.plan.pipeline.stage_costs import StageCosts, shortest_periods, starting_partitions
+from autoauto.plan.pipeline.stage_costs import StageCosts, mixed_partition, shortest_periods, starting_partitions
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
@@ -41,13 +41,13 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     Raises:
         Infeasible: no plan respects the limits, or none that was tried where several stages share a device.
     """
-    periods = shortest_periods(stages)
     costs = StageCosts.of(stages)
     if stages.n_stages == 1:  # there is no cut to choose
-        plans = [stages.evaluate(each.plan.partition, [each.plan.stages[0].recomputes]) for each in periods]
+        whole_plans = (each.plan for each in shortest_periods(stages))
+        plans = [stages.evaluate(plan.partition, [plan.stages[0].recomputes]) for plan in whole_plans]
         whole = min(plans, key=lambda plan: plan.cost_cycles)
         return BoundedPlan(whole, whole.cost_cycles)
-    starts, step = starting_partitions(costs, periods), _bound_of_steps(stages, knobs)
+    starts, step = _starts(costs), _bound_of_steps(stages, knobs)
     plain = None
     if stages.recomputing is not None:  # where stages may recompute, they need not
         without = replace(stages, recomputing=None)
@@ -66,6 +66,21 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     if plain is not None and plain.cost_cycles < best.cost_cycles:
         return replace(plain, bound_cycles=min(best.bound_cycles, plain.cost_cycles))
     return best
+
+
+def _starts(costs: StageCosts) -> list[tuple[int, ...]]:
+    """Partitions to begin with.
+
+    Raises:
+        Infeasible: as `shortest_periods`, if no plan fits either in which some stages recompute.
+    """
+    try:
+        return starting_partitions(costs, shortest_periods(costs.stages))
+    except Infeasible:
+        mixed = mixed_partition(costs) if costs.stages.one_each else None
+        if mixed is None:
+            raise
+        return [mixed]
 
 
 def no_simulated_step_below(stages: StageTable, knobs: Knobs, cycles: float) -> bool:

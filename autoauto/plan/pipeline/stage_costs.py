@@ -266,6 +266,26 @@ def shortest_periods(stages: StageTable) -> list[BoundedPlan]:
     raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
 
 
+def mixed_partition(costs: StageCosts) -> tuple[int, ...] | None:
+    """Cuts between which every stage fits, alone on its device, if it recomputes where it must; None without any.
+
+    Back from the end, a stage may start where one of its stops lets the next stage start.
+    """
+    n_blocks, n_stages = len(costs.problem.blocks), costs.stages.n_stages
+    positions = np.arange(n_blocks + 1)
+    starts = [positions == n_blocks]
+    for stage in reversed(range(n_stages)):
+        n_before = np.concatenate(([0], np.cumsum(starts[0])))
+        starts.insert(0, n_before[costs.latest[stage] + 1] > n_before[positions + 1])
+    if not starts[0][0]:
+        return None
+    cuts = [0]
+    for stage, may_start in enumerate(starts[1:]):
+        stops = np.flatnonzero(may_start[: costs.latest[stage][cuts[-1]] + 1])
+        cuts.append(int(stops[-1]))
+    return tuple(costs.problem.partition(cuts))
+
+
 def starting_partitions(costs: StageCosts, periods: list[BoundedPlan]) -> list[tuple[int, ...]]:
     """The cuts of least period, and where several stages share a device, others that are likely to fit."""
     partitions = [bounded.plan.partition for bounded in periods]

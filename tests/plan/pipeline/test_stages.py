@@ -150,6 +150,23 @@ def test_it_is_the_best_where_the_last_stage_keeps_its_last_segment(order: Order
         assert bounded.step_cycles == bounded.bound_cycles == shortest
 
 
+@pytest.mark.parametrize("order", [Order.POPART, Order.ONE_F_ONE_B])
+def test_a_plan_that_fits_only_where_some_stages_recompute_is_found(order: Order) -> None:
+    knobs, n_mixed = Knobs(3, 1, schedule=order, recompute=Recompute.AUTO, n_micro_batches=8), 0
+    for seed in range(12):
+        profile = with_checkpoint(random_profile(np.random.default_rng(seed), 7))
+        free = list(plans_that_fit(stage_table(profile, knobs, 2**40, Period.BARRIER)))
+        tightest = min(plan.peak_memory_bytes for plan in free)
+        stages = stage_table(profile, knobs, tightest, Period.BARRIER)
+        fitting = [plan for plan in free if plan.peak_memory_bytes <= tightest]
+        n_mixed += all(len({stage.recomputes for stage in plan.stages}) == 2 for plan in fitting)
+        bounded = best_by_simulated_step(stages, knobs)
+        assert bounded.step_cycles == min(timeline_of(knobs.step, plan).makespan_cycles for plan in fitting)
+        with pytest.raises(Infeasible):
+            best_by_simulated_step(stage_table(profile, knobs, tightest - 1, Period.BARRIER), knobs)
+    assert n_mixed > 1
+
+
 @pytest.mark.parametrize("recompute", [False, True, Recompute.AUTO])
 def test_a_plan_that_fits_a_ring_is_found_whenever_there_is_one(recompute: bool | Recompute) -> None:
     random, n_found = np.random.default_rng(5), 0
