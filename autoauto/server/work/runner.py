@@ -23,9 +23,8 @@ from autoauto.evaluate.open import open_problem
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError
 from autoauto.records.target import Origin
-from autoauto.server.store.queue import Standing
+from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import SearchState
-from autoauto.server.store.submission import SearchLimits
 from autoauto.server.store.trials import study_name
 from autoauto.space.request import SearchRequest
 from autoauto.space.trial import Trial
@@ -54,24 +53,19 @@ class Task(NamedTuple):
     """A search that is to be run.
 
     Attributes:
-        search_id: names its study.
-        request: with the paths of files on this machine.
+        lease: of it, with the paths of files on this machine.
         storage: the URL of the database.
-        limits: totals of measurements and trials at which it ends.
-        left_s: seconds of its time budget; None without one.
-        used_s: seconds that earlier attempts took.
-        n_trials: trials of earlier attempts.
         wants_stop: whether only the best so far is wanted.
     """
 
-    search_id: str
-    request: SearchRequest
+    lease: Lease
     storage: str
-    limits: SearchLimits
-    left_s: float | None
-    used_s: float
-    n_trials: int
     wants_stop: bool
+
+    @property
+    def request(self) -> SearchRequest:
+        """What is asked for."""
+        return self.lease.submission.request
 
 
 class Outcome(NamedTuple):
@@ -134,7 +128,7 @@ class _RunningSearch:
     def __init__(self, channel: Channel, task: Task, describers: Describers) -> None:
         self._channel, self._task, self._describers = channel, task, describers
         self._started_s, self._sent_s = monotonic(), 0.0
-        self._n_trials, self._n_sent = task.n_trials, task.n_trials
+        self._n_trials, self._n_sent = task.lease.n_trials, task.lease.n_trials
         self._n_measured = 0
         self._now: SearchProgress | None = None
         self._origin: Origin | None = None
@@ -142,7 +136,7 @@ class _RunningSearch:
     def search(self) -> Outcome:
         """Search, and describe what was found."""
         task = self._task
-        if task.wants_stop and not task.n_trials:
+        if task.wants_stop and not task.lease.n_trials:
             return Outcome(SearchState.STOPPED, None, "stopped before it began")
         flow = open_problem(task.request.problem, task.storage)
         self._origin = flow.traits.origin
@@ -150,7 +144,7 @@ class _RunningSearch:
         result = None
         if ended_by is None:
             try:
-                result = self._search(flow, task.left_s)
+                result = self._search(flow, task.lease.left_s)
                 ended_by = "seconds" if result.out_of_time else None
             except _Ended as end:
                 ended_by = end.by
@@ -158,14 +152,14 @@ class _RunningSearch:
             result = self._search(flow, _NOW_S)
         self._n_measured = result.counts.n_measured
         self._send("ended", result.counts.n_tried, result.counts.n_tried, None)  # with the last trials, too
-        answer = self._describers.answer(flow, task.request, result, task.search_id) | {"ended_by": ended_by}
+        answer = self._describers.answer(flow, task.request, result, task.lease.search_id) | {"ended_by": ended_by}
         reason = "" if result.front else str(nothing_fits(result))
         return Outcome(SearchState.STOPPED if ended_by == STOP else SearchState.FINISHED, answer, reason)
 
     def _search(self, flow: Flow, left_s: float | None) -> SearchResult:
         budget_s = None if left_s is None else max(left_s, _NOW_S)
         config = replace(self._task.request.study, time_budget_s=budget_s)
-        storage = StudyStorage(self._task.storage, study_name(self._task.search_id), request=self._task.request)
+        storage = StudyStorage(self._task.storage, study_name(self._task.lease.search_id), request=self._task.request)
         is_last = left_s == _NOW_S
         observers = Observers(self._on_trial, None if is_last else self._on_progress, self._on_verification)
         return search_study(flow, config, storage, observers=observers)
@@ -178,7 +172,7 @@ class _RunningSearch:
         self._now, self._n_measured = now, now.n_measured
         if is_better or monotonic() - self._sent_s >= _PERIOD_S:
             self._send(str(now.activity), now.done, now.total, now.left_s)
-        limits = self._task.limits
+        limits = self._task.lease.limits
         if self._channel.poll() and self._channel.recv() == STOP:
             raise _Ended(STOP)
         if limits.measurements is not None and now.n_measured >= limits.measurements and now.knobs is not None:
@@ -196,7 +190,7 @@ class _RunningSearch:
             **{"n_measured": self._n_measured, "origin": self._origin},
             "best": best and self._describers.best(best),
         }
-        used_s = self._task.used_s + monotonic() - self._started_s
+        used_s = self._task.lease.used_s + monotonic() - self._started_s
         is_further = self._n_trials > self._n_sent
         self._channel.send(Standing(progress, self._n_measured, self._n_trials, used_s, is_further))
         self._sent_s, self._n_sent = monotonic(), self._n_trials

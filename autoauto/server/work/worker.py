@@ -160,8 +160,7 @@ class SearchWorker:
         except BadInput as error:
             self._source.finish(lease, SearchState.FAILED, None, str(error), lease.used_s)
             return None
-        numbers = lease.limits, lease.left_s, lease.used_s, lease.n_trials
-        return Task(lease.search_id, lease.submission.request, storage, *numbers, bool(wants_stop))
+        return Task(lease, storage, bool(wants_stop))
 
     def _message(self, runner: ChildProcess) -> Standing | Outcome | str | None:
         """What the runner says within a moment: None is nothing, a text that it has ended, and how."""
