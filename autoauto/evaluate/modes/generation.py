@@ -30,7 +30,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import BoolArray
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import TokenRates
+from autoauto.space.numbers import Result, TokenRates, TokenResult
 from autoauto.space.table import numbers
 from autoauto.space.trial import Status, Trial, apply_constraints, measured_trial, unfit_trial
 from autoauto.targets.gpu.calibration import HELD
@@ -217,15 +217,8 @@ def _preference(trial: Trial) -> tuple[bool, float, float]:
 def _trial_of(knobs: Knobs, rates: TokenRates) -> Trial:
     """A trial without plans."""
     speed, latency_s = rates.tokens_per_s, _latency_s(knobs, rates)
-    return Trial(
-        knobs,
-        Status.OK,
-        samples_per_s=speed,
-        estimated_samples_per_s=speed,
-        latency_s=latency_s,
-        origin=Origin.ESTIMATED,
-        **rates._asdict(),
-    )
+    result = Result(speed, speed, latency_s, of_mode=TokenResult(**rates._asdict()))
+    return Trial(knobs, Status.OK, result=result, origin=Origin.ESTIMATED)
 
 
 def _latency_s(knobs: Knobs, rates: TokenRates) -> float:
