@@ -109,6 +109,12 @@ class Result:
         own = {name: getattr(self, name) for name in _NAMES[Result]}
         return own if self.of_mode is None else own | {n: getattr(self.of_mode, n) for n in _NAMES[type(self.of_mode)]}
 
+    def value(self, name: str) -> Any:
+        """One of `values`; None where its mode has none of this name."""
+        owner = _OWNERS[name]
+        of_mode = self.of_mode if isinstance(self.of_mode, owner) else None
+        return getattr(self if owner is Result else of_mode, name, None)
+
     def with_values(self, values: Mapping[str, Any]) -> Self:
         """The result with other numbers, by their names."""
         own = {name: value for name, value in values.items() if _OWNERS[name] is Result}

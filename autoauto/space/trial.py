@@ -134,7 +134,7 @@ class Trial(Displayed):
         """A number of its result; None where its mode has none of this name."""
         if name not in _OF_RESULT:
             raise AttributeError(f"a trial has no {name}")
-        return self.result.values.get(name)
+        return self.result.value(name)
 
     def with_values(self, **values: Any) -> Self:
         """The trial with other values of fields, and other numbers, by their names."""
