@@ -7,6 +7,7 @@ import pytest
 from autoauto.evaluate.open import load_flow
 from autoauto.records.schedule import Order
 from autoauto.space.modes.mode import Recompute
+from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 
@@ -34,3 +35,10 @@ def test_few_measurements_find_the_best_of_all() -> None:
     assert len(exhaustive.trials) == space.n_configurations > 30
     assert guided.best.samples_per_s >= 0.995 * exhaustive.best.samples_per_s
     assert sum(trial.was_measured for trial in guided.trials.values()) <= 20
+
+
+def test_steps_that_an_order_does_not_divide_leave_those_that_it_does() -> None:
+    space = SearchSpace(
+        (2, 4), (1.0,), (1,), schedule=(Order.INTERLEAVED,), stages_per_device=(2,), n_micro_batches=(4, 6)
+    )
+    assert {(each.n_ipu, each.mode.n_micro_batches) for (each,) in space.cells} == {(2, 4), (2, 6), (4, 4)}
