@@ -4,8 +4,8 @@ Every search is a command in a process of its own, with an empty cache and a new
 with that cache and another new database. CPU seconds are user and system time of the whole command. "x work" divides
 them by the CPU seconds of a fixed piece of pure Python, measured just before, so that it compares between machines.
 "MiB" is the peak of resident memory. Forecasts, profiles and compilations are calls of the functions that make them,
-which the study wraps. With --before the package of another checkout of this repository makes every search first,
-and "ratio" is our CPU time over its. `--small` makes one narrow search.
+which the study wraps. With --before the package of another checkout of this repository makes every search first, and
+"ratio" is our CPU time over its, of the first search and of that again. `--small` makes one narrow search.
 """
 
 from __future__ import annotations
@@ -133,14 +133,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     searches = SMALL if args.small else SEARCHES
     width = max(map(len, searches))
     before = f"{'before':>8}{'ratio':>7}" if args.before else ""
-    columns = f"{'CPU s':>8}{before}{'x work':>8}{'again s':>9}{'MiB':>6}"
+    columns = f"{'CPU s':>8}{before}{'x work':>8}{'again s':>9}{before}{'MiB':>6}"
     print(f"{'search':{width}}{columns}{'forecasts':>11}{'profiles':>10}{'compilations':>14}")
     for options in searches:
-        earlier = first_and_again(options, args.before.resolve())[0] if args.before else None
+        earlier = first_and_again(options, args.before.resolve()) if args.before else None
         work = work_s()
-        first, again = first_and_again(options, HERE)
-        ratio = f"{earlier.cpu_s:8.2f}{first.cpu_s / earlier.cpu_s:7.2f}" if earlier else ""
-        seconds = f"{first.cpu_s:8.2f}{ratio}{first.cpu_s / work:8.1f}{again.cpu_s:9.2f}{first.peak_mib:6.0f}"
+        first, again = now = first_and_again(options, HERE)
+        ratios = [
+            f"{then.cpu_s:8.2f}{cost.cpu_s / then.cpu_s:7.2f}" for cost, then in zip(now, earlier or (), strict=False)
+        ]
+        of_first, of_again = ratios or ("", "")
+        seconds = (
+            f"{first.cpu_s:8.2f}{of_first}{first.cpu_s / work:8.1f}{again.cpu_s:9.2f}{of_again}{first.peak_mib:6.0f}"
+        )
         calls = f"{first.n_forecasts:11}{first.n_profiles:10}{first.n_compilations:14}"
         print(f"{options:{width}}{seconds}{calls}", flush=True)
     return 0

@@ -73,7 +73,7 @@ class PhasedFlow(WithoutBounds):
             DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self.costs.setting.check_devices(knobs)
-        by_count = self._fastest.of(replace(self.costs.with_equal_costs(knobs), n_ipu=1), dict)
+        by_count = self._fastest.of(replace(knobs, n_ipu=1), dict)
         if knobs.n_ipu not in by_count:
             by_count |= self._fastest_by_replicas(knobs)
         phases = by_count[knobs.n_ipu]
