@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx
-from search_cost import HERE, first_and_again
+
+from studies.search_cost import HERE, first_and_again
 
 WIDTH, N_HEADS, N_TOKENS, VOCABULARY = 512, 8, 128, 4096
 NARROW = "--batch-size 1:16 --memory-proportion 0.3,0.6"
