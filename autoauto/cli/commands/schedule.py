@@ -237,7 +237,7 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
     from autoauto.schedule.times import stage_times
 
     training = args.mode == "training"
-    n_chunks = args.chunks or (2 if order is Order.INTERLEAVED else 1)
+    n_chunks = args.chunks or (2 if spec_of(order).in_groups else 1)
     mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
     if mapping:
         require_mapping(order, mapping, training)

@@ -30,7 +30,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import BoolArray
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import Result, TokenRates, TokenResult
+from autoauto.space.numbers import RESULT_NAMES, Result, TokenRates, TokenResult
 from autoauto.space.table import numbers
 from autoauto.space.trial import Status, Trial, apply_constraints, measured_trial, unfit_trial
 from autoauto.targets.gpu.calibration import HELD
@@ -38,7 +38,8 @@ from autoauto.targets.gpu.steps import StageSteps, rates_of
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import system_of
 
-_OF_PLANS = {"compute_cycles", "transfer_cycles", "cost_cycles", "peak_memory_bytes", "output_error"}
+_OF_RATES = ("samples_per_s", "latency_s", "request_latency_s", *TokenRates._fields)
+_OF_PLANS = {*RESULT_NAMES}.difference(_OF_RATES)
 """The names of results that forecasts without plans do not have."""
 
 

@@ -157,5 +157,5 @@ def like_the_long_step(order: Order, n_devices: int, n_micro_batches: int) -> in
 
 
 def _repeats(order: Order, n_devices: int) -> int:
-    """After how many micro-batches the steady state repeats itself: interleaved takes them in groups."""
-    return n_devices if order is Order.INTERLEAVED else 1
+    """After how many micro-batches the steady state repeats itself: some orders take them in groups."""
+    return n_devices if spec_of(order).in_groups else 1
