@@ -23,7 +23,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import TEMPORARY, LayerProfile, ModelProfile, category
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
-from autoauto.records.units import Precision
+from autoauto.records.units import Precision, fixed_and_per_sample
 
 
 @lru_cache(maxsize=16)
@@ -156,8 +156,9 @@ def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
     """What decides how every layer is corrected; equal ones are one object."""
 
     def weighted(layer: Layer, layer_class: str) -> _Weighted:
-        single, double = (sum(graph.tensors[i].n_bytes(n, precision) for i in layer.weights) for n in (1, 2))
-        return _Weighted(layer_class, 2 * single - double, double - single)
+        tensors = [graph.tensors[index] for index in layer.weights]
+        n_bytes = fixed_and_per_sample(lambda n: sum(tensor.n_bytes(n, precision) for tensor in tensors))
+        return _Weighted(layer_class, *n_bytes)
 
     of_layers = tuple(map(weighted, graph.layers, layer_classes(graph)))
     same = {each: each for each in of_layers}

@@ -10,7 +10,7 @@ import numpy as np
 from autoauto.records.costs.checkpoints import checkpoints, first_checkpoint
 from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange
-from autoauto.records.units import IntArray, Precision
+from autoauto.records.units import IntArray, Precision, fixed_and_per_sample
 
 
 class Liveness(NamedTuple):
@@ -175,8 +175,7 @@ def surroundings(derivative: Derivative, precision: Precision, *, training: bool
         checkpoint_bytes = checkpointed(graph, batch_size, precision) if training else [0] * len(graph)
         return np.array([*alive, *stash, checkpoint_bytes], dtype=np.int64).T
 
-    single, double = columns(1), columns(2)
-    return Surroundings(2 * single - double, double - single)
+    return Surroundings(*fixed_and_per_sample(columns))
 
 
 def gradient_pattern(derivative: Derivative, layer: Layer) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import NamedTuple
@@ -34,7 +35,7 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
 from autoauto.records.target import Prepares, Target, traits_of
-from autoauto.records.units import Precision
+from autoauto.records.units import Precision, fixed_and_per_sample
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
@@ -303,7 +304,7 @@ class _Variants:
         for index, (layer, variant, row) in enumerate(
             zip(self.backward.graph.layers, self.of_layers, rows, strict=True)
         ):
-            position = _Position(variant, *self._shared_weights(layer, options))
+            position = _Position(variant, self._shared_weights(layer, options))
             key = (position, *map(tuple, row))
             if key not in number:
                 number[key] = len(distinct)
@@ -312,11 +313,8 @@ class _Variants:
             of_layers.append(number[key])
         return _Positions(distinct, Surroundings(*(column[first] for column in around)), of_layers)
 
-    def _shared_weights(self, layer: Layer, options: CompileOptions) -> tuple[_SharedBytes, _SharedBytes]:
-        """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared.
-
-        Their bytes at any batch size, and those of every sample.
-        """
+    def _shared_weights(self, layer: Layer, options: CompileOptions) -> _SharedWeights:
+        """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
         parameters = self.backward.parameters(layer) if options.training else ()
         read_by_others = [
             (f"{name}_{index}", self.backward.graph.tensors[index])
@@ -324,15 +322,14 @@ class _Variants:
             for index in weights
             if self.n_readers[index] > 1
         ]
-        single, double = ([tensor.stored_bytes(n, options.precision) for _, tensor in read_by_others] for n in (1, 2))
-        names = [name for name, _ in read_by_others]
-        return (
-            tuple((name, 2 * a - b) for name, a, b in zip(names, single, double, strict=True)),
-            tuple((name, b - a) for name, a, b in zip(names, single, double, strict=True)),
+        return tuple(
+            (key, *fixed_and_per_sample(partial(tensor.stored_bytes, precision=options.precision)))
+            for key, tensor in read_by_others
         )
 
 
-_SharedBytes = tuple[tuple[str, int], ...]
+_SharedWeights = tuple[tuple[str, int, int], ...]
+"""Shared keys, the bytes of each at any batch size, and those of every sample."""
 
 
 class _Position(NamedTuple):
@@ -340,17 +337,15 @@ class _Position(NamedTuple):
 
     Attributes:
         variant: what it compiles to.
-        fixed_bytes, sample_bytes: by shared key, of the weights that other layers read too.
+        shared_weights: those that other layers read too.
     """
 
     variant: str
-    fixed_bytes: _SharedBytes
-    sample_bytes: _SharedBytes
+    shared_weights: _SharedWeights
 
     def shared_bytes(self, batch_size: int) -> dict[str, int]:
         """Bytes of the weights that other layers read too."""
-        per_sample = dict(self.sample_bytes)
-        return {key: n_bytes + batch_size * per_sample[key] for key, n_bytes in self.fixed_bytes}
+        return {key: fixed + batch_size * per_sample for key, fixed, per_sample in self.shared_weights}
 
 
 class _Positions(NamedTuple):

@@ -6,6 +6,7 @@ arrays differ: `relative_error`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -87,6 +88,16 @@ def format_bytes(n_bytes: float) -> str:
     if abs(n_bytes) < MIB:
         return f"{n_bytes / 1024:.1f} KiB"
     return f"{n_bytes / MIB:.1f} MiB"
+
+
+def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amount]:
+    """An amount of any batch size n, as its two parts: `fixed` + n x `per_sample`, by its values at 1 and 2 samples.
+
+    >>> fixed_and_per_sample(lambda n: 5 + 3 * n)
+    (5, 3)
+    """
+    single, double = amount(1), amount(2)
+    return 2 * single - double, double - single
 
 
 def relative_error(array: Array, expected: Array) -> float:

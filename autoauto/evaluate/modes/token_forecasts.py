@@ -15,18 +15,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.evaluate.costs.token_costs import TokenCosts, requests_of, session_of
+from autoauto.evaluate.modes.mode import all_that_fit
 from autoauto.evaluate.modes.token_rates import AT_BOUND, RatesAt, ReplicaRates, rates_at
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockStages, equal_blocks, without_surplus
 from autoauto.plan.replicas import placements
-from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
+from autoauto.records.errors import Infeasible, Unsupported
 from autoauto.records.hardware import Link
 from autoauto.records.units import BoolArray, FloatArray, IntArray
 from autoauto.space.knobs import Knobs
@@ -238,17 +239,9 @@ class TokenForecasts:
             Unsupported: no kind of GPUs can be a stage.
         """
         self.costs.setting.check_devices(knobs)
-        ways: list[CellRates] = []
-        failures: list[DoesNotFit] = []
         on_all = self._across_kinds if self.costs.setting.cluster.kinds else self._in_line
-        for forecasts in (on_all, *(part.ways for part in self._parts)):
-            try:
-                ways += forecasts(knobs, sizes)
-            except DoesNotFit as failure:
-                failures.append(failure)
-        if not ways:
-            raise failures[0]
-        return ways
+        on_parts = (partial(part.ways, knobs, sizes) for part in self._parts)
+        return all_that_fit((partial(on_all, knobs, sizes), *on_parts))
 
     def _in_line(self, knobs: Knobs, sizes: Sizes) -> Iterator[CellRates]:
         """Like GPUs: the ways to place the replicas."""

@@ -9,7 +9,7 @@ from functools import partial
 
 from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
 from autoauto.evaluate.modes.inference import best_by_period
-from autoauto.evaluate.modes.mode import StagePlanning
+from autoauto.evaluate.modes.mode import StagePlanning, all_that_fit
 from autoauto.evaluate.modes.step_ends import with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables
@@ -20,7 +20,7 @@ from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import Precision, format_bytes
 from autoauto.schedule.orders.registry import devices_of
@@ -84,19 +84,8 @@ class Plans:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
         self.check_weights(knobs)
-        ways: list[Plan] = []
-        failures: list[DoesNotFit] = []
-        for plans in (
-            partial(self._on_all, knobs, progress),
-            *(partial(self._on, part, knobs) for part in self._parts),
-        ):
-            try:
-                ways += plans()
-            except DoesNotFit as failure:
-                failures.append(failure)
-        if not ways:
-            raise failures[0]
-        return ways
+        on_parts = (partial(self._on, part, knobs) for part in self._parts)
+        return all_that_fit((partial(self._on_all, knobs, progress), *on_parts))
 
     def _fastest(self, knobs: Knobs, plans: Sequence[Plan]) -> Plan:
         return max(plans, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(plans) > 1 else plans[0]
