@@ -26,7 +26,8 @@ from autoauto.records.errors import AutoautoError, BadInput, MissingExtra, missi
 
 T = TypeVar("T")
 
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it would print warnings of errors that it raises too
+for _library in ("psycopg", "sqlalchemy"):  # they would print errors, and Ctrl-C, that they raise too
+    logging.getLogger(_library).addHandler(logging.NullHandler())
 
 WAIT_S = 60.0
 """Seconds for which a server may be away, as while it is restarted, and an SQLite file may be locked."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -119,3 +121,28 @@ def test_rows_of_a_stored_key_stay(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "numbers.db")) as connection:
         rows = list(connection.execute("SELECT key, value FROM numbers ORDER BY key"))
     assert rows == [(1, 1), (2, 2), (3, 3)]
+
+
+INTERRUPTED_RESET = """
+from sqlalchemy import create_engine
+from sqlalchemy.pool import QueuePool
+
+import autoauto.database
+
+engine = create_engine("sqlite://", poolclass=QueuePool)
+connection = engine.connect()
+
+def interrupted(_connection):
+    raise KeyboardInterrupt
+
+engine.dialect.do_rollback = interrupted
+try:
+    connection.close()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_while_a_connection_goes_back_to_its_pool_prints_nothing() -> None:
+    python = subprocess.run([sys.executable, "-c", INTERRUPTED_RESET], capture_output=True, text=True, check=True)
+    assert (python.stdout, python.stderr) == ("interrupted\n", "")
