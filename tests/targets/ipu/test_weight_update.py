@@ -12,6 +12,7 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import elementwise
 from autoauto.targets.ipu.operators.backward import weight_update_cycles
+from autoauto.targets.ipu.step import Framework, step_overhead
 
 Chain = Callable[..., LayerGraph]
 Cycles = Callable[..., Sequence[int]]
@@ -56,3 +57,10 @@ def test_every_shard_is_updated_once(cycles: Cycles) -> None:
 def test_tied_weights_are_updated_once(cycles: Cycles) -> None:
     first, second, third = cycles(WeightUpdate(), n=3, tie=(0, 2))
     assert (first, third) == (second, 0)
+
+
+def test_devices_wait_for_the_hosts_with_pytorch_and_longest_with_lamb() -> None:
+    sgd, lamb = WeightUpdate(Optimizer.SGD), WeightUpdate(Optimizer.LAMB)
+    assert step_overhead(Framework.POPART, 1e9, lamb).host_cycles == 0
+    waits = [step_overhead(Framework.POPTORCH, 1e9, update).host_cycles for update in (sgd, lamb)]
+    assert 0 < waits[0] < waits[1]
