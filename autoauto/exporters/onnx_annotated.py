@@ -30,6 +30,7 @@ from autoauto.exporters.onnx_stages import (
 from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
+from autoauto.records.costs.options import DeviceType
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 
@@ -39,8 +40,6 @@ CONFIGURATION = "pipeline"
 IR_VERSION = 11
 """The first with the fields of several devices [onnx-multi-device]."""
 SETTINGS = "session.layer_assignment_settings"
-DESIGNATORS = {"host": "cpu", "ipu": "accelerator"}
-"""What ONNX Runtime calls the devices of a target; those of others are GPUs with a number."""
 
 
 def write(deployment: Deployment, folder: Path) -> None:
@@ -76,11 +75,11 @@ def _devices(deployment: Deployment) -> list[str]:
 
 def _rules(deployment: Deployment) -> Iterator[str]:
     """Which device of ONNX Runtime has which stages; "=" stands before a whole annotation, not its beginning."""
-    stages = deployment.plan.stages
-    if designator := DESIGNATORS.get(deployment.cluster.target):
-        yield f"{designator}({', '.join(f'=stage{index}' for index in range(len(stages)))})"
-    else:
+    stages, device_type = deployment.plan.stages, deployment.knobs.session.device_type
+    if device_type is DeviceType.GPU:
         yield from (f"gpu:{stage.device}(=stage{index})" for index, stage in enumerate(stages))
+    else:
+        yield f"{device_type}({', '.join(f'=stage{index}' for index in range(len(stages)))})"
 
 
 def _entry(port: Port) -> onnx.ValueInfoProto:

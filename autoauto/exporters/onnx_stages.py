@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from autoauto.exporters.pipeline_runner import save
+from autoauto.exporters.pipeline_runner import RUNTIMES, save
 from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
@@ -179,9 +179,15 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: Path) -> StageFile:
-    """Write the file of a stage."""
+    """Write the file of a stage.
+
+    Raises:
+        BadInput: the program does not know the runtime that was measured.
+    """
     stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
     file, names, session = f"{prefix}stage{index}.onnx", deployment.graph.layers, deployment.session(plan, stage)
+    if session.runtime not in RUNTIMES:
+        raise BadInput(f"{RUNNER} runs stages by {', '.join(RUNTIMES)}, got a plan for {session.runtime}; try those")
     part_size = batch_size // session.session.n_parts
     saved = deployment.source.save(deployment.graph, stage.layers, part_size, folder / file)
     received, sent = (deployment.source.carried(deployment.graph, cut, batch_size) for cut in stage.layers)

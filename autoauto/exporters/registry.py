@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from autoauto.plugins import Registry
@@ -23,8 +24,8 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision
-from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.registry import requirements
 from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
@@ -149,12 +150,8 @@ class Deployment:
     @property
     def packages(self) -> str:
         """What pip installs for the runtimes of all stages."""
-        sessions = [self.session(plan, stage) for plan in self.plan.plans for stage in plan.stages]
-        runtimes = {session.runtime for session in sessions}
-        if CUDA in runtimes:
-            runtimes.discard(OnnxRuntimeSession.runtime)  # the package for GPUs has it, too
-        converts = any((each.runtime, each.precision) == (CUDA, Precision.FP16) for each in sessions)
-        return " ".join([*(_PACKAGES.get(name, name) for name in sorted(runtimes)), *(["onnx"] if converts else [])])
+        options = [self.session(plan, stage) for plan in self.plan.plans for stage in plan.stages]
+        return " ".join(map(quote, requirements([each.session for each in options])))
 
     @property
     def layer_names(self) -> tuple[tuple[str, ...], ...]:
@@ -173,11 +170,6 @@ class Deployment:
                 f"this format has one plan for all replicas, got {len(self.plan.plans)} different ones; try --to onnx"
             )
         return self.plan
-
-
-CUDA = CudaSession.runtime
-_PACKAGES = {CUDA: "'onnxruntime-gpu[cuda,cudnn]'"}
-"""Of runtimes that are not called like their package."""
 
 
 class Check(NamedTuple):

@@ -25,6 +25,7 @@ from autoauto.exporters.onnx_stages import compared, examples, run_file, whole_m
 from autoauto.exporters.open_batch import AXIS, is_open, keeps_apart, opened
 from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.processes.folders import temporary_folder
+from autoauto.records.costs.options import DeviceType
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import Port, SubModel
@@ -36,8 +37,6 @@ TYPES = {
     **{f"{sign}int{bits}": f"TYPE_{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
 }
-TARGETS_ON_CPU = frozenset({"host", "ipu"})
-"""Targets whose devices Triton runs as processors: IPUs it does not know. The devices of others are GPUs."""
 
 
 class EnsembleStep(NamedTuple):
@@ -163,13 +162,14 @@ def _steps(name: str, saved: Sequence[SubModel], wanted: set[str]) -> Iterator[s
 
 
 def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
-    """Where a stage runs, and on how many devices."""
-    if deployment.cluster.target not in TARGETS_ON_CPU:
+    """Where a stage runs, and on how many devices: Triton has processors and GPUs."""
+    session = deployment.knobs.session
+    if session.device_type is DeviceType.GPU:
         yield f"instance_group {{ count: 1 kind: KIND_GPU gpus: {_gpus(deployment, stage)} }}"
         return
     yield f"instance_group {{ count: {deployment.knobs.replicas * stage.n_replicas} kind: KIND_CPU }}"
-    if deployment.cluster.target == "host":
-        n_threads = f'{{ string_value: "{deployment.knobs.session.cores_per_device}" }}'
+    if session.runtime is not None:
+        n_threads = f'{{ string_value: "{session.cores_per_device}" }}'
         yield f'parameters {{ key: "intra_op_thread_count" value: {n_threads} }}'
 
 

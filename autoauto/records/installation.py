@@ -1,4 +1,4 @@
-"""The installed package: its `VERSION`, `DEFAULT_MODEL` and `EXTRAS`, `install_command`, `data_dir` and `cache_dir`.
+"""The installed package: its `VERSION`, `DEFAULT_MODEL` and `extras`, `install_command`, `data_dir` and `cache_dir`.
 
 `gpu_tables_dir` is the folder of the package of the extra gpu.
 """
@@ -9,6 +9,9 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,22 +19,25 @@ VERSION = "0.1.0"
 """The version, here alone: the build reads it from this line; every study stores it."""
 DEFAULT_MODEL = "resnet50"
 """The built-in model that is used where none is named."""
-EXTRAS = {
-    "completion": ("shtab>=1.7",),
-    "cuda": ("onnxruntime-gpu[cuda,cudnn]>=1.22",),
-    "dask": ("distributed>=2024.8",),
-    "dashboard": ("optuna-dashboard>=0.17", "plotly>=5.24"),
-    "gpu": ("aiconfigurator-core>=0.11,<0.13",),
-    "host": ("onnxruntime>=1.19",),
-    "openvino": ("openvino>=2025.0",),
-    "parquet": ("pyarrow>=14",),
-    "plot": ("plotly>=5.24",),
-    "postgres": ("psycopg[binary]>=3.1",),
-    "server": ("aiohttp>=3.10", "prometheus-client>=0.20"),
-    "serve": ("aiohttp>=3.10", "prometheus-client>=0.20", "onnxruntime>=1.19"),
-}
-"""What the optional dependencies of pyproject.toml install."""
 _PACKAGE = Path(__file__).parents[1]
+_PROJECT = _PACKAGE.parent / "pyproject.toml"
+"""Of a checkout; an installed package has none."""
+
+
+@cache
+def extras() -> Mapping[str, tuple[str, ...]]:
+    """What the optional dependencies of pyproject.toml install: of the checkout, else as the installed package says."""
+    if _PROJECT.exists():
+        import tomllib
+
+        project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
+        return {name: tuple(packages) for name, packages in project["optional-dependencies"].items()}
+    packages: dict[str, tuple[str, ...]] = {}
+    for line in requires("autoauto") or ():
+        package, _, marker = line.partition(";")
+        extra = marker.partition("extra ==")[2].strip(" '\"")
+        packages[extra] = (*packages.get(extra, ()), package.strip())
+    return packages
 
 
 def install_command(extra: str) -> str:
@@ -41,7 +47,7 @@ def install_command(extra: str) -> str:
     """
     pip = shutil.which("pip")
     is_ours = pip is not None and Path(pip).parent == Path(sys.executable).parent
-    return shlex.join([*(["pip"] if is_ours else [sys.executable, "-m", "pip"]), "install", *EXTRAS[extra]])
+    return shlex.join([*(["pip"] if is_ours else [sys.executable, "-m", "pip"]), "install", *extras()[extra]])
 
 
 def data_dir() -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from autoauto.records.costs.options import PlainSession, Session
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain, Knob, words_or_none
+from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.ipu.session import MEMORY_PROPORTION, IpuSession
 from autoauto.targets.registry import TARGETS, session_classes
 
@@ -17,6 +18,8 @@ SESSION_CLASSES: tuple[type[Session], ...] = session_classes()
 """Those of all targets, each with knobs of its own."""
 RUNTIMES = {kind.runtime: kind for kind in SESSION_CLASSES if kind.runtime is not None}
 """The class of the sessions of every runtime, by its name."""
+RUNTIME_PACKAGES = tuple(kind.package.distribution for kind in SESSIONS.values())
+"""What has the runtimes of the host, by the names that pip knows."""
 RUNTIME = Knob(
     "runtime",
     words_or_none(tuple(RUNTIMES)),

@@ -6,9 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -179,6 +179,20 @@ def test_the_program_runs_every_stage_as_it_was_measured(precision: Precision, d
     assert "pip install openvino\n" in (tmp_path / "artifact" / "README.md").read_text()
     with pytest.raises(BadInput, match=rf"does not say what runs a stage, got a plan for openvino in {precision}"):
         written(deployment, tmp_path / "other", "triton")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSession(OnnxRuntimeSession):
+    """A session of a runtime that the program does not know."""
+
+    runtime: ClassVar[str] = "tvm"
+
+
+def test_a_runtime_that_the_program_does_not_know_is_refused(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=OtherSession())
+    with pytest.raises(BadInput, match=r"runs stages by onnxruntime, openvino, cuda, got a plan for tvm; try those"):
+        written(deployment, tmp_path / "artifact")
+    assert not (tmp_path / "artifact").exists()
 
 
 def on_core_and_gpu(deployment: Deployment) -> Deployment:

@@ -15,7 +15,8 @@ import pytest
 from autoauto.exporters import onnx_annotated
 from autoauto.exporters.onnx_annotated import MODEL, SETTINGS, check
 from autoauto.exporters.registry import Check, Deployment, write_artifact
-from autoauto.targets.clusters import load_cluster
+from autoauto.records.costs.options import PlainSession
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.exporters.conftest import Deploy, plan_of
 
 pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
@@ -57,7 +58,7 @@ def test_views_and_constants_are_in_the_first_stage_that_reads_them(deployment: 
 
 
 def test_a_processor_has_all_stages_and_onnx_runtime_says_so(deployment: Deployment, tmp_path: Path) -> None:
-    on_host = replace(deployment, cluster=replace(deployment.cluster, target="host"))
+    on_host = replace(deployment, knobs=replace(deployment.knobs, session=OnnxRuntimeSession()))
     checks = write_artifact(on_host, "onnx-annotated", tmp_path / "artifact", check=True)
     options = json.loads((tmp_path / "artifact" / "session_options.json").read_text())
     assert options == {SETTINGS: "cpu(=stage0, =stage1, =stage2)"}
@@ -67,7 +68,7 @@ def test_a_processor_has_all_stages_and_onnx_runtime_says_so(deployment: Deploym
 
 
 def test_gpus_have_their_numbers(deployment: Deployment, tmp_path: Path) -> None:
-    on_gpus = replace(deployment, cluster=replace(load_cluster("bow-pod16"), target="gpu"))
+    on_gpus = replace(deployment, knobs=replace(deployment.knobs, session=PlainSession()))
     checks = write_artifact(on_gpus, "onnx-annotated", tmp_path / "artifact", check=True)
     options = json.loads((tmp_path / "artifact" / "session_options.json").read_text())
     assert options == {SETTINGS: "gpu:0(=stage0); gpu:1(=stage1); gpu:2(=stage2)"}

@@ -12,6 +12,7 @@ import pytest
 from autoauto.exporters import triton
 from autoauto.exporters.registry import Deployment, write_artifact
 from autoauto.exporters.triton import check
+from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
@@ -61,7 +62,7 @@ def group_kind(stage: Any, name: str) -> int:
 
 
 def test_gpus_of_all_replicas_run_a_stage(deployment: Deployment, tmp_path: Path) -> None:
-    on_gpus = replace(deployment, cluster=replace(deployment.cluster, target="gpu"))
+    on_gpus = replace(deployment, knobs=replace(deployment.knobs, session=PlainSession()))
     write_artifact(on_gpus, "triton", tmp_path / "artifact")
     groups = [config(tmp_path / "artifact", f"small_stage{index}").instance_group for index in range(3)]
     assert [[(group.count, [*group.gpus]) for group in stage] for stage in groups] == [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import autoauto
-from autoauto.records.installation import EXTRAS, VERSION, cache_dir, data_dir, install_command
+from autoauto.records.installation import VERSION, cache_dir, data_dir, extras, install_command
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -18,8 +18,17 @@ def test_the_package_has_the_version_of_the_project() -> None:
 
 
 def test_extras_are_those_of_the_project() -> None:
-    extras = {name: tuple(packages) for name, packages in PROJECT["optional-dependencies"].items()}
-    assert {name: extras[name] for name in EXTRAS} == EXTRAS
+    of_project = {name: sorted(packages) for name, packages in PROJECT["optional-dependencies"].items()}
+    assert {name: sorted(packages) for name, packages in extras().items()} == of_project
+
+
+def test_extras_of_an_installed_package_are_those_of_its_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["numpy>=1.26", "plotly>=5.24; extra == 'dashboard'", "onnxruntime-gpu[cuda]>=1.22; extra == 'cuda'"]
+    monkeypatch.setattr("autoauto.records.installation._PROJECT", Path("no-checkout"))
+    monkeypatch.setattr("autoauto.records.installation.requires", lambda _: lines)
+    known = extras.__wrapped__()
+    assert known["dashboard"] == ("plotly>=5.24",)
+    assert known["cuda"] == ("onnxruntime-gpu[cuda]>=1.22",)
 
 
 def test_an_extra_is_installed_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
 from typing import ClassVar, NamedTuple, Self
 
@@ -15,16 +16,27 @@ from autoauto.records.knob import HasKnobs
 from autoauto.records.units import Precision
 
 
+class DeviceType(StrEnum):
+    """The type of a device, in the words of ONNX Runtime [onnxruntime-annotations]."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    ACCELERATOR = "accelerator"
+    """Any other."""
+
+
 class Session(HasKnobs, ABC):
     """How a target computes on one device. Each target has frozen classes of its own, whose fields are its knobs.
 
     Attributes:
         runtime: the name of what runs a model's file; None where a target has no runtimes.
         group: a device of several devices of the cluster, in words.
+        device_type: what computes.
     """
 
     __slots__ = ()
     runtime: ClassVar[str | None] = None
+    device_type: ClassVar[DeviceType] = DeviceType.GPU
     group: ClassVar[str] = "session of {} cores"
 
     @property

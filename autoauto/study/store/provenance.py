@@ -9,11 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autoauto.records.units import format_bytes
+from autoauto.space.sessions import RUNTIME_PACKAGES
 
+PACKAGES = ("numpy", "optuna", *RUNTIME_PACKAGES)
 _GIT_S = 10.0  # a file system that hangs must not stop a search
 
 
-def provenance(packages: tuple[str, ...] = ("numpy", "optuna", "onnxruntime", "openvino")) -> dict[str, str]:
+def provenance(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     """Versions, the state of autoauto's checkout when it runs from one, and the machine without its name.
 
     Args:

@@ -28,7 +28,7 @@ import numpy as np
 
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
-from autoauto.records.installation import EXTRAS, install_command
+from autoauto.records.installation import extras, install_command
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.session import experts_conflict
 
@@ -107,7 +107,7 @@ def check_installed() -> None:
         raise missing_extra("the target gpu", "gpu") from None
     parts = tuple(int(part) for part in given.split(".")[:2] if part.isdecimal())
     if not SUPPORTED[0] <= parts < SUPPORTED[1]:
-        raise MissingExtra(f"the target gpu needs {EXTRAS['gpu'][0]}, got {given}; try: {install_command('gpu')}")
+        raise MissingExtra(f"the target gpu needs {extras()['gpu'][0]}, got {given}; try: {install_command('gpu')}")
 
 
 @lru_cache(_MAX_OPEN_TABLES)

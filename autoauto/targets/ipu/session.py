@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoauto.records.costs.options import CompileOptions, Session
+from autoauto.records.costs.options import CompileOptions, DeviceType, Session
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.knob import FRACTION, Knob
@@ -35,6 +35,7 @@ class IpuSession(Session):
         memory_proportion: Poplar's `availableMemoryProportion`, a bound on temporary memory [poplar-docs].
     """
 
+    device_type: ClassVar[DeviceType] = DeviceType.ACCELERATOR
     knobs: ClassVar[tuple[Knob, ...]] = (MEMORY_PROPORTION,)
     memory_proportion: float = POPLAR_MEMORY_PROPORTION
 

@@ -95,7 +95,7 @@ def test_times_depend_on_the_runtime_its_version_and_the_format(open_target: Cal
 
 
 def test_without_a_runtime_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda _: None)
+    monkeypatch.setattr("autoauto.targets.host.runtimes.session.find_spec", lambda _: None)
     monkeypatch.setattr(host_target, "installed_versions", registry.installed_versions.__wrapped__)
     with pytest.raises(MissingExtra, match=r"^running on the host needs the extra host; try: .* install 'onnx"):
         HostTarget(NoSource()).version  # noqa: B018 (a property)

@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from typing import NamedTuple
+from operator import attrgetter
 
+from autoauto.records.costs.options import DeviceType, Session
 from autoauto.records.errors import missing_extra
 from autoauto.records.units import Precision
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.runtimes.runtime import Runtime
-from autoauto.targets.host.runtimes.session import HostSession
+from autoauto.targets.host.runtimes.session import HostSession, RuntimePackage
 
-
-class _RuntimeEntry(NamedTuple):
-    """What a runtime needs; its folder in this room is called like it, and says what its sessions vary.
-
-    Attributes:
-        session: the class of its sessions.
-        package: what is imported.
-        runtime: its class in `runtime.py`.
-        on_gpus: whether GPUs compute.
-        extra: that installs it.
-        distribution: where the package comes from, if it must come from there.
-    """
-
-    session: type[HostSession]
-    package: str
-    runtime: str
-    extra: str
-    on_gpus: bool = False
-    distribution: str | None = None
-
-    @property
-    def is_installed(self) -> bool:
-        """Nothing is imported."""
-        if find_spec(self.package) is None:
-            return False
-        try:
-            return self.distribution is None or bool(version(self.distribution))
-        except PackageNotFoundError:
-            return False
-
-
-_ENTRIES = {
-    entry.session.runtime: entry
-    for entry in (
-        _RuntimeEntry(OnnxRuntimeSession, "onnxruntime", "OnnxRuntime", "host"),
-        _RuntimeEntry(OpenVinoSession, "openvino", "OpenVino", "openvino"),
-        _RuntimeEntry(CudaSession, "onnxruntime", "CudaRuntime", "cuda", on_gpus=True, distribution="onnxruntime-gpu"),
-    )
+SESSIONS: Mapping[str, type[HostSession]] = {
+    kind.runtime: kind for kind in (OnnxRuntimeSession, OpenVinoSession, CudaSession)
 }
-SESSIONS = {name: entry.session for name, entry in _ENTRIES.items()}
 """The class of the sessions of every runtime, by its name; installed or not."""
 
 
@@ -71,17 +34,17 @@ def runtime_for(precision: Precision, among: Iterable[str] = ()) -> str:
 
 def computes_on_gpus(name: str) -> bool:
     """Whether a runtime computes on GPUs."""
-    return _ENTRIES[name].on_gpus
+    return SESSIONS[name].device_type is DeviceType.GPU
 
 
 def installed() -> tuple[str, ...]:
     """The runtimes whose packages are installed; nothing is imported."""
-    return tuple(name for name, entry in _ENTRIES.items() if entry.is_installed)
+    return tuple(name for name, kind in SESSIONS.items() if kind.package.is_installed)
 
 
 def installed_for(gpus: bool) -> tuple[str, ...]:
     """The installed runtimes that compute on GPUs, or those that compute on the processor."""
-    return tuple(name for name in installed() if _ENTRIES[name].on_gpus == gpus)
+    return tuple(name for name in installed() if computes_on_gpus(name) == gpus)
 
 
 @cache
@@ -93,15 +56,27 @@ def installed_versions() -> str:
     """
     if not installed():
         raise missing_extra("running on the host", "host")
-    return ", ".join(f"{name} {_version(_ENTRIES[name])}" for name in installed())
+    return ", ".join(f"{name} {_version(SESSIONS[name].package)}" for name in installed())
 
 
-def _version(entry: _RuntimeEntry) -> str:
+def _version(package: RuntimePackage) -> str:
     """By the metadata, which takes no time, or else by the package: it may come from a distribution of another name."""
     try:
-        return version(entry.distribution or entry.package)
+        return version(package.distribution)
     except PackageNotFoundError:
-        return str(import_module(entry.package).__version__)
+        return str(import_module(package.module).__version__)
+
+
+def requirements(sessions: Iterable[Session]) -> list[str]:
+    """What pip installs for some sessions; of packages that have the same module that for GPUs, which has all of it.
+
+    >>> requirements([CudaSession(precision=Precision.FP16), OnnxRuntimeSession(), OpenVinoSession()])
+    ['onnxruntime-gpu[cuda,cudnn]', 'onnx', 'openvino']
+    """
+    of_host = sorted((each for each in sessions if isinstance(each, HostSession)), key=attrgetter("runtime"))
+    of_gpus = {each.package.module for each in of_host if computes_on_gpus(each.runtime)}
+    needed = [each for each in of_host if computes_on_gpus(each.runtime) or each.package.module not in of_gpus]
+    return list(dict.fromkeys(name for each in needed for name in each.requirements))
 
 
 def check_installed(name: str) -> None:
@@ -111,7 +86,7 @@ def check_installed(name: str) -> None:
         MissingExtra: it is not installed.
     """
     if name not in installed():
-        raise missing_extra(f"--runtime {name}", _ENTRIES[name].extra)
+        raise missing_extra(f"--runtime {name}", SESSIONS[name].package.extra)
 
 
 def check_cuda_installed(what: str) -> None:
@@ -121,7 +96,7 @@ def check_cuda_installed(what: str) -> None:
         MissingExtra: none is installed.
     """
     if not installed_for(gpus=True):
-        raise missing_extra(what, _ENTRIES[CudaSession.runtime].extra)
+        raise missing_extra(what, CudaSession.package.extra)
 
 
 @cache
@@ -132,6 +107,5 @@ def runtime_named(name: str) -> Runtime:
         MissingExtra: it is not installed.
     """
     check_installed(name)
-    entry = _ENTRIES[name]
-    made: Runtime = getattr(import_module(f"autoauto.targets.host.runtimes.{name}.runtime"), entry.runtime)()
+    made: Runtime = import_module(f"autoauto.targets.host.runtimes.{name}.runtime").RUNTIME()
     return made

@@ -1,13 +1,15 @@
-"""What the sessions of all runtimes of the host have in common: `HostSession`, and the knobs of several runtimes."""
+"""What a runtime of the host says of itself: `HostSession`, `RuntimePackage`, and the knobs of several runtimes."""
 
 from __future__ import annotations
 
 from abc import ABC
 from dataclasses import replace
 from enum import StrEnum
-from typing import ClassVar, Self
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import ClassVar, NamedTuple, Self
 
-from autoauto.records.costs.options import Session, SessionOptions
+from autoauto.records.costs.options import DeviceType, Session, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole, words, words_or_none
 from autoauto.records.units import Precision
@@ -59,17 +61,56 @@ GRAPH_OPTIMIZATION = Knob(
 )
 
 
+class RuntimePackage(NamedTuple):
+    """The package of a runtime.
+
+    Attributes:
+        module: what is imported.
+        requirement: what pip installs.
+        extra: that installs it.
+    """
+
+    module: str
+    requirement: str
+    extra: str
+
+    @property
+    def distribution(self) -> str:
+        """The name of what pip installs, without its extras.
+
+        >>> RuntimePackage("onnxruntime", "onnxruntime-gpu[cuda]", "cuda").distribution
+        'onnxruntime-gpu'
+        """
+        return self.requirement.partition("[")[0]
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it can be imported, which it is not here.
+
+        A module may come from a distribution of another name, but that of a distribution of another name must.
+        """
+        if find_spec(self.module) is None:
+            return False
+        try:
+            return self.distribution == self.module or bool(version(self.distribution))
+        except PackageNotFoundError:
+            return False
+
+
 class HostSession(Session, ABC):
     """A session of a runtime of the host.
 
     Attributes:
-        runtime: its name.
+        runtime: its name, also that of its folder, in whose `runtime.py` `RUNTIME` is its class.
+        package: which has it.
         precisions: the formats that it may compute in, where the processor or the GPU has instructions for them.
         cores_per_device, precision: fields of every such class.
     """
 
     __slots__ = ()
     runtime: ClassVar[str]
+    package: ClassVar[RuntimePackage]
+    device_type: ClassVar[DeviceType] = DeviceType.CPU
     precisions: ClassVar[tuple[Precision, ...]]
     precision: Precision
 
@@ -87,6 +128,11 @@ class HostSession(Session, ABC):
     def plain(self) -> Self:
         """The session of the same runtime, cores and format, with the defaults of all other knobs."""
         return type(self)(cores_per_device=self.cores_per_device, precision=self.precision)  # type: ignore[call-arg]
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """What pip installs to run a model so."""
+        return (self.package.requirement,)
 
     @property
     def computes_in(self) -> Precision:

@@ -395,7 +395,7 @@ def test_onnx_runtime_never_computes_in_bf16() -> None:
 
 
 def test_a_runtime_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda package: None)
+    monkeypatch.setattr("autoauto.targets.host.runtimes.session.find_spec", lambda package: None)
     assert registry.installed() == ()
     with pytest.raises(MissingExtra, match=r"--runtime openvino needs the extra openvino; try: .*openvino>="):
         check_installed("openvino")

@@ -329,3 +329,6 @@ class CudaModel(LoadedModel):
         with recordable():
             self._session.run_with_iobinding(self._binding)
         self._compute_ns += perf_counter_ns() - start
+
+
+RUNTIME = CudaRuntime

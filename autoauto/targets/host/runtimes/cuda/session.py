@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from autoauto.records.costs.options import DeviceType
 from autoauto.records.knob import SWITCH, Knob
 from autoauto.records.units import Precision
 from autoauto.targets.host.runtimes.session import (
@@ -13,6 +14,7 @@ from autoauto.targets.host.runtimes.session import (
     PRECISION,
     GraphOptimization,
     HostSession,
+    RuntimePackage,
 )
 
 CUDA_GRAPH = Knob(
@@ -49,6 +51,8 @@ class CudaSession(HostSession):
     """
 
     runtime: ClassVar[str] = "cuda"
+    package: ClassVar[RuntimePackage] = RuntimePackage("onnxruntime", "onnxruntime-gpu[cuda,cudnn]", "cuda")
+    device_type: ClassVar[DeviceType] = DeviceType.GPU
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.TF32, Precision.FP16)
     knobs: ClassVar[tuple[Knob, ...]] = (
         *(CORES_PER_DEVICE, PRECISION, GRAPH_OPTIMIZATION),
@@ -59,3 +63,8 @@ class CudaSession(HostSession):
     graph_optimization: GraphOptimization = GraphOptimization.ALL
     cuda_graph: bool = True
     channels_last: bool = False
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """See `HostSession`; onnx converts a model to fp16."""
+        return (self.package.requirement, *(["onnx"] if self.precision is Precision.FP16 else []))

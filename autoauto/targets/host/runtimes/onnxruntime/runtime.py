@@ -167,3 +167,6 @@ def _make_arena() -> None:
         "max_dead_bytes_per_chunk": -1,
     }
     onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(settings))
+
+
+RUNTIME = OnnxRuntime

@@ -13,6 +13,7 @@ from autoauto.targets.host.runtimes.session import (
     PRECISION,
     GraphOptimization,
     HostSession,
+    RuntimePackage,
 )
 
 SPINNING = Knob(
@@ -37,6 +38,7 @@ class OnnxRuntimeSession(HostSession):
     """
 
     runtime: ClassVar[str] = "onnxruntime"
+    package: ClassVar[RuntimePackage] = RuntimePackage("onnxruntime", "onnxruntime", "host")
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32,)
     knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, SPINNING, GRAPH_OPTIMIZATION)
     cores_per_device: int = 1

@@ -207,3 +207,6 @@ def _make_stacks_small() -> None:
     library.pthread_getattr_default_np(attributes)
     library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
     library.pthread_setattr_default_np(attributes)
+
+
+RUNTIME = OpenVino

@@ -8,7 +8,7 @@ from typing import ClassVar
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole
 from autoauto.records.units import Precision
-from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, PRECISION, HostSession
+from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, PRECISION, HostSession, RuntimePackage
 
 STREAMS = Knob(
     "streams",
@@ -31,6 +31,7 @@ class OpenVinoSession(HostSession):
     """
 
     runtime: ClassVar[str] = "openvino"
+    package: ClassVar[RuntimePackage] = RuntimePackage("openvino", "openvino", "openvino")
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.BF16, Precision.FP16)
     knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, STREAMS)
     cores_per_device: int = 1
