@@ -134,6 +134,10 @@ class Flow:
         """The trial of `expect`, without its timeline, which takes long to simulate for long steps."""
         return self._mode(knobs).forecast(knobs)
 
+    def fits(self, knobs: Knobs) -> bool:
+        """See `ModeFlow`."""
+        return self._mode(knobs).fits(knobs)
+
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
         """See `ModeFlow`."""
         return self._mode(cell[0]).forecasts(cell)

@@ -91,4 +91,4 @@ def _answer_of_auto_pipeline(
     flow: Flow, space: SearchSpace, objective: Objective, best: Knobs, limit: Callable[[Knobs], float]
 ) -> AutoPipelineAnswer | None:
     is_bounded_by = flow.is_bounded_by if objective.is_throughput else None
-    return estimated_answer(space, flow.forecast, objective, best, limit, is_bounded_by)
+    return estimated_answer(space, flow.forecast, objective, best, limit, is_bounded_by, flow.fits)

@@ -1,4 +1,4 @@
-"""Bounds of configurations of training that are not planned, against their forecasts."""
+"""What is known of configurations before they are planned, against their forecasts."""
 
 from __future__ import annotations
 
@@ -90,3 +90,12 @@ def test_a_model_of_which_nothing_may_be_parted_has_bounds_too(flow: Flow, chain
 
 def test_inference_has_none(flow: Flow) -> None:
     assert flow.step_bounds(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)) is None
+
+
+def test_what_fits_is_known_without_the_best_plan(flow: Flow) -> None:
+    numbers = product((1, 2, 4), (1, 2, 8), (1, 8, 64, 256, 2048), (False, True))
+    asked = [Knobs(n_ipu=n, replicas=r, batch_size=b, stage_replicas=several) for n, r, b, several in numbers]
+    asked += configurations()[:20]
+    fitting = [flow.fits(knobs) for knobs in asked]
+    assert fitting == [flow.forecast(knobs).fits for knobs in asked]
+    assert 20 < sum(fitting) < len(asked) - 20

@@ -56,6 +56,10 @@ class TokenStages:
         self.costs, self.parts = costs, parts
         self._stages = InferenceFlow(costs)
 
+    def has_plan(self, knobs: Knobs, start: int) -> bool | None:
+        """See `StagePlanning`."""
+        return None
+
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """See `StagePlanning`; the plan whose slowest stage has the shortest mean step."""
         return self._stages.best(knobs, start, progress)

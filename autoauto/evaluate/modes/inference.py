@@ -8,7 +8,7 @@ from itertools import chain, repeat
 
 from autoauto.evaluate.costs.costs import Costs, pipeline_table
 from autoauto.evaluate.modes.mode import Planned, StepBounds
-from autoauto.plan.pipeline.optimal import anytime
+from autoauto.plan.pipeline.optimal import anytime, has_plan
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
 from autoauto.profile.profiler import Progress
@@ -35,6 +35,12 @@ class InferenceFlow:
     """
 
     costs: Costs
+
+    def has_plan(self, knobs: Knobs, start: int) -> bool | None:
+        """See `StageFlow`."""
+        if knobs.mode.stage_replicas:
+            return None
+        return has_plan(pipeline_table(self.costs, knobs, None, start))
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """See `StageFlow`; the plan with the shortest period."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -56,6 +57,9 @@ class ModeFlow(Protocol):
         A timeline of training takes long to simulate for long steps; so there is none by default.
         """
 
+    def fits(self, knobs: Knobs) -> bool:
+        """Whether the forecast fits and meets all constraints, known sooner where no plan need be the best."""
+
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
         """The forecasts of configurations that differ in their batch size alone, without plans.
 
@@ -75,8 +79,16 @@ class ModeFlow(Protocol):
         """Plan a configuration and measure it; one that does not fit or violates a constraint is a trial too."""
 
 
-class WithoutBounds:
+class WithoutBounds(ABC):
     """The part of a `ModeFlow` of which nothing is known before the forecast, of one configuration at a time."""
+
+    @abstractmethod
+    def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
+        """See `ModeFlow`."""
+
+    def fits(self, knobs: Knobs) -> bool:
+        """See `ModeFlow`; the forecast tells."""
+        return self.forecast(knobs).fits
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
         """See `ModeFlow`; they are made one by one."""
@@ -121,6 +133,9 @@ class BestPlans(Protocol):
 
 class StagePlanning(Protocol):
     """How the stages of pipelines are planned in a mode, and what they give."""
+
+    def has_plan(self, knobs: Knobs, start: int) -> bool | None:
+        """Whether there is a plan of the pipeline that begins with the device `start`; None where only `best` tells."""
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """The cheapest plan of the pipeline that begins with the device `start`.

@@ -41,6 +41,10 @@ class TrainingFlow:
         self._bounds = TrainingBounds(costs)
         self._ends = StepEnds(costs)
 
+    def has_plan(self, knobs: Knobs, start: int) -> bool | None:
+        """See `StageFlow`."""
+        return None
+
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """See `StageFlow`; the plan with the shortest step, states of the optimizer on the chip where any plan fits."""
         *others, last = with_known_state(knobs, self.costs.setting)

@@ -32,6 +32,14 @@ class PipelineFlow:
             return unfit_trial(knobs, failure, self.plans.costs.setting.device_bytes(knobs))
         return self._estimated(knobs, plan, step_cycles, timeline)
 
+    def fits(self, knobs: Knobs) -> bool:
+        """See `ModeFlow`."""
+        try:
+            known = None if self.plans.costs.setting.constraints else self.plans.have_place(knobs)
+        except DoesNotFit:
+            return False
+        return self.forecast(knobs).fits if known is None else known
+
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
         """See `ModeFlow`; measurements differ from them."""
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
 from autoauto.evaluate.modes.inference import best_by_period
@@ -55,6 +56,7 @@ class Plans:
         self.costs, self.kinds, self._parts = costs, kinds, parts
         self._modes, self._kind_tables = modes, KindTables(kinds)
         self._pipelines: Memo[Knobs, _Planned] = Memo(_MAX_CONFIGURATIONS)
+        self._have_plans: Memo[tuple[Knobs, int], bool | None] = Memo(_MAX_CONFIGURATIONS)
         # By devices and cores of a pipeline: for the first device of one, the first with the same devices and links.
         self._alike: dict[tuple[int, int], dict[int, int]] = {}
 
@@ -76,6 +78,27 @@ class Plans:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
         return self._fastest(knobs, self.ways(knobs, progress))
+
+    def have_place(self, knobs: Knobs) -> bool | None:
+        """Whether there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
+
+        Raises:
+            DoesNotFit: there is none whatever the plan.
+        """
+        setting = self.costs.setting
+        if setting.cluster.kinds or setting.traits.runs_plans:
+            return None
+        setting.check_devices(knobs)
+        self.mode(knobs).check(knobs)
+        ways = placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)
+        of_ways = ({self.first_like(knobs, start) for start in starts} for starts in ways)
+        known = [[self._has_plan(knobs, first) for first in firsts] for firsts in of_ways]
+        return None if None in chain.from_iterable(known) else any(map(all, known))
+
+    def _has_plan(self, knobs: Knobs, start: int) -> bool | None:
+        """Whether there is a plan of the pipeline from this device, as `StagePlanning`; asked once."""
+        same = self.costs.with_equal_costs(_of_one_pipeline(knobs))
+        return self._have_plans.of((same, start), lambda: self.mode(knobs).has_plan(knobs, start))
 
     def ways(self, knobs: Knobs, progress: Progress | None = None) -> list[Plan]:
         """The best plan of every way to put all replicas on the devices, one way or more.

@@ -52,6 +52,14 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
     return solve(table, prepare(table), seconds, rel_gap)
 
 
+def has_plan(table: CostTable) -> bool | None:
+    """Whether a plan respects the limits, sooner than the best is known; None where any device reaches any other."""
+    if table.exchange is not None:
+        return None
+    problem = prepare(table)
+    return len(problem.blocks) >= problem.n_stages and probe(problem, UNBOUNDED, UNBOUNDED) is not None
+
+
 def best_or_reason(table: CostTable) -> BoundedPlan | Callable[[], Infeasible]:
     """The plan of `anytime`, or where none fits a function that finds out why: the reason takes longer to find."""
     if table.exchange is None:

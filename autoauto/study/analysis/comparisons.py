@@ -50,6 +50,7 @@ def estimated_answer(
     winner: Knobs,
     limit: Callable[[Knobs], float] = lambda _: inf,
     is_bounded_by: IsBoundedBy | None = None,
+    fits: Callable[[Knobs], bool] | None = None,
 ) -> AutoPipelineAnswer | None:
     """The answer if all measurements equalled the estimates; None when nothing fits.
 
@@ -62,6 +63,7 @@ def estimated_answer(
         winner: the best configuration of our search.
         limit: as in `Predictor`; cells that cannot have the answer are not bisected.
         is_bounded_by: tells sooner than `expect` that a configuration is no better than the best so far.
+        fits: tells sooner than `expect` whether a configuration fits.
     """
 
     def worth(trial: Trial) -> float:
@@ -76,7 +78,8 @@ def estimated_answer(
             break
         if is_bounded_by is not None and best and len(cell) == 1 and is_bounded_by(cell[0], best):
             continue
-        largest = _largest_that_fits(cell, expect)
+        knobs = _largest_that_fits(cell, fits or (lambda knobs: expect(knobs).fits))
+        largest = None if knobs is None else expect(knobs)
         if largest is not None and (answer is None or worth(largest) > worth(answer)):
             answer = largest
     winning = expect(winner)
@@ -85,16 +88,15 @@ def estimated_answer(
     return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, 100.0 * (worth(winning) / worth(answer) - 1.0))
 
 
-def _largest_that_fits(cell: Sequence[Knobs], expect: Callable[[Knobs], Trial]) -> Trial | None:
-    bisection, fitting = largest_feasible(cell), None
+def _largest_that_fits(cell: Sequence[Knobs], fits: Callable[[Knobs], bool]) -> Knobs | None:
+    bisection = largest_feasible(cell)
     knobs = next(bisection)
     while True:
-        trial = expect(knobs)
-        fitting = trial if trial.fits else fitting
         try:
-            knobs = bisection.send(trial.fits)
-        except StopIteration:
-            return fitting
+            knobs = bisection.send(fits(knobs))
+        except StopIteration as end:
+            largest: Knobs | None = end.value
+            return largest
 
 
 def measured_answer(summary: StudySummary) -> tuple[Trial | None, str]:

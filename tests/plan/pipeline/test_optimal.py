@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autoauto.estimate.table import cost_table
-from autoauto.plan.pipeline.optimal import anytime, incumbents, optimal
+from autoauto.plan.pipeline.optimal import anytime, has_plan, incumbents, optimal
 from autoauto.plan.pipeline.problem import evaluate, prepare
 from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, profile_from_auto_pipeline
 from autoauto.records.costs.cost import CostTable
@@ -79,6 +79,7 @@ def test_in_every_mode_the_optimum_costs_what_the_cheapest_of_all_partitions_cos
         table = any_table(seed)
         best = outcome(optimal, table)
         assert best == outcome(exhaustive, table), seed
+        assert has_plan(table) is (best[0] is not None)
         modes.add((table.period, len(set(table.speeds)) > 1, best[0] is None))
     assert len(modes) == 16  # four periods, one clock or several, feasible or not
 
