@@ -9,7 +9,7 @@ from math import prod
 from operator import itemgetter
 from typing import Any
 
-from autoauto.records.costs.options import PlainSession, Session
+from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.knob import Knob
 from autoauto.records.schedule import Order
@@ -20,9 +20,8 @@ from autoauto.space.modes.mode import Mode, Strategy
 from autoauto.space.modes.phased import Phased
 from autoauto.space.modes.registry import MODES
 from autoauto.space.modes.training import N_MICRO_BATCHES, Training
-from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, owners_of
+from autoauto.space.sessions import RUNTIMES
 from autoauto.space.table import AXES, TABLE
-from autoauto.targets.ipu.session import IpuSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +30,12 @@ class Grid:
 
     Attributes:
         values: of every knob, by its name.
+        session: the class of sessions where no runtime is named.
         n_samples: of every step of training by all replicas, where that is fixed (`of_global_batch`).
     """
 
     values: Mapping[str, tuple[Any, ...]]
+    session: type[Session]
     n_samples: int | None = None
 
     def __getitem__(self, name: str) -> tuple[Any, ...]:
@@ -56,16 +57,7 @@ class Grid:
     @property
     def sessions(self) -> tuple[type[Session], ...]:
         """The classes of the sessions, one for every runtime."""
-        return tuple(self._alone if name is None else RUNTIMES[name] for name in self["runtime"])
-
-    @property
-    def _alone(self) -> type[Session]:
-        """The class of sessions without a runtime: the one of which a knob of its own says something."""
-        for kind in SESSION_CLASSES:
-            own = (knob for knob in kind.knobs if owners_of(knob.field) == [kind])
-            if kind.runtime is None and any(self[knob.name] not in ((), default_values(knob)) for knob in own):
-                return kind
-        return IpuSession if self["memory_proportion"] else PlainSession
+        return tuple(self.session if name is None else RUNTIMES[name] for name in self["runtime"])
 
     @property
     def n_combinations(self) -> int:

@@ -14,7 +14,7 @@ from autoauto.records.schedule import StepShape
 from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import MAX_VALUES, STRATEGY, Mode, Strategy
 from autoauto.space.modes.registry import MODES, mode_of
-from autoauto.space.sessions import SESSION_KNOBS, session_of
+from autoauto.space.sessions import SESSION_KNOBS, session_of, with_values
 from autoauto.targets.ipu.session import IpuSession
 
 DEFAULT_PLANNING_PROPORTION = 0.85
@@ -166,8 +166,7 @@ def _with_values(
     if unknown := values.keys() - of_session.keys() - of_mode.keys():
         raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join([*_MODE_KNOBS, *SESSION_KNOBS])}")
     if of_session:
-        before = {} if session is None else {**session.values, "runtime": session.runtime}
-        session = session_of({**before, **of_session})
+        session = session_of(of_session) if session is None else with_values(session, of_session)
     if of_mode:
         mode = mode_of({**({} if mode is None else {"schedule": mode.order, **mode.values}), **of_mode})
     return mode, session

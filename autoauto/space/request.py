@@ -171,7 +171,8 @@ class _StoredSpace:
     def read(self) -> SearchSpace | KnobValues:
         constraints = tuple(map(Constraint, self.constraints))
         if self.grid is not None:
-            return SearchSpace(constraints=constraints, **self.grid)
+            values: dict[str, Any] = self.grid
+            return SearchSpace(constraints=constraints, **values)
         given = self.knobs or {}
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")

@@ -56,6 +56,18 @@ SESSION_KNOBS = _merged()
 """The knobs of all sessions, and which runtime there is, by their names."""
 
 
+def with_values(session: Session, values: Mapping[str, Any]) -> Session:
+    """A session with other values by the names of knobs; one of another class if they name a runtime or knobs of it.
+
+    Raises:
+        BadInput: as `session_of`.
+    """
+    changed = {**session.values, **values}
+    if values.keys() <= _names(type(session)):
+        return type(session)(**{name: value for name, value in changed.items() if value is not None})
+    return session_of({"runtime": session.runtime, **changed})
+
+
 def session_class(values: Mapping[str, Any]) -> type[Session]:
     """The class of the runtime of values by name; without a runtime the first that has all that is said.
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
-from autoauto.records.costs.options import Session
+from autoauto.records.costs.options import PlainSession, Session
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain, HasKnobs
 from autoauto.records.schedule import Order
@@ -24,6 +24,7 @@ from autoauto.space.modes.registry import MODES, mode_of
 from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, owners_of, session_of, target_of
 from autoauto.space.table import TABLE, numbers
 from autoauto.targets.host.runtimes.registry import computes_on_gpus
+from autoauto.targets.ipu.session import IpuSession
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
 
@@ -70,6 +71,8 @@ class SearchSpace:
 
     Attributes:
         pairs: the values of every knob by its name.
+        session: the class of sessions where no runtime is named: the first of the target (`on_target`), before that the
+            one that has the knobs that are given.
         given: the names of those that were given.
         constraints: over knobs.
 
@@ -79,6 +82,7 @@ class SearchSpace:
 
     pairs: tuple[tuple[str, tuple[Any, ...]], ...]
     constraints: tuple[Constraint, ...]
+    session: type[Session]
     given: frozenset[str] = field(compare=False)
 
     def __init__(
@@ -88,6 +92,7 @@ class SearchSpace:
         batch_size: Sequence[int] | None = None,
         *,
         constraints: Sequence[Constraint] = (),
+        session: type[Session] | None = None,
         **values: Any,
     ) -> None:
         first = {"n_ipu": n_ipu, "memory_proportion": memory_proportion, "batch_size": batch_size}
@@ -98,7 +103,8 @@ class SearchSpace:
         pairs = tuple((name, read.get(name, default_values(knob))) for name, knob in TABLE.items())
         object.__setattr__(self, "pairs", pairs)
         object.__setattr__(self, "constraints", read_values("constraints", constraints, _CONSTRAINTS))
-        object.__setattr__(self, "given", frozenset(given))
+        object.__setattr__(self, "given", frozenset(given) | ({"session"} if session else set()))
+        object.__setattr__(self, "session", session or self._session_of_knobs())
         self._check()
 
     if not TYPE_CHECKING:
@@ -120,7 +126,9 @@ class SearchSpace:
 
     def with_values(self, *, constraints: Sequence[Constraint] | None = None, **values: Any) -> Self:
         """The space with other values of knobs, by their names, or other constraints."""
-        said = {name: each for name, each in self.pairs if name in self.given}
+        said: dict[str, Any] = {name: each for name, each in self.pairs if name in self.given}
+        if "session" in self.given:
+            said["session"] = self.session
         return type(self)(constraints=self.constraints if constraints is None else constraints, **{**said, **values})
 
     def on_target(self, target: str, sessions: Sequence[type[Session]], values: Mapping[str, tuple[Any, ...]]) -> Self:
@@ -132,14 +140,28 @@ class SearchSpace:
         own = {knob.name for kind in sessions for knob in kind.knobs}
         own |= {"runtime"} if any(kind.runtime for kind in sessions) else set()
         of_target = own if self.training else own | {knob.name for knob in Generation.knobs}
-        said = [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
+        said = self._said
         if sessions and (foreign := [name for name in said if name not in own]):
             instead = "try --headroom" if foreign[0] == "memory_proportion" else "or try --target host"
             raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")
-        changes = {name: each for name, each in values.items() if name in of_target and name not in self.given}
+        able = (kind for kind in sessions if kind.runtime is None and all(self[knob.name] for knob in kind.knobs))
+        first = next(able, PlainSession if sessions else self.session)
+        changes: dict[str, Any] = {} if first is self.session else {"session": first}
+        changes |= {name: each for name, each in values.items() if name in of_target and name not in self.given}
         if self["memory_proportion"] and "memory_proportion" not in (own if sessions else said):
             changes["memory_proportion"] = ()
         return self.with_values(**changes) if changes else self
+
+    @property
+    def _said(self) -> list[str]:
+        """The knobs of sessions of which something is given."""
+        return [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
+
+    def _session_of_knobs(self) -> type[Session]:
+        """The class of sessions without a runtime that alone has a given knob, else that of the default target."""
+        owners = (owners_of(TABLE[name].field) for name in self._said)
+        alone = (kinds[0] for kinds in owners if len(kinds) == 1 and kinds[0].runtime is None)
+        return next(alone, IpuSession if self["memory_proportion"] else PlainSession)
 
     def _check(self) -> None:
         """Refuse a space that holds nothing, too much, or what cannot be.
@@ -224,7 +246,7 @@ class SearchSpace:
     @property
     def grid(self) -> Grid:
         """The combinations of its values, whose constraints are not checked but that of a global batch."""
-        return Grid(dict(self.pairs), self._global_batch)
+        return Grid(dict(self.pairs), self.session, self._global_batch)
 
     @property
     def training(self) -> bool:

@@ -181,10 +181,11 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
     )
     n_cores = 1 if objective.per_device else max(space["cores_per_device"])
     values = product(space["precision"], space["runtime"])
-    proportions = space["memory_proportion"]
-    of_ipu = {"memory_proportion": proportions[0]} if proportions else {}
+    first = {knob.field: space[knob.name][0] for knob in space.session.knobs}
     sessions = (
-        session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores} if runtime else of_ipu)
+        session_of({"runtime": runtime, "precision": precision, "cores_per_device": n_cores})
+        if runtime
+        else space.session(**first)
         for precision, runtime in values
     )
     return Knobs(1, batch_size, session=next(session for session in sessions if session.is_possible))

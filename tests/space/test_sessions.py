@@ -4,15 +4,18 @@ from typing import Any
 
 import pytest
 
+from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
+from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.runtimes.registry import SESSIONS, runtime_for
 from autoauto.targets.host.runtimes.session import PRECISIONS, GraphOptimization, HostSession
+from autoauto.targets.ipu.session import IpuSession
 
 ORT, OPENVINO, CUDA = SESSIONS
 FP32, BF16, TF32, FP16 = PRECISIONS
@@ -112,3 +115,20 @@ def test_options_that_no_configuration_can_have_are_refused(options: dict[str, A
     values: dict[str, Any] = {"batch_size": (1, 2), "cores_per_device": (1, 2), "runtime": (ORT, OPENVINO), **options}
     with pytest.raises(BadInput, match=message):
         SearchSpace((1,), **values)
+
+
+def test_the_first_session_of_a_target_computes_where_no_runtime_is_named() -> None:
+    space = SearchSpace((1,), batch_size=(1,))
+    assert (space.session, space.on_target("gpu", (GpuSession,), {}).sessions) == (IpuSession, (GpuSession,))
+    several = space.on_target("host", (PlainSession, OpenVinoSession), {})
+    assert [cell[0].session for cell in several.cells] == [PlainSession()]
+    named = several.with_values(runtime=(OPENVINO,), cores_per_device=(2,))
+    assert [cell[0].session for cell in named.cells] == [OpenVinoSession(2)]
+    assert several.with_values(batch_size=(1, 2)).session is PlainSession
+
+
+def test_a_configuration_with_other_values_keeps_its_kind_of_session() -> None:
+    knobs = Knobs(session=OpenVinoSession(2))
+    assert knobs.with_values(precision=BF16).session == OpenVinoSession(2, BF16)
+    assert knobs.with_values(precision=None, streams=2).session == OpenVinoSession(2, streams=2)
+    assert Knobs(session=PlainSession()).with_values(tensor_parallel=2).session == GpuSession(tensor_parallel=2)

@@ -36,7 +36,6 @@ from autoauto.space.space import SearchSpace, of_global_batch
 from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE
 from autoauto.targets.host.runtimes.registry import runtime_for
 from autoauto.targets.host.runtimes.session import PRECISION
-from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 if TYPE_CHECKING:
@@ -312,11 +311,12 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         defaults |= {"precision": precision, "runtime": (runtime_for(Precision(precision[0]), runtimes),)}
     elif flow.traits.generates:
         defaults |= {name: values[:1] for name, values in flow.traits.space.items()}
-    elif IpuSession in flow.traits.sessions and "runtime" not in given:
-        defaults["memory_proportion"] = (TABLE["memory_proportion"].default,)
+    elif "runtime" not in given:
+        searched = (knob for kind in flow.traits.sessions for knob in kind.knobs if knob.searched)
+        defaults |= {knob.name: (knob.default,) for knob in searched}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
-    values = defaults | given
+    values: dict[str, Any] = defaults | given
     if args.global_batch is not None:
         replicas, sizes = given.get("replicas", (1,)), values["batch_size"]
         values["n_micro_batches"], *_ = of_global_batch(args.global_batch, replicas, sizes)

@@ -231,7 +231,8 @@ def space_of(study: Study) -> SearchSpace | None:
 
 def read_space(text: str) -> SearchSpace:
     """The space that `note_space` stored."""
-    return SearchSpace(**{name: tuple(column) for name, column in json.loads(text).items()})
+    values: dict[str, Any] = {name: tuple(column) for name, column in json.loads(text).items()}
+    return SearchSpace(**values)
 
 
 def format_values(values: Sequence[object]) -> str:
