@@ -163,26 +163,42 @@ def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int,
 
 
 def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision: Precision) -> ModelProfile:
-    """A profile with the optimizer's states added to every layer's weights; shared weights have shared states.
+    """A profile with the optimizer's states added to every layer's weights, and the memory in which they are updated.
+
+    Shared weights have shared states. What activations a stage has stashed before a layer counts beside the update of
+    its weights, though it is free then, so that a stage may be estimated to need more than it does.
 
     Args:
         profile: in training.
         update: has the states.
         precision: of gradients and weights.
     """
-    if not update.state_bytes(1, precision):
+    if not update.state_bytes(1, precision) and not update.working_bytes(1, precision):
         return profile
-    sized = any(category(key) == GRADIENT for layer in profile.layers for key in (*layer.shared, *layer.exclusive))
-    source = GRADIENT if sized else PARAMETER  # profiles of other programs may have no gradients
+    source = gradient_category(profile.layers)
     layers = distinct_layers(profile)
     return replace(profile, layers=layers.changed(lambda layer, _: _layer(layer, source, update, precision)))
 
 
+def gradient_category(layers: Sequence[LayerProfile]) -> str:
+    """The category that says how large gradients are; profiles of other programs may have parameters only."""
+    sized = any(category(key) == GRADIENT for layer in layers for key in (*layer.shared, *layer.exclusive))
+    return GRADIENT if sized else PARAMETER
+
+
+def update_bytes(layer: LayerProfile, source: str, update: WeightUpdate, precision: Precision) -> int:
+    """Bytes in which a device updates the largest weights of a layer; it updates one tensor after the other."""
+    sizes = (n for key, n in (*layer.shared.items(), *layer.exclusive.items()) if category(key) == source)
+    return update.working_bytes(max(sizes, default=0), precision)
+
+
 def _layer(layer: LayerProfile, source: str, update: WeightUpdate, precision: Precision) -> LayerProfile:
+    working_bytes = update_bytes(layer, source, update, precision) - layer.carried_bytes
     return replace(
         layer,
         shared={**layer.shared, **_states(layer.shared, source, update, precision)},
         exclusive={**layer.exclusive, **_states(layer.exclusive, source, update, precision)},
+        temporary_bytes=max(layer.temporary_bytes, working_bytes),
     )
 
 

@@ -1,7 +1,9 @@
 """Profiles with what the optimizer holds."""
 
+from dataclasses import replace
+
 from autoauto.estimate.memory import range_memory, with_optimizer_state
-from autoauto.records.costs.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, Optimizer, WeightUpdate
+from autoauto.records.costs.profile import GRADIENT, PARAMETER, TEMPORARY, LayerProfile, ModelProfile, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 
 MOMENTUM, ADAM = WeightUpdate(Optimizer.MOMENTUM), WeightUpdate(Optimizer.ADAM)
@@ -33,3 +35,18 @@ def test_profiles_without_gradients_have_states_of_their_parameters() -> None:
 def test_plain_gradient_descent_changes_nothing() -> None:
     plain = profile(({}, {GRADIENT: 10}))
     assert with_optimizer_state(plain, WeightUpdate(), Precision.FP16) is plain
+
+
+def test_the_update_of_the_largest_tensor_is_temporary_memory_and_one_tensor_is_updated_after_the_other() -> None:
+    streamed = ADAM._replace(streams=True)
+    made = with_optimizer_state(profile(({"gradient_7": 40}, {GRADIENT: 10}), ({}, {})), streamed, Precision.FP16)
+    assert [layer.temporary_bytes for layer in made.layers] == [40 * 7, 0]
+    memory = range_memory(made).by_category(0, 2, 0)
+    assert memory[TEMPORARY] == 40 * 7
+    assert "firstMoment" not in memory
+
+
+def test_layers_that_need_more_while_they_run_need_no_more() -> None:
+    layer = replace(profile(({}, {GRADIENT: 10})).layers[0], temporary_bytes=25, carried_bytes=40)
+    before = replace(profile(({}, {GRADIENT: 10})), layers=(layer,))
+    assert with_optimizer_state(before, ADAM, Precision.FP16).layers[0].temporary_bytes == 25

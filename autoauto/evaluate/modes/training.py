@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from autoauto.estimate.memory import gradient_category, update_bytes
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
@@ -159,7 +160,7 @@ class TrainingFlow:
         return memory
 
     def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes[int]:
-        """What a stage compiled whole holds, with the optimizer's state; its stash entry."""
+        """What a stage compiled whole holds, with the optimizer's state and its update; its stash entry."""
         layers, update = self.costs.profile(self.costs.setting.options(knobs)).layers, knobs.weight_update
         exclusive = {**compiled.exclusive, **self._states(update, gradient_bytes(compiled.memory_bytes))}
         tied = self._tied_bytes(layers[slice(*stage.layers)], update)
@@ -168,7 +169,11 @@ class TrainingFlow:
         input_bytes = layers[stage.layers.start].input_bytes
         stored_bytes = input_bytes + compiled.checkpoint_bytes
         entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=stage.recomputes)
-        return StageBytes(exclusive, {**compiled.shared, **tied}, compiled.temporary_bytes, entry_bytes)
+        source, precision = gradient_category(layers), self.costs.setting.precision
+        own = layers[slice(*stage.layers)]
+        updated_bytes = max(update_bytes(layer, source, update, precision) for layer in own)
+        temporary_bytes = max(compiled.temporary_bytes, updated_bytes)
+        return StageBytes(exclusive, {**compiled.shared, **tied}, temporary_bytes, entry_bytes)
 
     def _tied_bytes(self, layers: Sequence[LayerProfile], update: WeightUpdate) -> dict[str, int]:
         """By "category_weight" what layers hold for weights that others read too: a device holds it once."""

@@ -116,6 +116,29 @@ class WeightUpdate(NamedTuple):
         """
         return tuple(self._states(gradient_bytes, precision).values()) if self.streams else ()
 
+    def working_bytes(self, gradient_bytes: int, precision: Precision) -> int:
+        """Bytes that a device needs besides while it updates a tensor of weights with gradients of so many bytes.
+
+        There are the states that it streams, gradients cast to fp32 for moments in fp32, and the change of the weights.
+        Replicas that share states need that for their part, and copies of the gradients, whose parts they sum, or of
+        the weights that they gather (AdamDecompose and AdamUpdater of [popart-pipelining], at the same commit).
+
+        >>> WeightUpdate(Optimizer.ADAM).working_bytes(200, Precision.FP16)
+        600
+        >>> WeightUpdate(Optimizer.ADAM, streams=True).working_bytes(200, Precision.FP16)
+        1400
+        >>> WeightUpdate(Optimizer.ADAM, n_shards=4, streams=True).working_bytes(200, Precision.FP16)
+        600
+        >>> WeightUpdate(Optimizer.SGD).working_bytes(200, Precision.FP16)
+        0
+        """
+        part = -(-gradient_bytes // self.n_shards)
+        n_bytes = sum(self.streamed_bytes(gradient_bytes, precision)) + (gradient_bytes + part) * (self.n_shards > 1)
+        if self.optimizer in (Optimizer.ADAM, Optimizer.LAMB):
+            cast_bytes = part // precision.n_bytes * Precision.FP32.n_bytes
+            n_bytes += part + (cast_bytes if precision is not Precision.FP32 else 0)
+        return n_bytes
+
     def _states(self, gradient_bytes: int, precision: Precision) -> dict[str, int]:
         formats = dict(_STATES[self.optimizer])
         if self.has_master_weights(precision):
