@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 from autoauto.estimate.memory import range_memory, with_optimizer_state
-from autoauto.records.costs.profile import GRADIENT, PARAMETER, TEMPORARY, LayerProfile, ModelProfile, Optimizer, WeightUpdate
+from autoauto.records.costs.profile import (
+    GRADIENT,
+    PARAMETER,
+    TEMPORARY,
+    LayerProfile,
+    ModelProfile,
+    Optimizer,
+    WeightUpdate,
+)
 from autoauto.records.units import Precision
 
 MOMENTUM, ADAM = WeightUpdate(Optimizer.MOMENTUM), WeightUpdate(Optimizer.ADAM)

@@ -13,8 +13,24 @@ from autoauto.records.installation import data_dir
 from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
 from studies.published_rows import as_run
-from studies.training_accuracy import QUICK, Result, knobs_of, lines, main, pair_lines, partition_of
+from studies.training_accuracy import (
+    QUICK,
+    Result,
+    gain_lines,
+    knobs_of,
+    lines,
+    main,
+    pair_lines,
+    partition_of,
+    result_of,
+)
 
+ROW_OF_ONE_DEVICE = {
+    "model": "bert-base-128-mlm",
+    "cluster": "bow-2000",
+    "settings": {"n_ipu": 1, "replicas": 4, "batch_size": 1, "n_micro_batches": 8, "recompute": True},
+    "samples_per_s": 1000,
+}
 PUBLISHED_SAMPLES = {  # a step: "Batch Size" of the page, 16,384 there for ResNet-50 [graphcore-examples]
     "BERT-base 128 PyTorch": 65_536,
     "ResNet-50 PyTorch": 16_416,
@@ -155,6 +171,26 @@ def test_rows_of_another_file_may_name_a_cluster_beside_it(tmp_path: Path, capsy
     with pytest.raises(SystemExit, match="2"):
         main(["--rows", str(path)])
     assert "lacks samples_per_s" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_with_whole_states_no_cuts_of_bert_large_are_faster_than_the_published_ones(rows: dict[str, Any]) -> None:
+    """With one replica, for which Graphcore has the same layout, the update of the table leaves no room for another."""
+    settings = {**rows["BERT-large 128 PopART"]["settings"], "replicas": 1, "n_micro_batches": 8192}
+    row = {**rows["BERT-large 128 PopART"], "settings": settings}
+    published, own = result_of(row), result_of(row, own_cuts=True)
+    assert published.excess_bytes == own.excess_bytes == 0
+    assert published.blocks == pytest.approx((3, 7, 7, 7, 0))
+    assert own.modelled == pytest.approx(published.modelled, rel=0.01)
+
+
+def test_own_cuts_are_shown_with_what_they_gain() -> None:
+    name = "BERT-base 128 PyTorch"
+    own = Result(name, 1.2, 1.0, 0, (2.75, 3.0, 6.25))
+    cut = [{**row, "name": name} for row in (ROW_OF_ONE_DEVICE, {**ROW_OF_ONE_DEVICE, "layers_per_ipu": [12]})]
+    _, *printed = gain_lines([own, own], cut)
+    assert len(printed) == 1, "a row without published cuts has none to gain on"
+    assert printed[0].endswith("2.8 3.0 6.2")
 
 
 @pytest.mark.slow
