@@ -35,6 +35,7 @@ from autoauto.records.costs.profile import Optimizer, OptimizerState
 from autoauto.records.errors import AutoautoError, DoesNotFit
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.installation import data_dir
+from autoauto.records.plans.plan import Plan
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Recompute
@@ -155,13 +156,13 @@ def check_training(flow: Flow, name: str, tally: Tally) -> None:
 
 
 def check_states(flow: Flow, name: str, knobs: Knobs, tally: Tally) -> None:
-    """Bytes of every stage with the states of LAMB on the chip, sharded, streamed, and streamed and sharded."""
+    """Bytes of every device with the states of LAMB on the chip, sharded, streamed, and streamed and sharded."""
     try:
         partition = flow.predict(knobs).partition
     except DoesNotFit:
         return
     on_chip, sharded, streamed, both = (
-        [stage.total_bytes for stage in flow.plans.cut_at(_with_states(knobs, *where), partition).stages]
+        _bytes_by_device(flow.plans.cut_at(_with_states(knobs, *where), partition))
         for where in (
             (OptimizerState.ON_CHIP, False),
             (OptimizerState.ON_CHIP, True),
@@ -171,10 +172,15 @@ def check_states(flow: Flow, name: str, knobs: Knobs, tally: Tally) -> None:
     )
     for what, less, more in (
         ("sharded", sharded, on_chip),
-        ("streamed", streamed, sharded),
+        ("streamed", streamed, on_chip),
         ("streamed and sharded", both, sharded),
     ):
         tally.expect(all(map(int.__le__, less, more)), f"{name}: states that are {what} take more memory")
+
+
+def _bytes_by_device(plan: Plan) -> list[int]:
+    """The bytes of the stages of every device."""
+    return [sum(stage.total_bytes for stage in plan.stages if stage.device == n) for n in range(plan.n_devices)]
 
 
 def _with_states(knobs: Knobs, state: OptimizerState, shard: bool) -> Knobs:
