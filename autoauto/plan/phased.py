@@ -17,18 +17,21 @@ from autoauto.plan.phased_costs import (
     PassCosts,
     PhaseCandidates,
     PhaseCosts,
+    all_cuts,
+    blocks_between,
     phase_candidates,
     prepare_phases,
     single_candidate,
     single_layers,
 )
+from autoauto.plan.pipeline.fitting import earliest_starts
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import BufferLayout, BufferRow, Phase, PhasedOptions, PhasedPlan, PhaseKind
-from autoauto.records.units import IntArray, format_bytes
+from autoauto.records.units import FloatArray, IntArray, format_bytes
 
 # The rows of the buffers x (activations) and dx (their gradients) between four phases P0 to P3, in training:
 #
@@ -321,22 +324,84 @@ def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, opti
 def best_cuts(costs: PhaseCosts, counts: Sequence[int]) -> list[list[int]] | None:
     """The cheapest sequence of phases that fit, as cuts between layers; None when there is none.
 
-    There is one for every number of replicas, which decides what fits for none of them. A shortest path over the cuts,
-    with a phase as an edge:
+    There is one for every number of replicas, which decides what fits for none of them. Few cuts are worth a look:
+    those where little is stored and loaded give a plan, whose cost bounds that of the best, and only cuts are left
+    through which plans may cost less (`cuts_within`).
+    """
+    first = shortest_paths(costs, counts, cheapest_cuts(costs))
+    cuts = cuts_within(costs, counts, first.cycles)
+    return shortest_paths(costs, counts, cuts).cuts if len(cuts) else None
+
+
+class ShortestPaths(NamedTuple):
+    """Sequences of phases, one for every number of replicas.
+
+    Attributes:
+        cycles: of each; `_NEVER` where no sequence fits.
+        cuts: between layers; None where no sequence fits.
+    """
+
+    cycles: list[int]
+    cuts: list[list[int]] | None
+
+
+def shortest_paths(costs: PhaseCosts, counts: Sequence[int], cuts: IntArray) -> ShortestPaths:
+    """The cheapest sequence of phases between some cuts, a shortest path over them with a phase as an edge:
 
         cost(stop) = min over start of  cost(start) + phase(start, stop)
 
         0 -----------> 2 ------> 3 --> ... --> n        every stop is reached from the starts whose phase fits
         0 ----> 1 -------------> 3
-    """
+    """  # fmt: skip
     cheapest, previous = _initial_values(costs, len(counts))
-    for candidates in phase_candidates(costs.table, costs.compute_limit_bytes):
+    for candidates in phase_candidates(costs.table, costs.compute_limit_bytes, cuts):
         fits = costs.excess_bytes(candidates) <= 0
         fitting = PhaseCandidates(*(column[fits] for column in candidates))
         if len(fitting.starts):
             for stop, starts, cycles in _by_stop(fitting, costs.total_cycles(fitting, counts)):
                 _keep_minimum(cheapest, previous, stop, starts, cheapest[:, starts] + cycles)
-    return list(map(_trace_back, previous)) if cheapest[0, -1] < _NEVER else None
+    cycles = cheapest[:, -1].tolist()
+    return ShortestPaths(cycles, list(map(_trace_back, previous)) if cycles[0] < _NEVER else None)
+
+
+def cheapest_cuts(costs: PhaseCosts) -> IntArray:
+    """The cuts at which least is stored and loaded, about one in eight, and both ends."""
+    loads, stores = costs.least_transfers()
+    cycles = (loads + stores)[1:-1]
+    if not len(cycles):
+        return all_cuts(costs.table)
+    inner = 1 + np.flatnonzero(cycles <= np.partition(cycles, len(cycles) // 8)[len(cycles) // 8])
+    return np.concatenate(([0], inner, [costs.table.n_layers]))
+
+
+def cuts_within(costs: PhaseCosts, counts: Sequence[int], most_cycles: Sequence[int]) -> IntArray:
+    """The cuts through which a plan may cost no more than `most_cycles`, for one of the numbers of replicas.
+
+    A plan computes all layers and loads all variables. Beside that it loads and stores at its cuts, at least what the
+    cheapest sequences of ranges do that lead from the first layer to the cut and from there to the last:
+
+        0 -----> . -----> cut ----> . ----> n          every range within the memory, its buffers left out
+    """
+    before, after = _least_to(costs)
+    variables = [costs.least_variable_cycles(n) for n in counts]
+    allowed = max(most - least for most, least in zip(most_cycles, variables, strict=True))
+    return np.flatnonzero(before + after + costs.least_computing() <= allowed)
+
+
+def _least_to(costs: PhaseCosts) -> tuple[FloatArray, FloatArray]:
+    """By cut, (n + 1,): cycles to load and store on the cheapest way to it from the first layer, and on to the last."""
+    loads, stores = costs.least_transfers()
+    earliest = earliest_starts(blocks_between(costs.table, all_cuts(costs.table)), costs.compute_limit_bytes)
+    n, never = costs.table.n_layers, float("inf")
+    before, after = np.full(n + 1, never), np.full(n + 1, never)
+    before[0] = after[n] = 0.0
+    for stop in range(1, n + 1):
+        if (start := earliest[stop]) < stop:
+            before[stop] = stores[stop] + (before[start:stop] + loads[start:stop]).min()
+    for stop in range(n, 0, -1):
+        start = earliest[stop]
+        after[start:stop] = np.minimum(after[start:stop], loads[start:stop] + stores[stop] + after[stop])
+    return before, after
 
 
 def _minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
@@ -347,7 +412,8 @@ def _minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
     allowance = max(int(costs.excess_bytes(singles).max()) for singles in single_layers(costs.table))
     largest_excess, previous = _initial_values(costs, 1)
     largest_excess[:, 0] = -_NEVER
-    for candidates in phase_candidates(costs.table, costs.compute_limit_bytes + allowance):
+    limit_bytes = costs.compute_limit_bytes + allowance
+    for candidates in phase_candidates(costs.table, limit_bytes, all_cuts(costs.table)):
         for stop, starts, excess in _by_stop(candidates, costs.excess_bytes(candidates)[None]):
             _keep_minimum(largest_excess, previous, stop, starts, np.maximum(largest_excess[:, starts], excess))
     return _trace_back(previous[0])

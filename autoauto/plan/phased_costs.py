@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import contract
+from autoauto.plan.pipeline.blocks import Blocks, contract
 from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
 from autoauto.plan.pipeline.fitting import earliest_starts
 from autoauto.records.costs.cost import CostTable
@@ -38,33 +38,47 @@ class PhaseCandidates(NamedTuple):
     activation_bytes: IntArray
 
 
-def phase_candidates(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandidates]:
-    """The ranges whose `base_bytes` are within the limit, as `candidates_from`.
+def phase_candidates(table: CostTable, limit_bytes: int, cuts: IntArray) -> Iterator[PhaseCandidates]:
+    """The ranges between `cuts` whose `base_bytes` are within the limit, as `candidates_from`.
 
     Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
     """
-    blocks = contract(replace(table, cut_allowed=np.ones_like(table.cut_allowed)))  # every layer is a block
-    return candidates_from(table, earliest_starts(blocks, limit_bytes))
+    blocks = blocks_between(table, cuts)
+    return candidates_from(table, blocks, earliest_starts(blocks, limit_bytes))
 
 
 def single_layers(table: CostTable) -> Iterator[PhaseCandidates]:
     """Every layer alone, as `candidates_from`."""
-    return candidates_from(table, [0, *range(table.n_layers)])
+    return candidates_from(table, blocks_between(table, all_cuts(table)), [0, *range(table.n_layers)])
 
 
-def candidates_from(table: CostTable, earliest: Sequence[int]) -> Iterator[PhaseCandidates]:
-    """The ranges to every stop from its start in `earliest` on, by ascending stop, then start.
+def all_cuts(table: CostTable) -> IntArray:
+    """Where phases may begin and end: everywhere."""
+    return np.arange(table.n_layers + 1)
+
+
+def blocks_between(table: CostTable, cuts: IntArray) -> Blocks:
+    """The layers between neighbouring cuts, of which the first is 0 and the last the number of layers."""
+    may_cut = np.zeros_like(table.cut_allowed)
+    may_cut[cuts] = True
+    return contract(replace(table, cut_allowed=may_cut))
+
+
+def candidates_from(table: CostTable, blocks: Blocks, earliest: Sequence[int]) -> Iterator[PhaseCandidates]:
+    """The ranges to every stop of blocks from its start in `earliest` on, by ascending stop, then start.
 
     They come in parts of about `MAX_RANGES`; those that end with the last layer are a part of their own.
     """
-    n, keys, memory = table.n_layers, table.memory.shared, table.memory
-    base, shared = memory.one_in_flight, SharedUses.of(keys.keys, keys.n_bytes)
+    n, cuts, memory = len(blocks), np.array(blocks.cuts), table.memory
+    [form] = blocks.forms
+    base, shared = form.one_in_flight, SharedUses.of(form.shared_keys, form.shared_bytes)
     variables, activations = memory.exclusive(PARAMETER), memory.activations
-    sizes = [size * (name == PARAMETER) for size, name in zip(keys.n_bytes, keys.categories, strict=True)]
-    shared_variables = SharedUses.of(keys.keys, sizes)
+    categories = memory.shared.categories
+    sizes = [size * (name == PARAMETER) for size, name in zip(form.shared_bytes, categories, strict=True)]
+    shared_variables = SharedUses.of(form.shared_keys, sizes)
     for ends in chain(parts(earliest, range(1, n)), parts(earliest, range(n, n + 1))):
         row, column = np.nonzero(ends.are_ranges & (np.asarray(ends.starts) >= _of(earliest, ends.stops)[:, None]))
-        stops, starts = row + ends.stops.start, column + ends.starts.start
+        stops, starts = cuts[row + ends.stops.start], cuts[column + ends.starts.start]
         if len(starts):
             yield PhaseCandidates(
                 starts=starts,
@@ -159,6 +173,39 @@ class PhaseCosts:
         """Bytes on the compute tiles, and on the io tiles, which hold one copy of the buffers where there are any."""
         has_io_tiles, buffer_bytes = bool(self.options.n_io_tiles), self._buffer_bytes(ranges)
         return ranges.base_bytes + (self.n_buffers - has_io_tiles) * buffer_bytes, has_io_tiles * buffer_bytes
+
+    def least_transfers(self) -> tuple[IntArray, IntArray]:
+        """Cycles of all steps that a phase takes at least, by its start and by its stop, (n + 1,), beside computing.
+
+        Loads and stores of a forward pass, of whose stores outputs alone are counted. Overlapped with computing they
+        take the time of one step.
+        """
+        overlapped = self.options.effective_mode is IoMode.IO_OVERLAPPED
+        n_steps = 1 if overlapped else self.options.steps
+        loads = self._load_inputs(np.arange(len(self.input_bytes)))
+        stores = self._cycles(self.output_bytes, self.streaming.link)
+        to_host = self._cycles(self.output_bytes[-1:], self.cluster.send_links[-1])
+        stores[-1:] = 0 if self.training else to_host
+        return n_steps * loads, n_steps * stores
+
+    def least_computing(self) -> int:
+        """Cycles in which all phases of any plan compute at least, for all steps."""
+        backward = int(self.table.backward_prefix_cycles[-1])
+        forward = int(self.table.compute_prefix_cycles[-1]) - backward
+        if not self.training:
+            return self.options.steps * forward
+        return self.options.steps * (backward + (not self.options.recompute) * forward)  # the last phase does it once
+
+    def least_variable_cycles(self, n_replicas: int) -> float:
+        """Cycles to load the variables of all layers at least, however they are divided into phases.
+
+        A phase waits for every link, and its cycles are rounded down, which is left out.
+        """
+        links = self.cluster.receive_links
+        n_bytes = int(self.table.memory.exclusive(PARAMETER).stop_bytes[-1]) / n_replicas
+        between = (n_replicas - 1) / links[min(1, len(links) - 1)].bytes_per_s
+        cycles = n_bytes * self.cluster.clock_hz * (1 / self.streaming.link.bytes_per_s + between)
+        return cycles - n_replicas * self.table.n_layers
 
     def total_cycles(self, ranges: PhaseCandidates, counts: Sequence[int]) -> IntArray:
         """Cycles of all passes over each range, for all steps, with variables: a row for every number of replicas."""

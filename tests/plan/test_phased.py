@@ -10,7 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.plan.phased import phased, phased_by_replicas
+from autoauto.plan.phased import best_cuts, cuts_within, phased, phased_by_replicas, shortest_paths
+from autoauto.plan.phased_costs import all_cuts, prepare_phases
 from autoauto.programs.batch_serialisation.sharded_collectives import Sharding
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
@@ -157,6 +158,17 @@ def test_no_partition_is_cheaper(training_table: MakeTable, block: int) -> None:
             assert plan.cost_cycles == cycles
             assert sum(problem.costs(*ends)[0] for ends in pairwise(plan.partition)) == cycles
             assert all(problem.costs(*ends)[1] <= 0 for ends in pairwise(plan.partition))
+
+
+def test_the_cuts_that_are_left_out_are_those_of_no_best_plan(training_table: MakeTable) -> None:
+    n_left_out = 0
+    for seed in range(300):
+        problem, counts = instance(seed, training_table), [1, 2, 4]
+        costs = prepare_phases(problem.table, problem.profile, problem.cluster, problem.options)
+        best = shortest_paths(costs, counts, all_cuts(costs.table))
+        assert best_cuts(costs, counts) == best.cuts
+        n_left_out += costs.table.n_layers + 1 - len(cuts_within(costs, counts, best.cycles))
+    assert n_left_out > 300
 
 
 def test_plans_for_several_numbers_of_replicas_are_those_for_each(training_table: MakeTable) -> None:

@@ -4,7 +4,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoauto.plan.phased_costs import PassCosts, PhaseCosts, phase_candidates, prepare_phases, single_candidate
+from autoauto.plan.phased_costs import (
+    PassCosts,
+    PhaseCosts,
+    all_cuts,
+    phase_candidates,
+    prepare_phases,
+    single_candidate,
+)
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
@@ -27,7 +34,7 @@ def test_the_candidates_cost_what_the_table_says_and_none_within_the_limit_is_mi
     limit = int(table.memory_limit_bytes[0])
     costs: dict[tuple[int, int], tuple[int, ...]] = {}
     monkeypatch.setattr("autoauto.plan.pipeline.bytes_by_ends.MAX_RANGES", most)
-    for candidates in phase_candidates(table, limit):
+    for candidates in phase_candidates(table, limit, all_cuts(table)):
         assert len(set(candidates.stops == table.n_layers)) == 1
         for start, stop, *n_bytes in zip(*(column.tolist() for column in candidates), strict=True):
             costs[start, stop] = tuple(n_bytes)
