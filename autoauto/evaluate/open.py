@@ -19,7 +19,7 @@ from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.huggingface import decoder_of, graph_of
 from autoauto.graph.load import load_graph
-from autoauto.profile.cache import ProfileCache, local_cache
+from autoauto.profile.cache import cache_for
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
@@ -67,7 +67,7 @@ def load_flow(
         precision: "fp16", "fp32" or "fp8"; by default fp16, and fp32 on a host, which runs files in their own formats.
         planning_proportion, estimator, constraints: as in `Flow`.
         period: "barrier", "overlap", "serial" or "duplex" (`Period`); by default what the target's devices do.
-        storage: the URL of a PostgreSQL server that caches compiled layers; by default a file of this machine does.
+        storage: the URL of a database on a server that caches compiled layers; by default a file of this machine does.
         options: those that only the target of this name has, for example `{"partials": "fp32"}` (`NamedTarget`).
         headroom: share of every device's memory that is left free.
         cut_at: "layers" or "blocks", where stages may begin (`CutAt`).
@@ -170,7 +170,7 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
             precision=precision,
             planning_proportion=problem.planning.planning_proportion,
             period=period,
-            cache=_cache(storage),
+            cache=cache_for(storage),
             estimator=_word("estimator", Estimator, problem.planning.estimator),
             cut_at=_word("cut_at", CutAt, problem.planning.cut_at),
             constraints=problem.constraints,
@@ -348,9 +348,3 @@ def _devices(
             f"the cluster must be for --target {entry.name}, {devices.name} is for {devices.target!r}; try {instead}"
         )
     return entry.devices(devices, options)
-
-
-def _cache(storage: str | None) -> ProfileCache:
-    """The cache of compiled layers: on the server of the trials where there is one, else a file."""
-    on_server = storage is not None and str(storage).startswith("postgresql")
-    return ProfileCache(str(storage)) if on_server else local_cache()

@@ -1,4 +1,4 @@
-"""Profiles of compiled layers in an SQLite file or on a PostgreSQL server: `ProfileCache`, `local_cache`.
+"""Profiles of compiled layers in a file or on the server of the trials: `ProfileCache`, `cache_for`, `local_cache`.
 
 Stored examples, to which the correction of the estimate is fitted: `RangeStore`.
 """
@@ -25,25 +25,18 @@ from sqlalchemy import (
     Select,
     String,
     Table,
-    Text,
     create_engine,
     func,
     inspect,
     select,
 )
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
-from autoauto.database import (
-    connect_arguments,
-    driver_errors,
-    driver_url,
-    first_line,
-    insert_rows,
-    reach,
-    retried,
-    shown,
-)
+from autoauto.database.registry import LONG_TEXT, backend_of, driver_errors, parse_url, shown
+from autoauto.database.retries import first_line, reach, retried
+from autoauto.database.sqlite import file_url
+from autoauto.database.tables import insert_rows
 from autoauto.profile.codec import (
     example_from_json,
     example_to_json,
@@ -67,7 +60,9 @@ _PROBE_BYTES = 2**16  # more than the first tables take
 _TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # deleted when the process ends
 _MAX_DIGESTS = 500  # in one query: databases limit the number of values
 _TABLES = {
-    name: Table(name, MetaData(), Column("digest", String(64), primary_key=True), Column("entry", Text, nullable=False))
+    name: Table(
+        name, MetaData(), Column("digest", String(64), primary_key=True), Column("entry", LONG_TEXT, nullable=False)
+    )
     for name in ("entries", "autoauto_profiles")
 }
 
@@ -88,8 +83,7 @@ class ProfileCache:
     between calls, so a cache may be passed to other processes.
 
     Attributes:
-        location: an SQLite file, or the URL of a PostgreSQL database, so that all workers of all studies compile a
-            layer once.
+        location: a file, or the URL of a database on a server, so that all workers of all studies compile a layer once.
     """
 
     location: Path | str
@@ -173,8 +167,8 @@ class ProfileCache:
     @property
     def _url(self) -> URL:
         if isinstance(self.location, Path):
-            return URL.create("sqlite", database=str(self.location.absolute()))
-        return driver_url(make_url(self.location))
+            return file_url(self.location.absolute())
+        return parse_url(self.location)
 
     @property
     def _table(self) -> Table:
@@ -190,12 +184,23 @@ class ProfileCache:
             cause = first_line(error)
             if isinstance(self.location, Path):
                 message = (
-                    f"the profile cache must be a whole, writable SQLite file, got {self.location} ({cause}); "
+                    f"the profile cache must be a whole, writable database file, got {self.location} ({cause}); "
                     "delete it, or set AUTOAUTO_CACHE_DIR to another folder"
                 )
             else:
                 message = f"{shown(self._url)} cannot hold what was compiled: {cause}; try another --storage"
             raise BadInput(message) from error
+
+
+def cache_for(storage: str | None) -> ProfileCache:
+    """The cache in the database of the trials where that is on a server, else `local_cache`.
+
+    Raises:
+        BadInput: the storage is no URL of a database.
+    """
+    if storage is not None and backend_of(parse_url(storage)).is_server:
+        return ProfileCache(storage)
+    return local_cache()
 
 
 def local_cache() -> ProfileCache:
@@ -229,7 +234,7 @@ def _writable_folder(folder: Path) -> Path:
 @lru_cache(maxsize=8)
 def _engine(url: URL) -> Engine:
     """Connections to a database, which is reached once."""
-    engine = create_engine(url, poolclass=NullPool, connect_args=connect_arguments(url))
+    engine = create_engine(url, poolclass=NullPool, connect_args=backend_of(url).connect_arguments())
     reach(engine)
     return engine
 
@@ -241,7 +246,7 @@ _RANGES = Table(
     Column("digest", String(64), primary_key=True),
     Column("subject", String(64), nullable=False),
     Column("batch_size", Integer, nullable=False),
-    Column("example", Text, nullable=False),
+    Column("example", LONG_TEXT, nullable=False),
 )
 
 

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 from zipfile import ZipFile
 
-from autoauto.database import WAIT_S
+from autoauto.database.backend import WAIT_S
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.space.problem import Problem
 from autoauto.space.request import SearchRequest

@@ -289,7 +289,7 @@ def test_a_server_that_restarts_is_waited_for(server_cache: ProfileCache, monkey
 
 def test_a_server_that_was_never_reached_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg")
-    monkeypatch.setattr("autoauto.database.sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr("autoauto.database.retries.sleep", lambda _: pytest.fail("it waits"))
     with pytest.raises(BadInput, match=r"^postgresql://me:\*\*\*@.* cannot hold what was compiled") as refusal:
         ProfileCache("postgresql://me:secret@127.0.0.1:1/none").read(["a"])
     assert "secret" not in str(refusal.value)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
-from autoauto.database import driver_url
+from autoauto.database.registry import driver_url
 from autoauto.profile.cache import ProfileCache, RangeStore, subject_of
 from autoauto.records.costs.correction import RangeExample, RangeFeature, WholeRange
 from autoauto.records.costs.options import CompileOptions

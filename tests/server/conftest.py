@@ -20,7 +20,7 @@ from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from autoauto.database import driver_url
+from autoauto.database.registry import driver_url
 from autoauto.server.store.tables import TABLES, ServiceDatabase
 from autoauto.server.store.users import Role, User, create_token
 from tests.running import PATIENCE_S, wait_until

@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 import autoauto
-from autoauto.database import driver_url
+from autoauto.database.registry import driver_url
 from autoauto.processes.start import descendants
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.space.knobs import Knobs

@@ -116,8 +116,8 @@ def show_outside(summary: StudySummary) -> None:
         print(text)
 
 
-def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
-    """The result of a search as plain values."""
+def describe_result(result: SearchResult, storage: str | None) -> dict[str, Any]:
+    """The result of a search as plain values, without its database where that is None."""
     from autoauto.study.store.database import shown_storage
 
     return {
@@ -127,7 +127,7 @@ def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
         **result.counts._asdict(),
         "assumed": list(result.summary.notes) if result.summary else [],
         "study_name": result.study_name,
-        "storage": shown_storage(storage),
+        **({} if storage is None else {"storage": shown_storage(storage)}),
         "cells": [describe_cell(cell) for cell in result.cells],
     }
 

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 
 from sqlalchemy import and_, func, not_, select
-from sqlalchemy.engine import make_url
 
 from autoauto.records.units import format_bytes
 from autoauto.server.store.searches import SearchState, count_states, has_expired
@@ -24,8 +23,8 @@ def check_lines(database: ServiceDatabase) -> Iterator[str]:
     yield f"searches: {', '.join(f'{n} {state}' for state, n in count_states(database).items())}"
     yield f"workers: {_n_workers(database)} run a search now; those that wait for one leave no trace"
     folders = {"uploads": tempfile.gettempdir()}
-    if not database.is_postgres:
-        folders["the database"] = str(make_url(database.storage).database).rpartition("/")[0] or "."
+    if database.file is not None:
+        folders["the database"] = str(database.file.parent)
     for what, folder in folders.items():
         yield f"disk: {format_bytes(shutil.disk_usage(folder).free)} free for {what}"
 

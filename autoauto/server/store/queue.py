@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, and_, func, not_, or_, select, update
 
+from autoauto.database.registry import backend_of
 from autoauto.server.store.models import fetch_uploads
 from autoauto.server.store.searches import LEASE_S, SearchState, has_expired, read_limits
 from autoauto.server.store.submission import SearchLimits, Submission
@@ -132,9 +133,13 @@ class Queue:
                 "n_trials": standing.n_trials,
                 "used_s": standing.used_s,
             } | ({"n_attempts": 1} if standing.is_further else {})
-        renewal = update(SEARCHES).where(self._is_held(lease)).values(values).returning(SEARCHES.c.wants_stop)
-        wants_stop: bool | None = self._database.write(lambda connection: connection.scalar(renewal))
-        return wants_stop
+        renewal = update(SEARCHES).where(self._is_held(lease)).values(values)
+
+        def work(connection: Connection) -> bool | None:
+            row = backend_of(connection).update_one(connection, renewal, SEARCHES.c.wants_stop)
+            return None if row is None else row.wants_stop
+
+        return self._database.write(work)
 
     def finish(
         self, lease: Lease | LeaseKey, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
@@ -184,7 +189,7 @@ class Queue:
             **{"expires_s": self._database.now() + LEASE_S, "started_s": time.time()},
         }
         claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
-        row = connection.execute(claim.returning(*SEARCHES.c)).one_or_none()
+        row = backend_of(connection).update_one(connection, claim, *SEARCHES.c)
         if row is None:
             return None
         limits, seconds = read_limits(row.limits)

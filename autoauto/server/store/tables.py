@@ -11,9 +11,9 @@ All statements are such that two processes may run them at once, and that they m
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from optuna.storages import RDBStorage
@@ -26,18 +26,18 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
-    Text,
     UniqueConstraint,
     inspect,
     text,
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from autoauto.database import clock_s, create_table, first_line, insert_if_new, retried
+from autoauto.database.registry import LONG_BYTES, LONG_TEXT, backend_of
+from autoauto.database.retries import first_line, retried
+from autoauto.database.tables import create_table
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.study.store.database import existing_engine, in_memory, open_storage, shown_storage
 
@@ -64,14 +64,14 @@ SEARCHES = Table(
     Column("number", Integer, primary_key=True),
     Column("id", String(32), nullable=False, unique=True),
     Column("digest", String(64), nullable=False, unique=True),
-    Column("submission", Text, nullable=False),
+    Column("submission", LONG_TEXT, nullable=False),
     Column("owner", String(MAX_NAME), nullable=False),
     Column("priority", Integer, nullable=False),
     Column("state", String(16), nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("progress", Text, nullable=False),
-    Column("answer", Text, nullable=False),
-    Column("limits", Text, nullable=False),
+    Column("reason", LONG_TEXT, nullable=False),
+    Column("progress", LONG_TEXT, nullable=False),
+    Column("answer", LONG_TEXT, nullable=False),
+    Column("limits", LONG_TEXT, nullable=False),
     Column("n_attempts", Integer, nullable=False),
     Column("n_measured", Integer, nullable=False),
     Column("n_trials", Integer, nullable=False),
@@ -107,7 +107,7 @@ MODEL_PARTS = Table(
     _METADATA,
     Column("digest", String(64), primary_key=True),
     Column("part", Integer, primary_key=True),
-    Column("content", LargeBinary, nullable=False),
+    Column("content", LONG_BYTES, nullable=False),
 )
 MODEL_HOLDERS = Table(
     "autoauto_model_holders",
@@ -154,9 +154,9 @@ class ServiceDatabase:
         self.run(self._make_tables)
 
     @property
-    def is_postgres(self) -> bool:
-        """Whether it is a PostgreSQL server, which several machines may use."""
-        return self._engine.dialect.name == "postgresql"
+    def file(self) -> Path | None:
+        """The file of the database; None on a server."""
+        return backend_of(self._engine).file(self._engine.url)
 
     @property
     def studies(self) -> RDBStorage:
@@ -201,12 +201,11 @@ class ServiceDatabase:
 
     def now(self) -> ColumnElement[float]:
         """The time of leases."""
-        return clock_s(self._engine.dialect)
+        return backend_of(self._engine).clock_s()
 
     def alone(self, connection: Connection) -> None:
-        """Let no other process claim a search until the transaction ends; SQLite has one writer at a time anyway."""
-        if self.is_postgres:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CLAIM_LOCK})
+        """Let no other process claim a search until the transaction ends."""
+        backend_of(connection).exclude_others(connection, "autoauto claims")
 
     def close(self) -> None:
         """Close all connections."""
@@ -215,8 +214,6 @@ class ServiceDatabase:
     def _make_tables(self) -> None:
         for table in TABLES:
             create_table(self._engine, table)
-            for index in table.indexes:
-                self._make_index(index)
         with self._engine.begin() as connection:
             schemas = set(connection.scalars(_SCHEMAS.select()))
             if not schemas:
@@ -227,15 +224,6 @@ class ServiceDatabase:
                 "version of autoauto made them; use that version, or another --storage"
             )
 
-    def _make_index(self, index: Index) -> None:
-        known = {each["name"] for each in inspect(self._engine).get_indexes(str(index.table))}
-        if index.name not in known:
-            try:
-                index.create(self._engine, checkfirst=True)
-            except SQLAlchemyError as error:
-                if "already exists" not in str(error):  # another process just made it
-                    raise
-
 
 def has_searches(storage: str) -> bool:
     """Whether a database is that of a service.
@@ -245,9 +233,6 @@ def has_searches(storage: str) -> bool:
     """
     with _errors(shown_storage(storage)):
         return retried(lambda: inspect(existing_engine(storage)).has_table(SEARCHES.name))
-
-
-_CLAIM_LOCK = int.from_bytes(hashlib.sha256(b"autoauto claims").digest()[:7])
 
 
 @contextmanager
@@ -263,5 +248,4 @@ def _errors(shown: str) -> Iterator[None]:
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:
     """Insert rows, but those whose key is stored already; returns how many are new."""
-    new = insert_if_new(connection.dialect, table).returning(*table.primary_key)
-    return sum(len(connection.execute(new, row).all()) for row in rows)
+    return backend_of(connection).insert_new(connection, table, rows)

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import msgspec
 from optuna.storages import RDBStorage
 
+from autoauto.database.sqlite import file_url
 from autoauto.server.client import Client, Refused
 from autoauto.server.store.models import keep_upload
 from autoauto.server.store.queue import Lease, Standing
@@ -69,7 +70,7 @@ class RemoteSource:
             keep_upload(what, digest, partial(self._part, digest))
         for file in self._folder.iterdir():
             file.unlink()
-        url = f"sqlite:///{self._folder / lease.search_id}.db"
+        url = file_url(self._folder / f"{lease.search_id}.db").render_as_string()
         storage, first = open_storage(url), 0
         while True:
             page = self._client.ask("POST", f"/v1/leases/{lease.token}/trials", {"first": first})

@@ -37,7 +37,6 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    Text,
     UniqueConstraint,
     and_,
     delete,
@@ -52,7 +51,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from autoauto.database import clock_s, create_table
+from autoauto.database.registry import LONG_TEXT, backend_of
+from autoauto.database.tables import create_table
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 from autoauto.study.store.database import database_of, through_restarts
@@ -67,7 +67,7 @@ _LEASES = Table(
     Column("lease_id", Integer, primary_key=True),
     Column("study_id", Integer, nullable=False),
     Column("configuration", String(512), nullable=False),
-    Column("ranges", Text, nullable=False),
+    Column("ranges", LONG_TEXT, nullable=False),
     Column("n_claims", Integer, nullable=False),
     Column("token", String(32)),
     Column("owner", String(256)),
@@ -103,9 +103,9 @@ class _LeaseLost(Exception):
 class Leases:
     """The requested configurations of one study; see the top of this file.
 
-    Times are those of the database: PostgreSQL's clock, or for SQLite, which only one machine uses, the monotonic clock
-    of that machine. So a worker whose clock is set forward or back ends no lease. After a restart of the machine, or
-    when the server's clock is set, a lease may end early, which costs time only; none lasts longer.
+    Times are those of the database (`Backend.clock_s`): of the server, or of the one machine that uses a file. So a
+    worker whose clock is set forward or back ends no lease. After a restart of the machine, or when the server's clock
+    is set, a lease may end early, which costs time only; none lasts longer.
     """
 
     def __init__(self, study: Study, lease_s: float = LEASE_S) -> None:
@@ -153,11 +153,8 @@ class Leases:
     def renew(self, claim: Claim) -> bool:
         """Extend a lease to `lease_s` from now; False when the claim does not hold it any more."""
         with self._engine.begin() as connection:
-            renewal = (
-                update(_LEASES)
-                .where(self._is_held(claim))
-                .values(expires_s=clock_s(self._engine.dialect) + self.lease_s)
-            )
+            expires_s = backend_of(connection).clock_s() + self.lease_s
+            renewal = update(_LEASES).where(self._is_held(claim)).values(expires_s=expires_s)
             return connection.execute(renewal).rowcount == 1
 
     def release(self, requested: Collection[Knobs], claims: Collection[Claim]) -> None:
@@ -205,18 +202,14 @@ class Leases:
         return {_knobs(configuration): self.trial(trial_id) for configuration, trial_id in rows}
 
     def _claim(self, among: Collection[Knobs] | None) -> Claim | None:
-        """One statement, so that SQLite locks before it reads; PostgreSQL skips rows that others are just claiming."""
-        now, token = clock_s(self._engine.dialect), uuid.uuid4().hex
+        backend, token = backend_of(self._engine), uuid.uuid4().hex
+        now = backend.clock_s()
         free = or_(_LEASES.c.token.is_(None), _LEASES.c.expires_s < now, _LEASES.c.expires_s > now + _MAX_LEFT_S)
         eligible = _LEASES.c.study_id == self._study_id if among is None else self._are(among)
-        first = (
-            select(_LEASES.c.lease_id).where(eligible, _LEASES.c.trial_id.is_(None), free).order_by(_LEASES.c.lease_id)
-        )
-        lease_id = first.limit(1).with_for_update(skip_locked=True).scalar_subquery()
         leased = {"token": token, "owner": this_process(), "expires_s": now + self.lease_s}
-        claim = update(_LEASES).where(_LEASES.c.lease_id == lease_id).values(n_claims=_LEASES.c.n_claims + 1, **leased)
+        values = {**leased, "n_claims": _LEASES.c.n_claims + 1}
         with self._engine.begin() as connection:
-            row = connection.execute(claim.returning(*_LEASES.c)).one_or_none()
+            row = backend.claim_first(connection, _LEASES, and_(eligible, _LEASES.c.trial_id.is_(None), free), values)
         return None if row is None else Claim(_knobs(row.configuration), _load(row.ranges), token, row.n_claims)
 
     def _free_leases_of_gone_processes(self) -> bool:

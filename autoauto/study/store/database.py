@@ -6,7 +6,6 @@ A search without storage has a database that is deleted at its end: `temporary_d
 from __future__ import annotations
 
 import os
-import sqlite3
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +17,13 @@ from optuna import Study
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from sqlalchemy import Engine, NullPool, create_engine, inspect
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from autoauto.database import connect_arguments, driver_errors, driver_url, first_line, reach, retried, shown
+from autoauto.database.backend import Backend
+from autoauto.database.registry import backend_of, driver_errors, parse_url, shown
+from autoauto.database.retries import first_line, reach, retried
+from autoauto.database.sqlite import file_url
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.space.study_summary import SERVED
@@ -32,7 +34,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MAX_CREATION_TRIES = 20  # more than there are tables: another process creates at least one between two tries
-_EXAMPLE = "sqlite:///studies/autoauto.db"
 _PREFIX = "autoauto-trials-"
 _DATABASE = "trials.db"
 
@@ -118,21 +119,20 @@ def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
 def open_storage(storage: str) -> RDBStorage:
     """Open the database at the URL `storage`, created with its folder when it is new.
 
-    SQLite gets write-ahead logging, `synchronous=NORMAL` and a busy timeout: a commit needs no fsync, a killed
-    process loses no commit, and a reader does not block the writer.
+    Its connections are tuned for many small transactions (`Backend.tune`).
 
     Raises:
         BadInput: the URL or the database cannot be used.
         MissingExtra: the database's driver is not installed.
     """
-    url = _parse(storage)
-    file = _sqlite_file(url)
+    url = parse_url(storage)
+    file = backend_of(url).file(url)
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"the folder of {storage} cannot be made: {error}; try another --storage") from error
-    return _connect(url, [(_tune_sqlite, "connect")] if url.get_backend_name() == "sqlite" else [])
+    return _connect(url, is_tuned=True)
 
 
 def existing_storage(storage: str) -> RDBStorage:
@@ -143,7 +143,7 @@ def existing_storage(storage: str) -> RDBStorage:
         MissingExtra: the database's driver is not installed.
     """
     existing_engine(storage)
-    return _connect(_parse(storage), [])
+    return _connect(parse_url(storage), is_tuned=False)
 
 
 def existing_engine(storage: str) -> Engine:
@@ -152,8 +152,8 @@ def existing_engine(storage: str) -> Engine:
     Raises:
         BadInput, MissingExtra: as `existing_storage`.
     """
-    url = _parse(storage)
-    file = _sqlite_file(url)
+    url = parse_url(storage)
+    file = backend_of(url).file(url)
     if file is not None and not file.exists():
         raise BadInput(f"there is no database {file}; `autoauto search` makes one, or give another --storage")
     with storage_errors(shown(url)), driver_errors(url):
@@ -166,16 +166,13 @@ def existing_engine(storage: str) -> Engine:
 
 
 def in_memory(storage: str) -> bool:
-    """Whether a URL is that of an SQLite database in memory, which is lost with its connection.
-
-    >>> in_memory("sqlite://"), in_memory("sqlite:///studies/autoauto.db")
-    (True, False)
+    """Whether a URL is that of a database in memory, which is lost with its connection.
 
     Raises:
         BadInput: it is no database URL.
     """
-    url = _parse(storage)
-    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+    url = parse_url(storage)
+    return backend_of(url).is_in_memory(url)
 
 
 class Database(NamedTuple):
@@ -203,7 +200,7 @@ def shown_storage(storage: str) -> str:
     Raises:
         BadInput: it is no database URL.
     """
-    return SERVED if storage in _HIDDEN else shown(_parse(storage))
+    return SERVED if storage in _HIDDEN else shown(parse_url(storage))
 
 
 _HIDDEN: set[str] = set()
@@ -214,15 +211,17 @@ def hide_storage(storage: str) -> None:
     _HIDDEN.add(storage)
 
 
-def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
+def _connect(url: URL, *, is_tuned: bool) -> RDBStorage:
+    backend = backend_of(url)
+    pool_events = [(backend.tune, "connect")] if is_tuned else []
     # `pool_pre_ping` replaces a connection that the server has closed meanwhile.
-    options = {"pool_events": pool_events, "pool_pre_ping": True, "connect_args": connect_arguments(url)}
+    options = {"pool_events": pool_events, "pool_pre_ping": True, "connect_args": backend.connect_arguments()}
     text = url.render_as_string(hide_password=False)
     with storage_errors(shown(url)), driver_errors(url):
         _reached(url)
         formatted = text.replace("{", "{{").replace("}", "}}")  # Optuna calls str.format
         try:
-            storage = retried(lambda: _open(formatted, options), Interrupts.check)
+            storage = retried(lambda: _open(formatted, options, backend), Interrupts.check)
         except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
             raise BadInput(f"{shown(url)} cannot be used: {error}") from error
     weakref.finalize(storage, _close, storage.engine, os.getpid())
@@ -236,7 +235,7 @@ def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
 
 def _reached(url: URL) -> Engine:
     """Connections to a database that answered; none stays open between two uses."""
-    engine = create_engine(url, poolclass=NullPool, connect_args=connect_arguments(url))
+    engine = create_engine(url, poolclass=NullPool, connect_args=backend_of(url).connect_arguments())
     reach(engine, Interrupts.check)
     return engine
 
@@ -252,46 +251,22 @@ def _may_repeat(method: str) -> bool:
     return method.startswith(("get_", "_get_trials", "set_study_", "create_new_study"))
 
 
-def _open(url: str, options: dict[str, Any]) -> RDBStorage:
+def _open(url: str, options: dict[str, Any], backend: Backend) -> RDBStorage:
     """Optuna creates the tables that it does not find; it is tried again when another process just created one."""
     for _ in range(_MAX_CREATION_TRIES):
         try:
             return TrialStorage(url, engine_kwargs=options)
         except DBAPIError as error:
-            if not isinstance(error, IntegrityError) and "already exists" not in str(error.orig):
+            if not backend.is_made_already(error):
                 raise
     return TrialStorage(url, engine_kwargs=options)
-
-
-def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
-
-
-def _parse(storage: str) -> URL:
-    try:
-        url = make_url(storage)
-        url.get_dialect()
-        if "\0" in storage:
-            raise ArgumentError("a null character")
-    except ArgumentError as error:
-        raise BadInput(f"storage must be a database URL like {_EXAMPLE}, got {storage!r}") from error
-    return driver_url(url)
-
-
-def _sqlite_file(url: URL) -> Path | None:
-    """The file of an SQLite URL; None for a database in memory, an SQLite URI and any other database."""
-    name = url.database or ":memory:"
-    if url.get_backend_name() != "sqlite" or name == ":memory:" or name.startswith("file:"):
-        return None
-    return Path(name)
 
 
 @contextmanager
 def temporary_database() -> Iterator[str]:
     """The URL of a database that is deleted at the end; deletes first what killed processes left."""
     with temporary_folder(_PREFIX, _holds_databases_only) as folder:
-        yield f"sqlite:///{folder / _DATABASE}"
+        yield file_url(folder / _DATABASE).render_as_string()
 
 
 def _holds_databases_only(folder: Path) -> bool:

@@ -11,28 +11,45 @@ from typing import Any
 from optuna import Study
 from optuna.distributions import json_to_distribution
 from optuna.storages import RDBStorage
-from sqlalchemy import DateTime, Row, text
+from sqlalchemy import DateTime, Row, Select, String, bindparam, column, func, select, table
 
 from autoauto.study.store.database import database_of, through_restarts
 
-_TRIALS = text(
-    "SELECT trial_id, number, state, datetime_start, datetime_complete FROM trials WHERE study_id = :study "
-    "AND number >= :first AND number < :end ORDER BY number"
-).columns(datetime_start=DateTime, datetime_complete=DateTime)
-_THESE = "JOIN trials USING (trial_id) WHERE study_id = :study AND trial_id >= :low AND trial_id <= :high"
-_VALUES = text(f"SELECT trial_id, objective, value, value_type FROM trial_values {_THESE}")
-_PARAMS = text(f"SELECT trial_id, param_name, param_value FROM trial_params {_THESE}")
+# Tables of Optuna without its types, which would refuse values that were edited.
+_TRIALS = table(
+    "trials",
+    *map(column, ("trial_id", "study_id", "number", "state")),
+    *(column(name, DateTime) for name in ("datetime_start", "datetime_complete")),
+)
+_OF_STUDY = _TRIALS.c.study_id == bindparam("study")
+_NUMBERED = select(_TRIALS).where(
+    _OF_STUDY, _TRIALS.c.number >= bindparam("first"), _TRIALS.c.number < bindparam("end")
+)
+
+
+def _of_trials(name: str, *names: str) -> Select[Any]:
+    """Columns of a table with rows of trials, for the trials of a study whose ids are in a range."""
+    rows = table(name, *map(column, ("trial_id", *names)))
+    of_trial = rows.join(_TRIALS, rows.c.trial_id == _TRIALS.c.trial_id)
+    these = rows.c.trial_id >= bindparam("low"), rows.c.trial_id <= bindparam("high")
+    return select(rows).select_from(of_trial).where(_OF_STUDY, *these)
+
+
+_VALUES = _of_trials("trial_values", "objective", "value", "value_type")
+_PARAMS = _of_trials("trial_params", "param_name", "param_value")
 # Only the choices of a parameter's distributions matter here, and they are equal in all trials of a study.
-_DISTRIBUTIONS = text(f"SELECT param_name, max(distribution_json) FROM trial_params {_THESE} GROUP BY param_name")
+_NAME, _DISTRIBUTION = column("param_name", String), column("distribution_json", String)
+_DISTRIBUTIONS = (
+    _of_trials("trial_params")
+    .with_only_columns(_NAME, func.max(_DISTRIBUTION), maintain_column_froms=True)
+    .group_by(_NAME)
+)
 # Lists and objects, such as stages, are long and do not fit a cell of a table.
-_SCALARS = text(
-    f"SELECT trial_id, key, value_json FROM trial_user_attributes {_THESE} "
-    "AND substr(value_json, 1, 1) NOT IN ('[', '{', 'n')"
+_SCALARS = _of_trials("trial_user_attributes", "key", "value_json").where(
+    func.substr(column("value_json"), 1, 1).not_in(("[", "{", "n"))
 )
 # A reason that is too long for a user attribute is there in full.
-_SYSTEM = text(
-    f"SELECT trial_id, key, value_json FROM trial_system_attributes {_THESE} AND key IN ('constraints', 'reason')"
-)
+_SYSTEM = _of_trials("trial_system_attributes", "key", "value_json").where(column("key").in_(("constraints", "reason")))
 _INFINITE = {"INF_POS": float("inf"), "INF_NEG": float("-inf")}
 
 
@@ -50,7 +67,7 @@ def rows_of(storage: RDBStorage, study_id: int, numbers: range = range(2**31)) -
     """The rows of `trial_rows`, of those trials whose numbers are among consecutive `numbers`."""
     with storage.engine.connect() as connection:
         some = {"study": study_id, "first": numbers.start, "end": numbers.stop}
-        trials = connection.execute(_TRIALS, some).all()
+        trials = connection.execute(_NUMBERED.order_by(_TRIALS.c.number), some).all()
         ids = [trial.trial_id for trial in trials]
         these = {"study": study_id, "low": min(ids, default=0), "high": max(ids, default=-1)}
         scalars, params, distributions, values, system = (

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import optuna
 from optuna import Study
 from optuna.exceptions import ExperimentalWarning
-from sqlalchemy import DateTime, bindparam, text
+from sqlalchemy import DateTime, column, func, select, table
 
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
@@ -59,7 +59,7 @@ def open_study(
     """Create the study called `study_name` in the database at the URL `storage`, or resume it.
 
     Args:
-        storage: for example "sqlite:///studies/autoauto.db"; a new SQLite file is made with its folder.
+        storage: for example "sqlite:///studies/autoauto.db"; a new file is made with its folder.
         study_name: its name in that database.
         objectives: define the directions; part of the fingerprint.
         fingerprint: what trials must share to be comparable (model digest, cluster, target version, ...); user
@@ -248,13 +248,13 @@ def format_values(values: Sequence[object]) -> str:
 
 
 _MAX_NAMED = 5  # studies in a message
-_STUDIES = text("SELECT study_id, study_name FROM studies")
-_ATTRIBUTES = text(
-    "SELECT study_id, key, value_json FROM study_user_attributes WHERE key IN :names ORDER BY study_id"
-).bindparams(bindparam("names", ["model", "cluster", "target", "objective", ANSWER, STARTED], expanding=True))
-_TRIALS = text(
-    "SELECT study_id, count(*) AS n_trials, max(datetime_complete) AS last FROM trials GROUP BY study_id"
-).columns(last=DateTime)
+_STUDIES = select(table("studies", column("study_id"), column("study_name")))
+_STORED = table("study_user_attributes", *map(column, ("study_id", "key", "value_json")))
+_SHOWN = _STORED.c.key.in_(("model", "cluster", "target", "objective", ANSWER, STARTED))
+_ATTRIBUTES = select(_STORED).where(_SHOWN).order_by(_STORED.c.study_id)
+_OF_TRIALS = table("trials", column("study_id"), column("datetime_complete", DateTime))
+_LAST = func.max(_OF_TRIALS.c.datetime_complete).label("last")
+_TRIALS = select(_OF_TRIALS.c.study_id, func.count().label("n_trials"), _LAST).group_by(_OF_TRIALS.c.study_id)
 
 
 class StoredStudy(NamedTuple):

@@ -237,7 +237,7 @@ def test_a_lease_from_before_a_restart_of_the_machine_has_ended(leases: Leases, 
 def test_release_does_not_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     leases.request(with_ranges(A))
     claim = claimed(leases)
-    monkeypatch.setattr("autoauto.database.sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr("autoauto.database.retries.sleep", lambda _: pytest.fail("it waits"))
     engine, leases._engine = leases._engine, create_engine("postgresql+psycopg://postgres@127.0.0.1:1/test")
     leases.release([A], [claim])
     leases._engine = engine
@@ -246,7 +246,7 @@ def test_release_does_not_wait_for_a_server_that_is_away(leases: Leases, monkeyp
 
 def test_ctrl_c_ends_the_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     leases._engine = create_engine("postgresql+psycopg://postgres@127.0.0.1:1/test")
-    monkeypatch.setattr("autoauto.database.sleep", lambda _: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("autoauto.database.retries.sleep", lambda _: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt), Interrupts():
         leases.claim()
 

@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from autoauto.database import driver_url, shown
+from autoauto.database.registry import driver_url, shown
 from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
@@ -252,7 +252,7 @@ def dropped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
                 other.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,))
             dropped.append(number)
 
-    monkeypatch.setattr("autoauto.database.sleep", lambda _: None)
+    monkeypatch.setattr("autoauto.database.retries.sleep", lambda _: None)
     event.listen(Engine, "before_cursor_execute", drop)
     yield dropped
     event.remove(Engine, "before_cursor_execute", drop)

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import event, select
 from sqlalchemy.engine import make_url
 
-from autoauto.database import driver_url
+from autoauto.database.registry import driver_url
 from autoauto.study.store.database import open_storage
 
 RANGES = {"n_ipu": IntDistribution(1, 4), "share": FloatDistribution(0.0, 1.0), "mode": CategoricalDistribution("ab")}

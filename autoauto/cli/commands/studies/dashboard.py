@@ -18,7 +18,6 @@ from pathlib import Path
 from socketserver import ThreadingMixIn
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from autoauto import __version__
@@ -169,15 +168,16 @@ def _server(port: int) -> WSGIServer:
 
 
 def default_folder(storage: str) -> Path:
-    """The folder of the files: beside an SQLite database, otherwise in `studies/`.
+    """The folder of the files: beside the file of a database, otherwise in `studies/`.
 
     >>> str(default_folder("sqlite:///studies/autoauto.db")), str(default_folder("postgresql://me@host/all"))
     ('studies/autoauto.artifacts', 'studies/all.artifacts')
     """
-    parts = urlsplit(storage)
-    path = Path(parts.path[1:] or "autoauto")
-    folder = path.parent if parts.scheme.startswith("sqlite") else Path("studies")
-    return folder / f"{path.stem}.artifacts"
+    from autoauto.database.registry import backend_of, parse_url
+
+    url = parse_url(storage)
+    path = backend_of(url).file(url) or Path("studies", url.database or "autoauto")
+    return path.parent / f"{path.stem}.artifacts"
 
 
 def write_dashboard(dashboard: DashboardFiles, summary: StudySummary) -> None:

@@ -14,8 +14,10 @@ from sqlalchemy import Column, Integer, MetaData, Table, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
 
-from autoauto import database
-from autoauto.database import create_table, first_line, insert_rows, retried, shown
+from autoauto.database import retries
+from autoauto.database.registry import shown
+from autoauto.database.retries import first_line, retried
+from autoauto.database.tables import create_table, insert_rows
 from autoauto.records.errors import BadInput
 
 
@@ -51,7 +53,7 @@ class Fails:
 def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits between tries, which the test does not wait for."""
     pauses_s: list[float] = []
-    monkeypatch.setattr(database, "sleep", pauses_s.append)
+    monkeypatch.setattr(retries, "sleep", pauses_s.append)
     return pauses_s
 
 
@@ -88,10 +90,10 @@ def test_other_errors_are_raised_at_once(error: Exception, pauses_s: list[float]
 
 
 def test_after_the_longest_wait_the_error_is_raised(monkeypatch: pytest.MonkeyPatch, pauses_s: list[float]) -> None:
-    monkeypatch.setattr(database, "monotonic", lambda: sum(pauses_s))
+    monkeypatch.setattr(retries, "monotonic", lambda: sum(pauses_s))
     with pytest.raises(OperationalError):
         retried(Fails(away(), 10**6))
-    assert database.WAIT_S <= sum(pauses_s) <= database.WAIT_S + 1
+    assert retries.WAIT_S <= sum(pauses_s) <= retries.WAIT_S + 1
 
 
 def test_a_check_ends_the_wait() -> None:
@@ -127,7 +129,7 @@ INTERRUPTED_RESET = """
 from sqlalchemy import create_engine
 from sqlalchemy.pool import QueuePool
 
-import autoauto.database
+import autoauto.database.retries
 
 engine = create_engine("sqlite://", poolclass=QueuePool)
 connection = engine.connect()

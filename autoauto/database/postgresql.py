@@ -1,0 +1,36 @@
+"""PostgreSQL: a database on a server. `PostgreSql`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+from sqlalchemy import ColumnElement, Connection, Float, Insert, Table, literal_column, text
+
+from autoauto.database.backend import Backend
+
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it would print errors that it raises too
+
+
+class PostgreSql(Backend):
+    """PostgreSQL, with psycopg 3, where SQLAlchemy 2.0 takes psycopg2."""
+
+    name = "postgresql"
+    example = "postgresql://HOST/NAME"
+    driver = "psycopg"
+    extra = "postgres"
+
+    def clock_s(self) -> ColumnElement[float]:
+        """The clock of the server."""
+        return literal_column("extract(epoch FROM clock_timestamp())", Float)
+
+    def insert_if_new(self, table: Table) -> Insert:
+        """See `Backend`."""
+        from sqlalchemy.dialects.postgresql import insert  # slow to import, and not loaded for a file
+
+        return insert(table).on_conflict_do_nothing()
+
+    def exclude_others(self, connection: Connection, name: str) -> None:
+        """By an advisory lock."""
+        key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
