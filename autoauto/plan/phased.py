@@ -18,13 +18,11 @@ from autoauto.plan.phased_costs import (
     PhaseCandidates,
     PhaseCosts,
     all_cuts,
-    blocks_between,
     phase_candidates,
     prepare_phases,
     single_candidate,
     single_layers,
 )
-from autoauto.plan.pipeline.fitting import earliest_starts
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import Infeasible
@@ -321,6 +319,18 @@ def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, opti
     return bool(costs.excess_bytes(single_candidate(table, 0, table.n_layers))[0] <= 0)
 
 
+def may_fit(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
+    """Whether some phases may fit, in a moment: not where a layer does not fit alone.
+
+    Args:
+        table, profile, cluster, options: as of `phased`.
+
+    Raises:
+        BadInput: as `phased`.
+    """
+    return each_fits_alone(prepare_phases(table, profile, cluster, options).earliest_starts())
+
+
 def best_cuts(costs: PhaseCosts, counts: Sequence[int]) -> list[list[int]] | None:
     """The cheapest sequence of phases that fit, as cuts between layers; None when there is none.
 
@@ -328,9 +338,16 @@ def best_cuts(costs: PhaseCosts, counts: Sequence[int]) -> list[list[int]] | Non
     those where little is stored and loaded give a plan, whose cost bounds that of the best, and only cuts are left
     through which plans may cost less (`cuts_within`).
     """
+    earliest = costs.earliest_starts()
+    if not each_fits_alone(earliest):
+        return None
     first = shortest_paths(costs, counts, cheapest_cuts(costs))
-    cuts = cuts_within(costs, counts, first.cycles)
-    return shortest_paths(costs, counts, cuts).cuts if len(cuts) else None
+    return shortest_paths(costs, counts, cuts_within(costs, counts, first.cycles, earliest)).cuts
+
+
+def each_fits_alone(earliest: Sequence[int]) -> bool:
+    """Whether every layer fits a phase of its own, buffers left out; `earliest` as `PhaseCosts.earliest_starts`."""
+    return all(start < stop for stop, start in enumerate(earliest) if stop)
 
 
 class ShortestPaths(NamedTuple):
@@ -374,30 +391,31 @@ def cheapest_cuts(costs: PhaseCosts) -> IntArray:
     return np.concatenate(([0], inner, [costs.table.n_layers]))
 
 
-def cuts_within(costs: PhaseCosts, counts: Sequence[int], most_cycles: Sequence[int]) -> IntArray:
+def cuts_within(
+    costs: PhaseCosts, counts: Sequence[int], most_cycles: Sequence[int], earliest: Sequence[int]
+) -> IntArray:
     """The cuts through which a plan may cost no more than `most_cycles`, for one of the numbers of replicas.
 
     A plan computes all layers and loads all variables. Beside that it loads and stores at its cuts, at least what the
     cheapest sequences of ranges do that lead from the first layer to the cut and from there to the last:
 
-        0 -----> . -----> cut ----> . ----> n          every range within the memory, its buffers left out
+        0 -----> . -----> cut ----> . ----> n          every range from its earliest start or a later one
     """
-    before, after = _least_to(costs)
+    before, after = _least_to(costs, earliest)
     variables = [costs.least_variable_cycles(n) for n in counts]
     allowed = max(most - least for most, least in zip(most_cycles, variables, strict=True))
     return np.flatnonzero(before + after + costs.least_computing() <= allowed)
 
 
-def _least_to(costs: PhaseCosts) -> tuple[FloatArray, FloatArray]:
+def _least_to(costs: PhaseCosts, earliest: Sequence[int]) -> tuple[FloatArray, FloatArray]:
     """By cut, (n + 1,): cycles to load and store on the cheapest way to it from the first layer, and on to the last."""
     loads, stores = costs.least_transfers()
-    earliest = earliest_starts(blocks_between(costs.table, all_cuts(costs.table)), costs.compute_limit_bytes)
-    n, never = costs.table.n_layers, float("inf")
-    before, after = np.full(n + 1, never), np.full(n + 1, never)
-    before[0] = after[n] = 0.0
+    n = costs.table.n_layers
+    before, after = np.zeros(n + 1), np.full(n + 1, np.inf)
+    after[n] = 0.0
     for stop in range(1, n + 1):
-        if (start := earliest[stop]) < stop:
-            before[stop] = stores[stop] + (before[start:stop] + loads[start:stop]).min()
+        start = earliest[stop]
+        before[stop] = stores[stop] + (before[start:stop] + loads[start:stop]).min()
     for stop in range(n, 0, -1):
         start = earliest[stop]
         after[start:stop] = np.minimum(after[start:stop], loads[start:stop] + stores[stop] + after[stop])

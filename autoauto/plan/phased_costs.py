@@ -174,19 +174,27 @@ class PhaseCosts:
         has_io_tiles, buffer_bytes = bool(self.options.n_io_tiles), self._buffer_bytes(ranges)
         return ranges.base_bytes + (self.n_buffers - has_io_tiles) * buffer_bytes, has_io_tiles * buffer_bytes
 
-    def least_transfers(self) -> tuple[IntArray, IntArray]:
-        """Cycles of all steps that a phase takes at least, by its start and by its stop, (n + 1,), beside computing.
+    def earliest_starts(self) -> list[int]:
+        """By stop, (n + 1,), the earliest start whose range fits, its buffers left out; the stop itself without one."""
+        return earliest_starts(blocks_between(self.table, all_cuts(self.table)), self.compute_limit_bytes)
 
-        Loads and stores of a forward pass, of whose stores outputs alone are counted. Overlapped with computing they
-        take the time of one step.
+    def least_transfers(self) -> tuple[IntArray, IntArray]:
+        """Cycles of all steps that a phase takes at least, by its start and by its stop, (n + 1,), beside its layers.
+
+        Loads and stores of a forward pass, of whose stores outputs alone are counted, and in inference to enter it.
+        Overlapped with computing loads and stores take the time of one step.
         """
         overlapped = self.options.effective_mode is IoMode.IO_OVERLAPPED
         n_steps = 1 if overlapped else self.options.steps
         loads = self._load_inputs(np.arange(len(self.input_bytes)))
         stores = self._cycles(self.output_bytes, self.streaming.link)
         to_host = self._cycles(self.output_bytes[-1:], self.cluster.send_links[-1])
-        stores[-1:] = 0 if self.training else to_host
-        return n_steps * loads, n_steps * stores
+        if self.training:
+            stores[-1:] = 0
+            return n_steps * loads, n_steps * stores
+        stores[-1:] = to_host
+        entry_cycles = np.append(self.table.entry_cycles, 0)
+        return n_steps * loads + self.options.steps * entry_cycles, n_steps * stores
 
     def least_computing(self) -> int:
         """Cycles in which all phases of any plan compute at least, for all steps."""

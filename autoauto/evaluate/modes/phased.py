@@ -11,7 +11,7 @@ from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import Costs, shared_cycles
 from autoauto.evaluate.modes.mode import WithoutBounds
 from autoauto.memo import Memo
-from autoauto.plan.phased import fits_at_once, phased, phased_by_replicas
+from autoauto.plan.phased import fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import DoesNotFit, Infeasible
@@ -41,6 +41,15 @@ class PhasedFlow(WithoutBounds):
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.costs.setting.device_bytes(knobs))
         return self._trial(knobs, phases, phases, Origin.ESTIMATED)
+
+    def fits(self, knobs: Knobs) -> bool:
+        """See `ModeFlow`; where a layer does not fit alone, nothing else matters."""
+        try:
+            profile, options = self.costs.profile(self.costs.setting.options(knobs)), self._options(knobs)
+            may = may_fit(self._one_step_table(knobs), profile, self.costs.setting.cluster, options)
+        except DoesNotFit:
+            return False
+        return may and self.forecast(knobs).fits
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """See `ModeFlow`; every phase is compiled whole."""
@@ -85,10 +94,7 @@ class PhasedFlow(WithoutBounds):
         """The fastest phases of so many replicas, and of all powers of two, which a search asks for next."""
         setting = self.costs.setting
         counts = sorted({knobs.n_ipu, *(1 << i for i in range(len(setting.cluster).bit_length()))})
-        n_steps, recompute = knobs.mode.n_micro_batches, knobs.mode.recompute is True
-        compute = PhasedOptions(n_steps, IoMode.COMPUTE, recompute=recompute)
-        one_step = replace(knobs, n_ipu=1).with_values(n_micro_batches=1)  # the table depends on neither number
-        table = self._tables.of(one_step, lambda: self._table(knobs, compute))
+        compute, table = self._options(knobs), self._one_step_table(knobs)
         profile = self.costs.profile(setting.options(knobs))
         if fits_at_once(table, profile, setting.cluster, compute):
             whole = Infeasible(
@@ -105,6 +111,15 @@ class PhasedFlow(WithoutBounds):
                 on_n = replace(options, n_replicas=n)
                 ways[n].append(plan if isinstance(plan, Infeasible) else (on_n, self._sharing_host(knobs, on_n, plan)))
         return {n: _fastest(of_count) for n, of_count in ways.items()}
+
+    @staticmethod
+    def _options(knobs: Knobs) -> PhasedOptions:
+        return PhasedOptions(knobs.mode.n_micro_batches, IoMode.COMPUTE, recompute=knobs.mode.recompute is True)
+
+    def _one_step_table(self, knobs: Knobs) -> CostTable:
+        """The table of phases, which depends on the numbers of steps and of replicas in nothing."""
+        one_step = replace(knobs, n_ipu=1).with_values(n_micro_batches=1)
+        return self._tables.of(one_step, lambda: self._table(knobs, self._options(knobs)))
 
     def _sharing_host(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
         cycles = shared_cycles(self.costs, replace(knobs, n_ipu=1), range(options.n_replicas))
