@@ -383,7 +383,7 @@ def shortest_paths(costs: PhaseCosts, counts: Sequence[int], cuts: IntArray) -> 
 
 def cheapest_cuts(costs: PhaseCosts) -> IntArray:
     """The cuts at which least is stored and loaded, about one in eight, and both ends."""
-    loads, stores = costs.least_transfers()
+    loads, stores = costs.min_transfer_cycles()
     cycles = (loads + stores)[1:-1]
     if not len(cycles):
         return all_cuts(costs.table)
@@ -401,15 +401,15 @@ def cuts_within(
 
         0 -----> . -----> cut ----> . ----> n          every range from its earliest start or a later one
     """
-    before, after = _least_to(costs, earliest)
-    variables = [costs.least_variable_cycles(n) for n in counts]
-    allowed = max(most - least for most, least in zip(most_cycles, variables, strict=True))
-    return np.flatnonzero(before + after + costs.least_computing() <= allowed)
+    before, after = _transfer_cycles_to(costs, earliest)
+    variables = [costs.min_variable_cycles(n) for n in counts]
+    allowed = max(most - fewest for most, fewest in zip(most_cycles, variables, strict=True))
+    return np.flatnonzero(before + after + costs.min_compute_cycles() <= allowed)
 
 
-def _least_to(costs: PhaseCosts, earliest: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+def _transfer_cycles_to(costs: PhaseCosts, earliest: Sequence[int]) -> tuple[FloatArray, FloatArray]:
     """By cut, (n + 1,): cycles to load and store on the cheapest way to it from the first layer, and on to the last."""
-    loads, stores = costs.least_transfers()
+    loads, stores = costs.min_transfer_cycles()
     n = costs.table.n_layers
     before, after = np.zeros(n + 1), np.full(n + 1, np.inf)
     after[n] = 0.0

@@ -178,7 +178,7 @@ class PhaseCosts:
         """By stop, (n + 1,), the earliest start whose range fits, its buffers left out; the stop itself without one."""
         return earliest_starts(blocks_between(self.table, all_cuts(self.table)), self.compute_limit_bytes)
 
-    def least_transfers(self) -> tuple[IntArray, IntArray]:
+    def min_transfer_cycles(self) -> tuple[IntArray, IntArray]:
         """Cycles of all steps that a phase takes at least, by its start and by its stop, (n + 1,), beside its layers.
 
         Loads and stores of a forward pass, of whose stores outputs alone are counted, and in inference to enter it.
@@ -196,7 +196,7 @@ class PhaseCosts:
         entry_cycles = np.append(self.table.entry_cycles, 0)
         return n_steps * loads + self.options.steps * entry_cycles, n_steps * stores
 
-    def least_computing(self) -> int:
+    def min_compute_cycles(self) -> int:
         """Cycles in which all phases of any plan compute at least, for all steps."""
         backward = int(self.table.backward_prefix_cycles[-1])
         forward = int(self.table.compute_prefix_cycles[-1]) - backward
@@ -204,7 +204,7 @@ class PhaseCosts:
             return self.options.steps * forward
         return self.options.steps * (backward + (not self.options.recompute) * forward)  # the last phase does it once
 
-    def least_variable_cycles(self, n_replicas: int) -> float:
+    def min_variable_cycles(self, n_replicas: int) -> float:
         """Cycles to load the variables of all layers at least, however they are divided into phases.
 
         A phase waits for every link, and its cycles are rounded down, which is left out.

@@ -35,7 +35,7 @@ class PipelineFlow:
     def fits(self, knobs: Knobs) -> bool:
         """See `ModeFlow`."""
         try:
-            known = None if self.plans.costs.setting.constraints else self.plans.have_place(knobs)
+            known = None if self.plans.costs.setting.constraints else self.plans.can_be_placed(knobs)
         except DoesNotFit:
             return False
         return self.forecast(knobs).fits if known is None else known

@@ -79,7 +79,7 @@ class Plans:
         """
         return self._fastest(knobs, self.ways(knobs, progress))
 
-    def have_place(self, knobs: Knobs) -> bool | None:
+    def can_be_placed(self, knobs: Knobs) -> bool | None:
         """Whether there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
 
         Raises:
