@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Self
 
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster
 from autoauto.space.trial import Trial
 
 
@@ -48,6 +49,7 @@ class _Facts(NamedTuple):
         number: the number of a trial that it is, whose column tables have and whose axis charts have; empty if none is.
         worth: a number in proportion to its score, of a trial that may have no plans; None for the score itself.
         per_device: whether every device counts, so that one of them is what a search compares with.
+        quantity: the field of `Device` that it reads, which all devices of a cluster must have; empty if none.
     """
 
     name: str
@@ -59,10 +61,14 @@ class _Facts(NamedTuple):
     number: str = ""
     worth: Callable[[Trial], float] | None = None
     per_device: bool = False
+    quantity: str = ""
 
 
 class Objective(StrEnum):
-    """What a search optimises. A new objective is one more member, and the number of a trial that it reads."""
+    """What a search optimises. A new objective is one more member, and the number of a trial that it reads.
+
+    What follows from the throughput is computed by `of`: then it is that of the mean of several measurements, too.
+    """
 
     _facts: _Facts
 
@@ -113,6 +119,11 @@ class Objective(StrEnum):
         return self._facts.help
 
     @property
+    def metric(self) -> str:
+        """Its value in words."""
+        return self._facts.metric
+
+    @property
     def unit(self) -> str:
         """Of its value."""
         return self._facts.unit
@@ -137,10 +148,24 @@ class Objective(StrEnum):
         """Whether every device counts, so that one of them is what a search compares with."""
         return self._facts.per_device
 
+    def check(self, cluster: Cluster) -> None:
+        """Refuse devices without the quantity that it reads.
+
+        Raises:
+            BadInput: a device has none.
+        """
+        quantity = self._facts.quantity
+        lacking = sorted({device.name for device in cluster.devices if quantity and not getattr(device, quantity)})
+        if lacking:
+            raise BadInput(
+                f"--objective {self} needs {quantity} of every device, {cluster.name} has none of "
+                f"{', '.join(lacking)}; write it into a cluster file, or try another objective"
+            )
+
     @property
     def metric_name(self) -> str:
         """The name of the value with its unit, as axes and column heads show it."""
-        return f"{self._facts.metric} ({self.unit})"
+        return f"{self.metric} ({self.unit})"
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
@@ -156,6 +181,10 @@ class Objective(StrEnum):
     def is_throughput(self) -> bool:
         """Whether its scores are samples/s, as are bounds that a search knows sooner than forecasts."""
         return self.number == "samples_per_s"
+
+    def value_of(self, score: float) -> float:
+        """The value that has a score."""
+        return score if self.maximise else 1.0 / score
 
     def score(self, value: float) -> float:
         """A value as a number that is larger when it is better, in proportion: half the cost is twice the score.
@@ -211,6 +240,15 @@ def parse_objectives(name: str) -> Objectives:
 def values_of(objectives: Objectives, trial: Trial) -> tuple[float, ...]:
     """The value of every objective."""
     return tuple(objective.of(trial) for objective in objective_tuple(objectives))
+
+
+def shown_values(objectives: Objectives, trial: Trial) -> tuple[float | None, ...]:
+    """The value of every objective as far as a trial has it: its number, what a study stores, or that of its plans."""
+    several = objective_tuple(objectives)
+    known = trial.values or (values_of(several, trial) if trial.measured is not None else ())
+    stored = known or (None,) * len(several)
+    numbered = ((getattr(trial, each.number) or None) if each.number else None for each in several)
+    return tuple(value if number is None else number for value, number in zip(stored, numbered, strict=True))
 
 
 def scores_of(objectives: Objectives, values: Sequence[float]) -> tuple[float, ...]:

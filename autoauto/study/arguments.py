@@ -12,6 +12,7 @@ from autoauto.records.errors import BadInput
 from autoauto.space.constraint import Constraint
 from autoauto.space.given import configuration_given
 from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objectives, objective_tuple
 from autoauto.space.request import KnobValues, StudyConfig, Tries
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import baseline_of, default_space, on_cluster
@@ -38,6 +39,12 @@ def check_flow(flow: object) -> None:
     """Refuse what is no flow."""
     if not isinstance(flow, Flow):
         raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
+
+
+def check_objectives(flow: Flow, objectives: Objectives) -> None:
+    """Refuse objectives that read a quantity that devices of the flow do not have."""
+    for objective in objective_tuple(objectives):
+        objective.check(flow.cluster)
 
 
 def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> SearchSpace | KnobValues:

@@ -34,7 +34,15 @@ from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import CLOCK, NOTES, TRANSFERRED, USERS_FRONT, users_front_text
 from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import expected_alternatives, not_dominated, store_alternatives, summarise
-from autoauto.study.arguments import Extent, asked_space, check_flow, checked_repeats, chosen_method, space_of
+from autoauto.study.arguments import (
+    Extent,
+    asked_space,
+    check_flow,
+    check_objectives,
+    checked_repeats,
+    chosen_method,
+    space_of,
+)
 from autoauto.study.defaults import default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
@@ -265,6 +273,7 @@ def search_study(
         BadInput, KeyboardInterrupt, MeasurementsFailed: as `search_flow`.
     """
     checked_repeats(config.n_repeats)
+    check_objectives(flow, config.objectives)
     space, objectives = space_of(flow, config.space), config.objectives
     extent = Extent.of(space, config.tries, config.time_budget_s)
     survey = survey_of(flow, objectives)

@@ -6,7 +6,8 @@ against measured throughput.
 The best throughput of every n_ipu and memory proportion, on GPUs of every n_ipu and group: `heat_map` as a grid,
 `heat_map_chart` as a chart.
 
-Latency against throughput, `latency_chart`: a dot per configuration that runs, a line per bound of a constraint.
+Two objectives, latency against throughput where a study has not two, `objectives_chart`: a dot per configuration that
+runs, a line per bound of a constraint.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, sh
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs, value_of
 from autoauto.space.modes.generation import Generation
-from autoauto.space.objectives import objective_tuple
+from autoauto.space.objectives import Objective, objective_tuple
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Cell, Trial
 
@@ -150,68 +151,128 @@ _FARTHEST = 2.0
 """A bound that is farther from 0 than the largest value by this factor is not drawn: dots would be too close."""
 
 
-def latency_chart(summary: StudySummary) -> Chart | None:
-    """Throughput against latency of all configurations that run; None where none does."""
-    running = [trial for trial in summary.trials if trial.latency_s]
+class _Measure(NamedTuple):
+    """An objective along an axis.
+
+    Attributes:
+        objective: the objective.
+        position: of its value among those that a trial of the study has.
+        unit: of the axis, for a title.
+        unit_size: the axis' unit in that of the objective.
+    """
+
+    objective: Objective
+    position: int
+    unit: str
+    unit_size: float = 1.0
+
+    def of(self, trial: Trial) -> float | None:
+        """Its value, in its own unit; None where the trial has none without its plans."""
+        if self.objective.number:
+            return getattr(trial, self.objective.number) or None
+        return trial.values[self.position] if trial.values else None
+
+    def on_axis(self, trial: Trial) -> float:
+        """Its value of a trial that has one, in the unit of the axis."""
+        return (self.of(trial) or 0.0) / self.unit_size
+
+    def text(self, trial: Trial) -> str:
+        """Its value with its unit."""
+        value = self.of(trial) or 0.0
+        if self.objective.is_throughput:
+            return f"{value:,.1f} {trial.unit}"
+        return format_value("latency_s", value) if self.objective.unit == "s" else f"{value:,.4g} {self.objective.unit}"
+
+
+class _Measures(NamedTuple):
+    """The objectives along both axes."""
+
+    across: _Measure
+    up: _Measure
+
+    def mark(self, trial: Trial) -> Mark:
+        """The dot of a trial."""
+        texts = f"batch {trial.knobs.batch_size}, {self.across.text(trial)}, {self.up.text(trial)}"
+        return Mark(self.across.on_axis(trial), self.up.on_axis(trial), f"trial {trial.number}: {texts}")
+
+
+def _measures(summary: StudySummary) -> _Measures:
+    """The two objectives of a study that has two, else throughput and latency."""
+    objectives = objective_tuple(summary.objectives)
+    pair = objectives if len(objectives) == 2 else (Objective.THROUGHPUT, Objective.LATENCY)
+    if pair == (Objective.LATENCY, Objective.THROUGHPUT):
+        pair = pair[::-1]
+    return _Measures(*(_measure(summary, each, objectives.index(each) if each in objectives else 0) for each in pair))
+
+
+def _measure(summary: StudySummary, objective: Objective, position: int) -> _Measure:
+    if objective.is_throughput:
+        return _Measure(objective, position, _unit(summary))
+    made = _Measure(objective, position, objective.metric_name)
+    if objective.unit != "s":
+        return made
+    unit_s, unit = time_unit(max((made.of(trial) or 0.0 for trial in summary.trials), default=0.0))
+    return made._replace(unit=f"{objective.metric} ({unit})", unit_size=unit_s)
+
+
+def objectives_chart(summary: StudySummary) -> Chart | None:
+    """Two objectives of all configurations that run, one against the other; None where none does."""
+    measures = across, up = _measures(summary)
+    running = [trial for trial in summary.trials if trial.runs and across.of(trial) and up.of(trial)]
     if not running:
         return None
-    largest_per_s, longest_s = max(trial.samples_per_s for trial in running), max(trial.latency_s for trial in running)
-    bounds_per_s, bounds_s = _bounds(summary, "samples_per_s", largest_per_s), _bounds(summary, "latency_s", longest_s)
-    unit_s, unit = time_unit(longest_s)
-    origin = origin_of(summary)
-    across = Axis(f"{_unit(summary)}, {origin}", 0.0, _MARGIN * max([largest_per_s, *bounds_per_s]))
-    up = Axis(f"latency ({unit}), {origin}", 0.0, _MARGIN * max([longest_s, *bounds_s]) / unit_s)
+    bounds = [_bounds(summary, each, max(map(each.on_axis, running))) for each in measures]
+    x, y = (
+        Axis(f"{each.unit}, {origin_of(summary)}", 0.0, _MARGIN * max([*map(each.on_axis, running), *its_bounds]))
+        for each, its_bounds in zip(measures, bounds, strict=True)
+    )
     lines = [
-        *(_limit(Mark(bound, up.low), Mark(bound, up.high)) for bound in bounds_per_s),
-        *(_limit(Mark(across.low, bound / unit_s), Mark(across.high, bound / unit_s)) for bound in bounds_s),
+        *(_limit(Mark(bound, y.low), Mark(bound, y.high)) for bound in bounds[0]),
+        *(_limit(Mark(x.low, bound), Mark(x.high, bound)) for bound in bounds[1]),
     ]
-    front = _front(summary, unit_s)
-    best = [Series("", RING, Shape.DOT, (_latency_mark(winner, unit_s),)) for winner in summary.finalists[:1]]
-    series = (*lines, *front, *_dots(running, unit_s), *best)
+    front = _front(summary, measures)
+    best = [Series("", RING, Shape.DOT, (measures.mark(winner),)) for winner in summary.finalists[:1]]
+    series = (*lines, *front, *_dots(running, measures), *best)
     remarks = {
-        f"Dots are {origin}": running,
+        f"Dots are {origin_of(summary)}": running,
         "the ring is the best configuration": best,
         "the line is the Pareto front": front,
         "orange lines are the constraints": lines,
     }
     text = "; ".join(remark for remark, marks in remarks.items() if marks)
     text += f". {len(running):,} of {len(summary.trials):,} configurations run."
-    panel = Panel("", across, up, series, _WIDTH, _LATENCY_HEIGHT)
-    return Chart("latency", "Latency against throughput", text, (panel,))
+    panel = Panel("", x, y, series, _WIDTH, _LATENCY_HEIGHT)
+    title = f"{up.objective.metric.capitalize()} against {across.objective.metric}"
+    return Chart("latency", title, text, (panel,))
 
 
 def _limit(*ends: Mark) -> Series:
     return Series("", "limit", Shape.LINE, ends)
 
 
-def _bounds(summary: StudySummary, name: str, largest: float) -> list[float]:
-    """The bounds of a result by the constraints of the study that are near enough to be drawn."""
+def _bounds(summary: StudySummary, measure: _Measure, largest: float) -> list[float]:
+    """The bounds of a result by the constraints of the study, on its axis, that are near enough to be drawn."""
     texts = filter(None, summary.attributes.get("constraints", "").split("; "))
-    bounds = {bound for text in texts for bound in Constraint(text).bounds(name)}
-    return sorted(bound for bound in bounds if 0 < bound <= _FARTHEST * largest)
+    bounds = {bound for text in texts for bound in Constraint(text).bounds(measure.objective.number)}
+    on_axis = (bound / measure.unit_size for bound in sorted(bounds))
+    return [bound for bound in on_axis if 0 < bound <= _FARTHEST * largest]
 
 
-def _front(summary: StudySummary, unit_s: float) -> list[Series]:
+def _front(summary: StudySummary, measures: _Measures) -> list[Series]:
     """A line through the Pareto front of these two objectives."""
-    if {each.number for each in objective_tuple(summary.objectives)} != {"samples_per_s", "latency_s"}:
+    if {each.objective for each in measures} != {*objective_tuple(summary.objectives)}:
         return []
-    return [Series("", "front", Shape.LINE, tuple(_latency_mark(trial, unit_s) for trial in summary.front))]
+    return [Series("", "front", Shape.LINE, tuple(map(measures.mark, summary.front)))]
 
 
-def _dots(running: Sequence[Trial], unit_s: float) -> Iterator[Series]:
+def _dots(running: Sequence[Trial], measures: _Measures) -> Iterator[Series]:
     """A colour for every n_ipu, grey for what breaks a constraint."""
-    broken = tuple(_latency_mark(trial, unit_s) for trial in running if not trial.fits)
+    broken = tuple(measures.mark(trial) for trial in running if not trial.fits)
     if broken:
         yield Series("breaks a constraint", OTHER, Shape.DOT, broken)
     for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in running if trial.fits})):
-        marks = (_latency_mark(trial, unit_s) for trial in running if trial.fits and trial.knobs.n_ipu == n_ipu)
+        marks = (measures.mark(trial) for trial in running if trial.fits and trial.knobs.n_ipu == n_ipu)
         yield Series(f"n_ipu {n_ipu}", f"s{index % 8}", Shape.DOT, tuple(marks))
-
-
-def _latency_mark(trial: Trial, unit_s: float) -> Mark:
-    knobs, latency = trial.knobs, format_value("latency_s", trial.latency_s)
-    hover = f"trial {trial.number}: batch {knobs.batch_size}, {trial.samples_per_s:,.1f} {trial.unit}, {latency}"
-    return Mark(trial.samples_per_s, trial.latency_s / unit_s, hover)
 
 
 N_SERIES = 8
@@ -371,5 +432,5 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
         charts += [memory_chart(winner, origin_of(summary)), heat_map_chart(summary)]
         is_forecast = origin_of(summary) is Origin.ESTIMATED or isinstance(winner.knobs.mode, Generation)
         charts += [] if is_forecast else [parity_chart(summary)]
-    of_speeds = filter(None, (users_chart(summary), latency_chart(summary)))
+    of_speeds = filter(None, (users_chart(summary), objectives_chart(summary)))
     return [*charts, *of_speeds, batches_chart(summary)]

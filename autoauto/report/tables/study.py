@@ -10,6 +10,7 @@ from autoauto.records.target import Origin
 from autoauto.report.reasons import short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
+from autoauto.report.tables.trials import objective_columns, objective_values
 from autoauto.report.wording import (
     compared_name,
     configuration,
@@ -24,6 +25,7 @@ from autoauto.report.wording import (
     unit_of,
 )
 from autoauto.space.knobs import Knobs
+from autoauto.space.objectives import Objectives
 from autoauto.space.study_summary import USERS_FRONT, Comparison, StudySummary
 from autoauto.space.table import shown
 from autoauto.space.trial import Cell, Trial
@@ -167,13 +169,14 @@ def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
         Column(Origin.ESTIMATED, "estimated_samples_per_s"),
         Column("difference", "difference_percent"),
         Column("latency", "latency_s"),
+        *objective_columns(summary.objectives),
         Column("why it does not fit"),
     )
-    rows = tuple(_ranked(trial, knobs) for trial in ordered[:n_rows])
+    rows = tuple(_ranked(trial, knobs, summary.objectives) for trial in ordered[:n_rows])
     return Table(f"Trials, throughputs in {unit_of(trial.knobs for trial in ordered)}", columns, rows, caption)
 
 
-def _ranked(trial: Trial, knobs: list[str]) -> tuple[Value, ...]:
+def _ranked(trial: Trial, knobs: list[str], objectives: Objectives) -> tuple[Value, ...]:
     estimated = trial.estimated_samples_per_s
     return (
         str(trial.number),
@@ -182,6 +185,7 @@ def _ranked(trial: Trial, knobs: list[str]) -> tuple[Value, ...]:
         estimated or None,
         difference_percent(estimated, trial.samples_per_s) if estimated and trial.fits else None,
         trial.latency_s or None,
+        *objective_values(objectives, trial),
         short_reason(trial),
     )
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 
 from autoauto.records.plans.plan import Plan
@@ -15,7 +15,7 @@ from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import duration, head, knob_value, label, stage_devices, unit_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import NUMBERS
-from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
+from autoauto.space.objectives import Objectives, objective_tuple, objectives_text, shown_values
 from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
 
@@ -96,6 +96,7 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
         *_knob_columns(names, others),
         Column(unit_of(trial.knobs for trial in trials), "samples_per_s"),
         Column("latency", "latency_s"),
+        *objective_columns(objectives),
         Column("state"),
     )
     rows = (
@@ -105,12 +106,39 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
             *_knob_values(trial.knobs, names, others),
             trial.samples_per_s or None,
             trial.latency_s or None,
+            *objective_values(objectives, trial),
             trial.state,
         )
         for rank, trial in enumerate(best, start=1)
     )
     title = f"Trials by {objectives_text(objectives)}, {origin}"
     return Table(title, columns, tuple(rows), f"{len(best)} of {len(trials)} trials")
+
+
+_SHOWN_ANYWAY = ("samples_per_s", "latency_s")
+
+
+def objective_columns(objectives: Objectives, besides: Collection[str] = _SHOWN_ANYWAY) -> list[Column]:
+    """A column for every objective that is none of the numbers that have one anyway."""
+    others = (each for each in objective_tuple(objectives) if each.number not in besides)
+    return [Column(each.unit.replace(" / ", "\n/ "), "number") for each in others]
+
+
+def objective_values(
+    objectives: Objectives, trial: Trial, besides: Collection[str] = _SHOWN_ANYWAY
+) -> list[str | None]:
+    """The values of these columns."""
+    pairs = zip(objective_tuple(objectives), shown_values(objectives, trial), strict=True)
+    return [value_text(value) for each, value in pairs if each.number not in besides]
+
+
+def value_text(value: float | None) -> str | None:
+    """A value without a unit, to four digits or more.
+
+    >>> value_text(209127.6), value_text(0.98765), value_text(None)
+    ('209,128', '0.9877', None)
+    """
+    return None if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
 
 
 def _shown_knobs(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
@@ -192,14 +220,12 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
         origin: of the numbers.
     """
     names, others = _shown_knobs(front)
-    shown_anyway = ("samples_per_s", "latency_s")
-    further = [(i, each) for i, each in enumerate(objective_tuple(objectives)) if each.number not in shown_anyway]
     columns = (
         Column("trial", "number"),
         *_knob_columns(names, others),
         Column(unit_of(trial.knobs for trial in front), "samples_per_s"),
         Column("latency", "latency_s"),
-        *(Column(each.unit.replace(" / ", "\n/ "), "cycles") for _, each in further),
+        *objective_columns(objectives),
     )
     rows: Iterator[tuple[Value, ...]] = (
         (
@@ -207,7 +233,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
             *_knob_values(trial.knobs, names, others),
             trial.samples_per_s,
             trial.latency_s,
-            *(f"{value:,.0f}" if (value := trial.values[index]) >= 100 else f"{value:.4g}" for index, _ in further),
+            *objective_values(objectives, trial),
         )
         for trial in front
     )
@@ -219,14 +245,17 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
     )
 
 
-def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
-    """One row per cell: the best batch size by the estimate, its throughput, and how many configurations are tried."""
+def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Table:
+    """One row per cell, best by the first objective on top: its best batch size by the estimate, and how many tries."""
+    first, *_ = objective_tuple(objectives)
+    ordered = sorted(map(_shown, cells), key=lambda row: -first.worth(row[0]) if row[0].fits else 0.0)
     names = [name for name in of_every([each.cell.knobs for each in cells]) if name != "batch_size"]
     columns = (
         *(Column(head(name), name) for name in names),
         Column("other knobs"),
         Column("best\nbatch", "batch_size"),
         Column(unit_of(each.cell.knobs for each in cells), "samples_per_s"),
+        *objective_columns(objectives, ("samples_per_s",)),
         Column("tries", "n_tries"),
     )
     rows: Iterator[tuple[Value, ...]] = (
@@ -235,9 +264,10 @@ def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
             _other_knobs(best.knobs),
             str(best.knobs.batch_size) if best.fits else "none",
             best.samples_per_s if best.fits else None,
+            *objective_values(objectives, best, ("samples_per_s",)),
             n_tries,
         )
-        for best, n_tries in sorted(map(_shown, cells), key=lambda row: -row[0].samples_per_s * row[0].fits)
+        for best, n_tries in ordered
     )
     return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput
-from autoauto.report.charts.study import latency_chart
+from autoauto.report.charts.study import objectives_chart
 from autoauto.report.html import command_line, figure, front_section, section, winner_section
 from autoauto.report.style import tag, words
 from autoauto.report.tables.table import Column, Table, html_table
@@ -135,7 +135,7 @@ def _results(storage: str, search_id: str, n_trials: int, state: SearchState) ->
     if summary.winner is None and not state.has_ended:
         text = f"None of {counted(len(summary.trials), 'configuration')} fits so far."
         return tag("section", tag("div", tag("p", words(text)), class_="card"))
-    chart = latency_chart(summary)
+    chart = objectives_chart(summary)
     best = winner_section(summary, study_comparisons(summary) if state.has_ended else (), ())
     return best + front_section(summary) + (figure(chart) if chart else "")
 

@@ -128,7 +128,7 @@ def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) 
 def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: int) -> StudySummary:
     """The same with `trials` that are known already; of a configuration with several trials the last counts.
 
-    Of those that the verification of the best measured again the throughput is the mean of the turns.
+    Of those that the verification of the best measured again the throughput and the objective are those of all turns.
     """
     ended = sorted(trials, key=lambda trial: trial.number)
     objectives, attributes = objectives_of_study(study), study.user_attrs
@@ -139,7 +139,8 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
     best = best_of_study(study, finished) or next(iter(front), None)
     verification = next((entry for entry in verifications(study) if best and entry.winner.knobs == best.knobs), None)
     if verification is not None:
-        finished = {trial.knobs: trial for trial in with_means(finished.values(), verification)}
+        means = with_means(finished.values(), verification, objective_tuple(objectives)[0])
+        finished = {trial.knobs: trial for trial in means}
     summary = StudySummary(
         study_name=study.study_name,
         storage=shown_storage(storage),

@@ -197,10 +197,20 @@ def verify(
     return _verification(rows, turns, answer)
 
 
-def with_means(trials: Iterable[Trial], verification: Verification) -> list[Trial]:
-    """The trials; the throughput of those that were measured again is the mean of their turns."""
-    speeds = {row.knobs: row.speed.mean for row in verification.repeated if row.speed is not None}
-    return [trial.with_values(samples_per_s=speeds.get(trial.knobs, trial.samples_per_s)) for trial in trials]
+def with_means(trials: Iterable[Trial], verification: Verification, objective: Objective) -> list[Trial]:
+    """The trials; the throughput of those that were measured again, and the objective's number, are of all turns."""
+    means = {row.knobs: _means(row, objective) for row in verification.repeated}
+    return [trial.with_values(**means[trial.knobs]) if means.get(trial.knobs) else trial for trial in trials]
+
+
+def _means(row: Repeated, objective: Objective) -> dict[str, float]:
+    """The mean throughput of all turns, and the number of the mean score; none where no turn has a measurement."""
+    if row.speed is None or row.score is None:
+        return {}
+    means = {"samples_per_s": row.speed.mean}
+    if objective.number and row.score.error is not None:  # of several turns
+        means.setdefault(objective.number, objective.value_of(row.score.mean))
+    return means
 
 
 def verifications(study: Study) -> list[Verification]:

@@ -204,7 +204,7 @@ def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knob
 @reads
 @through_restarts
 def with_plans(study: Study, trial: Trial) -> Trial:
-    """A trial of a study with its plans, which are read unless it has them; its throughput stays (`with_means`)."""
+    """A trial of a study with its plans, which are read unless it has them; its numbers stay (`with_means`)."""
     if trial.measured is not None or not trial.runs:
         return trial
     storage, study_id = database_of(study)
@@ -212,7 +212,7 @@ def with_plans(study: Study, trial: Trial) -> Trial:
     read = from_optuna(stored)
     if read.measured is None:
         raise ValueError(f"trial {trial.number} ran and has no stages")
-    return read.with_values(samples_per_s=trial.samples_per_s, origin=studied_origin(study.user_attrs))
+    return read.with_values(result=trial.result, origin=studied_origin(study.user_attrs))
 
 
 def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.report.charts.chart import Chart, Series, Shape
-from autoauto.report.charts.study import latency_chart
+from autoauto.report.charts.study import objectives_chart
 from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status
@@ -17,7 +17,7 @@ Elements = Callable[..., list[ElementTree.Element]]
 
 
 def chart_of(summary: StudySummary, **attributes: str) -> Chart:
-    chart = latency_chart(replace(summary, attributes={**summary.attributes, **attributes}))
+    chart = objectives_chart(replace(summary, attributes={**summary.attributes, **attributes}))
     assert chart is not None
     return chart
 
@@ -73,11 +73,25 @@ def test_of_both_objectives_the_front_is_a_line(summary: StudySummary) -> None:
     slow, _, second, winner, _ = summary.trials
     several = replace(summary, front=(winner, second, slow))
     assert lines_of(chart_of(several, objective="throughput,latency"), "front") == [[(200, 14), (150, 10), (100, 8)]]
-    assert lines_of(chart_of(several, objective="throughput,per-ipu"), "front") == []
+    assert lines_of(chart_of(several, objective="throughput,latency,per-ipu"), "front") == []
+
+
+def test_two_other_objectives_are_the_axes(summary: StudySummary) -> None:
+    values = {1: (100.0, 30.0), 2: (150.0, 20.0), 3: (200.0, 40.0)}
+    trials = [replace(trial, values=values.get(trial.number, ())) for trial in summary.trials]
+    winner = next(trial for trial in trials if trial.number == 3)
+    of_costs = replace(summary, trials=tuple(trials), front=(winner,), finalists=(winner,))
+    chart = chart_of(of_costs, objective="throughput,per-ipu")
+    assert (chart.title, chart.panels[0].y.title) == (
+        "Cost against throughput",
+        "cost (cycles x n_ipu / sample), modelled",
+    )
+    assert lines_of(chart, "front") == [[(200, 40)]]
+    assert chart.panels[0].series[-1].marks[0].hover.endswith("200.0 samples/s, 40 cycles x n_ipu / sample")
 
 
 def test_where_nothing_runs_there_is_no_chart(nothing_fits: StudySummary) -> None:
-    assert latency_chart(nothing_fits) is None
+    assert objectives_chart(nothing_fits) is None
 
 
 def test_a_single_configuration_is_drawn(summary: StudySummary, elements: Elements) -> None:

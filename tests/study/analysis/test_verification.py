@@ -13,7 +13,7 @@ import pytest
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict
+from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
 from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.best import best_of_study, summarise_study
 from autoauto.study.analysis.verification import (
@@ -26,6 +26,7 @@ from autoauto.study.analysis.verification import (
     verifications,
     verified_winners,
     verify,
+    with_means,
 )
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
@@ -242,3 +243,25 @@ def test_the_only_configuration_that_fits_has_no_runner_up(study: optuna.Study, 
     verification = verify(study, Turns(alone, 2), Objective.THROUGHPUT, InlineExecutor(fake), lambda: None)
     assert [row.knobs for row in verification.repeated] == [best]
     assert not verification.winner_index
+
+
+def test_what_was_measured_again_has_the_means_of_all_turns() -> None:
+    again = Trial(BEST, Status.OK, samples_per_s=90.0, latency_s=0.1)
+    once = Trial(SECOND, Status.OK, samples_per_s=80.0, latency_s=0.3)
+    rows = (
+        Repeated(WINNER, BEST, (100.0, 200.0, None), (5.0, 15.0, None)),
+        Repeated(RUNNER_UP, SECOND, (70.0,), (4.0,)),
+        Repeated(ONE_SESSION, PLAIN, (None,), (None,), "too slow"),
+    )
+    verification = Verification(rows, 3, 0, Verdict.CLEAR, None)
+    trials = [again, once, Trial(PLAIN, Status.OK, samples_per_s=1.0, latency_s=9.0)]
+
+    def shown(objective: Objective) -> list[tuple[float, float]]:
+        return [(trial.samples_per_s, trial.latency_s) for trial in with_means(trials, verification, objective)]
+
+    assert shown(Objective.LATENCY) == [(150.0, 0.1), (70.0, 0.3), (1.0, 9.0)]
+    assert shown(Objective.PER_IPU) == [(150.0, 0.1), (70.0, 0.3), (1.0, 9.0)]
+    two = Repeated(WINNER, BEST, (1.0, 1.0), (4.0, 6.0))
+    slower = with_means([again], Verification((two,), 2, 0, Verdict.CLEAR, None), Objective.LATENCY)
+    assert slower[0].latency_s == 0.2
+    assert with_means([again], verification, Objective.THROUGHPUT)[0].samples_per_s == 150.0

@@ -230,10 +230,11 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
-    from autoauto.study.arguments import Extent, chosen_method, space_of
+    from autoauto.study.arguments import Extent, check_objectives, chosen_method, space_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements
 
+    check_objectives(flow, config.objectives)
     space = space_of(flow, config.space)
     choice = chosen_method(flow, config, space, Extent.of(space, config.tries, None).first)
     expected = dry_run(space, flow.expect, config.objectives, choice, flow)
@@ -249,7 +250,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         return _dry_exit_code(expected)
     if winner is not None:
         show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED)
-    show(dry_run_table(expected.cells))
+    show(dry_run_table(expected.cells, config.objectives))
     if (n_others := len(space.cells) - len(expected.cells)) > 0:
         print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")
     print(
