@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.pipelines.even_cuts import block_cuts, even_partitions
 from autoauto.graph.load import load_graph
-from autoauto.records.layers import Block, LayerRange
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.profile import GRADIENT, CompiledRange, WeightUpdate
+from autoauto.records.hardware import Device
+from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Status
@@ -47,6 +51,33 @@ def test_even_cuts_are_measured_where_the_estimate_sees_no_plan(flow: Flow, surp
     assert (trial.status is Status.OK) == fits
     if fits:
         assert trial.plan.partition == (0, 4, 8)
+
+
+class HeavyKind(LinearTarget):
+    """Layers of the kind "b" have gradients of 1 MB, ten times those of others, and an update of 20,000 cycles."""
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        compiled = super().compile(graph, layers, device, options)
+        more = 900_000 * sum(layer.kind == "b" for layer in graph.layers[slice(*layers)])
+        gradients = compiled.exclusive.get(GRADIENT, 0) + more
+        return replace(compiled, exclusive={**compiled.exclusive, GRADIENT: gradients})
+
+    def weight_update_cycles(
+        self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
+    ) -> tuple[int, ...]:
+        return tuple(20_000 if layer.kind == "b" else 2_000 for layer in graph.layers)
+
+
+def test_cuts_balance_the_ends_of_steps_where_they_are_long(flow: Flow, chain: Callable[..., LayerGraph]) -> None:
+    """With equal stages the first device ends a step with 62,000 cycles, with 2 layers with 40,000."""
+    flow = flow.with_setting(target=HeavyKind(), graph=chain(["b"] * 3 + ["a"] * 5))
+    few = training(1).with_values(n_micro_batches=2)
+    many = few.with_values(n_micro_batches=24)
+    assert [flow.predict(knobs).partition for knobs in (few, many)] == [(0, 4, 8)] * 2, "before the ends of steps"
+    trials = [flow.evaluate(knobs) for knobs in (few, many)]
+    assert [trial.plan.partition for trial in trials] == [(0, 2, 8), (0, 4, 8)]
+    equal = flow.plans.cut_at(few, (0, 4, 8))
+    assert trials[0].samples_per_s > flow.samples_per_s(few, equal)
 
 
 def training(batch_size: int) -> Knobs:

@@ -75,7 +75,7 @@ class StepEnds:
         if len(firsts) < knobs.replicas:  # the plan of one pipeline
             firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
         rings = [[first + device for first in firsts] for device in range(plan.n_devices)]
-        n_bytes, overhead = _gradient_bytes(plan), self._overhead(knobs, plan)
+        n_bytes, overhead = gradients_by_device(plan), self._overhead(knobs, plan)
         update = as_planned(knobs, self.costs.setting, plan).weight_update
         if update.n_shards > 1 and overhead.bucket_bytes:
             n_messages = self._n_tensors(plan)
@@ -116,7 +116,7 @@ class StepEnds:
             return [0] * plan.n_devices
         waits = memory.idle_cycles + self._overhead(knobs, plan).transfer_cycles
         link = Link(memory.bytes_per_s, 0)
-        states = [update.streamed_bytes(n, setting.precision) for n in _gradient_bytes(plan)]
+        states = [update.streamed_bytes(n, setting.precision) for n in gradients_by_device(plan)]
         return [
             2 * (n_tensors * len(sizes) * waits + int(link.cycles(sum(sizes), clock_hz)))
             for sizes, n_tensors in zip(states, self._n_tensors(plan), strict=True)
@@ -146,7 +146,7 @@ def _new_weights(graph: LayerGraph) -> list[int]:
     return counts
 
 
-def _gradient_bytes(plan: Plan) -> list[int]:
+def gradients_by_device(plan: Plan) -> list[int]:
     """Bytes of the gradients of every device."""
     n_bytes = [0] * plan.n_devices
     for stage in plan.stages:

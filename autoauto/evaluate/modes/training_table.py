@@ -1,4 +1,7 @@
-"""What ranges of layers cost as stages of training, `stage_tables`; and where stages may be cut, `legal_cuts`."""
+"""What ranges of layers cost as stages of training, `stage_tables`; and where stages may be cut, `legal_cuts`.
+
+The same with a part of the end of a step in every micro-batch: `with_ends_of_steps`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoauto.estimate.sums import cut_allowed, cuts_around, last_segment_prefix_cycles
+from autoauto.estimate.sums import cut_allowed, cuts_around, last_segment_prefix_cycles, prefix_sums
 from autoauto.evaluate.costs.costs import Costs, pipeline_table
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import RangeMemory
+from autoauto.records.costs.profile import GRADIENT
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import BoolArray
 from autoauto.schedule.orders.registry import devices_of, has_one_stage_each
@@ -54,6 +59,33 @@ def _most_in_flight(knobs: Knobs) -> list[int]:
     """The most micro-batches that every stage ever has in flight."""
     columns = [iter(moments.max(axis=0).tolist()) for moments in in_flight_by_stage(*knobs.step)]
     return [next(columns[device]) for device in devices_of(knobs.step)]
+
+
+def with_ends_of_steps(stages: StageTable, cycles_per_byte: float) -> StageTable:
+    """The table where a backward pass takes longer by so many cycles for every byte of gradients.
+
+    Best plans then balance micro-batches together with their part of what a step ends with, summing gradients and
+    updating weights, which takes a device the longer, the more weights it has.
+    """
+
+    def rows(table: CostTable) -> CostTable:
+        more = np.rint(prefix_sums(_gradient_bytes(table.memory), "bytes of gradients") * cycles_per_byte)
+        columns = (table.compute_prefix_cycles, table.backward_prefix_cycles)
+        compute, backward = (column + more.astype(np.int64) for column in columns)
+        return replace(table, compute_prefix_cycles=compute, backward_prefix_cycles=backward)
+
+    return replace(stages, rows=rows(stages.rows), recomputing=stages.recomputing and rows(stages.recomputing))
+
+
+def _gradient_bytes(memory: RangeMemory) -> list[int]:
+    """Bytes of the gradients of every layer, those of weights that several read in the first."""
+    shared, seen = memory.shared, set[int]()
+    n_bytes = np.diff(memory.exclusive_prefix_bytes.get(GRADIENT, memory.activation_prefix_bytes * 0)).tolist()
+    for layer, keys in enumerate(shared.keys):
+        new = {key for key in keys if shared.categories[key] == GRADIENT} - seen
+        n_bytes[layer] += sum(shared.n_bytes[key] for key in new)
+        seen |= new
+    return list(n_bytes)
 
 
 def legal_cuts(costs: Costs, knobs: Knobs) -> list[BoolArray]:

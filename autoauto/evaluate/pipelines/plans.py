@@ -11,9 +11,9 @@ from itertools import chain
 from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StagePlanning, all_that_fit
-from autoauto.evaluate.modes.step_ends import with_known_state
+from autoauto.evaluate.modes.step_ends import gradients_by_device, with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
-from autoauto.evaluate.modes.training_table import stage_tables
+from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
 from autoauto.evaluate.pipelines.even_cuts import block_cuts, even_partitions
 from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, of_one_kind, whole_on_kinds
 from autoauto.memo import Memo
@@ -28,6 +28,7 @@ from autoauto.schedule.orders.registry import devices_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Mode
 
+WORTH_BALANCING = 0.01  # share of a step that its end takes from which on cuts that balance it are looked for
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
 Devices = int | tuple[int, ...]
 """Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
@@ -193,18 +194,42 @@ class Plans:
         return self.on_all_replicas(knobs, plan)
 
     def even(self, knobs: Knobs) -> Iterator[Plan]:
-        """Plans of training as people write them: the best cut at blocks, and even cuts, whether they fit or not."""
-        cuts = block_cuts(self.costs.setting.graph)
-        for known in with_known_state(knobs, self.costs.setting) if cuts else ():
-            for stages in stage_tables(self.costs, known):
-                with suppress(Infeasible):
-                    yield self.cut_at(knobs, best_by_simulated_step(stages.cut_at(cuts), known).plan.partition)
+        """Plans of training as people write them: the best cut at blocks, and even cuts, whether they fit or not.
+
+        And those that balance ends of steps, too, anywhere and at blocks.
+        """
+        cuts, per_byte = block_cuts(self.costs.setting.graph), self._end_cycles_per_byte(knobs)
+        for known in with_known_state(knobs, self.costs.setting):
+            for plain in stage_tables(self.costs, known):
+                ended = [with_ends_of_steps(plain, per_byte)] if per_byte else []
+                at_blocks = [stages.cut_at(cuts) for stages in (plain, *ended)] if cuts else []
+                for stages in (*at_blocks, *ended):
+                    with suppress(Infeasible):
+                        yield self.cut_at(knobs, best_by_simulated_step(stages, known).plan.partition)
         table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recompute is True))
         blocks, n_stages = self.costs.setting.graph.blocks, len(devices_of(knobs.step))
         tables = (replace(table, cut_allowed=cuts) for cuts in self.mode(knobs).legal_cuts(knobs))
         partitions = (partition for each in tables for partition in even_partitions(each, blocks, n_stages))
         for partition in dict.fromkeys(partitions):
             yield self.cut_at(knobs, partition)
+
+    def _end_cycles_per_byte(self, knobs: Knobs) -> float:
+        """What a byte of gradients takes a device at the end of a step, a micro-batch; 0 where that hardly matters.
+
+        It is that of the device with most gradients in the plan whose step is shortest without its end.
+        """
+        try:
+            plan, bounded = self.best(knobs), self.of_pipeline(knobs)
+        except Infeasible:
+            return 0.0
+        step_cycles = (
+            knobs.n_samples * self.costs.setting.cluster.clock_hz / self.mode(knobs).samples_per_s(knobs, plan)
+        )
+        end_cycles = step_cycles - bounded.cost_cycles
+        if end_cycles < WORTH_BALANCING * step_cycles:
+            return 0.0
+        largest = max(gradients_by_device(plan))
+        return end_cycles / (largest * knobs.mode.values["n_micro_batches"]) if largest else 0.0
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
         """The plan to measure: the best, or on real devices one that may fit although it is predicted not to.
