@@ -25,6 +25,7 @@ from sqlalchemy import (
     Select,
     String,
     Table,
+    bindparam,
     create_engine,
     func,
     inspect,
@@ -64,6 +65,11 @@ _TABLES = {
         name, MetaData(), Column("digest", String(64), primary_key=True), Column("entry", LONG_TEXT, nullable=False)
     )
     for name in ("entries", "autoauto_profiles")
+}
+# Made once: to build a query takes longer than to read a few rows.
+_BY_DIGEST = {
+    name: table.select().where(table.c.digest.in_(bindparam("digests", expanding=True)))
+    for name, table in _TABLES.items()
 }
 
 
@@ -105,7 +111,7 @@ class ProfileCache:
         wanted, table = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True), self._table
         digests = list(wanted)
         batches = [digests[start : start + _MAX_DIGESTS] for start in range(0, len(digests), _MAX_DIGESTS)]
-        entries = self.select(table, *(table.select().where(table.c.digest.in_(batch)) for batch in batches))
+        entries = self.select(table, _BY_DIGEST[table.name], [{"digests": batch} for batch in batches])
         cached = CachedLayers({}, {})
         with self._errors():
             for digest, entry in entries:
@@ -125,20 +131,22 @@ class ProfileCache:
         rows = [{"digest": digest, "entry": layer_to_json(entries[digest])} for digest in sorted(entries)]
         self.insert(self._table, rows)
 
-    def select(self, table: Table, *queries: Select[Any]) -> list[Any]:
-        """The rows of all `queries` to one table, read in one transaction; none where the table is missing.
+    def select(self, table: Table, query: Select[Any], values: Sequence[Mapping[str, Any]] = ({},)) -> list[Any]:
+        """The rows of a query to one table, for each of several values of its parameters, read in one transaction.
+
+        There are none where the table is missing.
 
         Raises:
             BadInput: the database is broken, or not a cache.
         """
 
-        if not queries:
+        if not values:
             return []
 
         def rows(engine: Engine) -> list[Any]:
             try:
                 with engine.connect() as connection:
-                    return [row for query in queries for row in connection.execute(query)]
+                    return [row for each in values for row in connection.execute(query, each)]
             except (OperationalError, ProgrammingError):
                 if inspect(engine).has_table(table.name):  # asked only now: it takes as long as a query
                     raise
