@@ -5,7 +5,7 @@ Relayouts that a neighbour saves, `relayout_cycles`: layers write as their reade
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
@@ -108,6 +108,13 @@ class OperatorCost:
         """Exchange and compute, without relayouts."""
         return self.exchange_cycles + self.compute_cycles
 
+    def of_tensors(self, numbers: Mapping[int, int]) -> OperatorCost:
+        """The cost of a layer alike: of the tensors that `numbers` gives for each tensor of the first."""
+        if self.follows < 0 and not self.relayouts:
+            return self
+        relayouts = tuple(relayout._replace(tensor=numbers[relayout.tensor]) for relayout in self.relayouts)
+        return replace(self, follows=numbers.get(self.follows, -1), relayouts=relayouts)
+
 
 def together(first: OperatorCost, *others: OperatorCost) -> OperatorCost:
     """The sum of several costs, one after the other, in the family of the first."""
@@ -140,6 +147,21 @@ class OperatorContext:
     def at(self, batch_size: int) -> OperatorContext:
         """This layer at another batch size."""
         return replace(self, options=replace(self.options, batch_size=batch_size))
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The indices of operands, -1 for one that is omitted, and of outputs."""
+        return *self.layer.operands, *self.layer.outputs
+
+    @property
+    def alike(self) -> object:
+        """Equal for layers of one graph that cost the same, but for the indices of their tensors (`OperatorCost`)."""
+        described = [
+            (tensor.shape, tensor.batch_axis, tensor.dtype, self.is_activation(index)) if index >= 0 else None
+            for index in self.tensors
+            for tensor in (self.graph.tensors[index],)
+        ]
+        return self.layer.kind, tuple(map(self.tensors.index, self.tensors)), *described
 
     @property
     def precision(self) -> Precision:

@@ -162,9 +162,16 @@ def operator_costs(
 ) -> list[OperatorCost]:
     """The cost of every layer of a range, without its neighbours; `OperatorCost.within_bound`: the bound was met."""
     contexts = [OperatorContext(graph, layer, device, options, settings) for layer in graph.layers[slice(*layers)]]
-    if len(contexts) > 1:
-        prepare(contexts)
-    return list(map(forward_cost, contexts))
+    if len(contexts) == 1:
+        return [forward_cost(contexts[0])]
+    first: dict[object, OperatorContext] = {}
+    firsts = [first.setdefault(context.alike, context) for context in contexts]
+    prepare(first.values())
+    of_first = {id(context): forward_cost(context) for context in first.values()}
+    return [
+        of_first[id(alike)].of_tensors(dict(zip(alike.tensors, context.tensors, strict=True)))
+        for alike, context in zip(firsts, contexts, strict=True)
+    ]
 
 
 def _steps(

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
+from autoauto.graph.load import load_graph
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
+from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.operator_cost import (
     CompilerSettings,
     Family,
@@ -14,7 +18,7 @@ from autoauto.targets.ipu.operator_cost import (
     together,
 )
 from autoauto.targets.ipu.operators.registry import forward_cost
-from autoauto.targets.ipu.target import IpuTarget
+from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
 MakeContext = Callable[..., OperatorContext]
 
@@ -137,3 +141,12 @@ def test_float_operators_run_between_casts(context_of: MakeContext, node: Any) -
     assert cycles(context, CompilerSettings(float_operators=frozenset({"Softmax"}))) == cycles(
         context, CompilerSettings()
     )
+
+
+@pytest.mark.parametrize("model", ["resnet50", "gpt2-small", "vit-b16-train"])
+@pytest.mark.parametrize("training", [False, True])
+def test_layers_of_a_range_cost_what_each_costs_in_it(model: str, training: bool) -> None:
+    graph, options = load_graph(model), CompileOptions(3, Precision.FP16, training)
+    device = load_cluster("bow-2000").devices[0]
+    costs = operator_costs(graph, LayerRange(0, len(graph)), device, options)
+    assert costs == [forward_cost(OperatorContext(graph, layer, device, options)) for layer in graph.layers]
