@@ -45,6 +45,7 @@ from autoauto.plan.queries import k_best
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.correction import Correction, Estimator, PredictionInterval
 from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.errors import DoesNotFit, missing_extra
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
@@ -164,7 +165,7 @@ class CompiledRanges:
             if not flow.traits.runs_plans:  # a range that does not fit would have a subgraph for equal layers
                 device = replace(device, memory_bytes=ENDLESS_BYTES)
             whole = flow.target.compile(flow.graph, layers, device, flow.options(knobs))
-            self._known[key] = whole.forward_cycles, sum(whole.memory_bytes.values())
+            self._known[key] = whole.forward_cycles, sum(compiled_bytes(whole).values())
             self._path.write_text(json.dumps(self._known))
         return self._known[key]
 
@@ -252,7 +253,7 @@ class MeasuredCosts:
         if layers not in self._known:
             flow, device = self._flow, self._flow.cluster.devices[0]
             whole = flow.target.compile(flow.graph, layers, device, flow.options(self._knobs))
-            fits = sum(whole.memory_bytes.values()) <= device.memory_bytes
+            fits = sum(compiled_bytes(whole).values()) <= device.memory_bytes
             self._known[layers] = whole.forward_cycles if fits else sys.maxsize
         return self._known[layers]
 

@@ -29,6 +29,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
@@ -123,7 +124,7 @@ def stage_bytes(flow: Flow, row: Row, stage: Stage) -> int:
         return flow.target.compile(flow.graph, layers, device, flow.options(knobs))
 
     whole = compiled(stage.layers)
-    always_bytes = sum(whole.memory_bytes.values()) - whole.temporary_bytes
+    always_bytes = sum(compiled_bytes(whole).values()) - whole.temporary_bytes
     if not knobs.mode.recompute:
         return always_bytes + whole.temporary_bytes
     n_waiting = in_flight(knobs.mode.order, knobs.n_ipu, knobs.mode.n_micro_batches)[stage.device] - 1

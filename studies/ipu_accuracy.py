@@ -25,6 +25,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 from autoauto.records.hardware import Cluster
@@ -95,7 +96,7 @@ def fits(flow: Flow, knobs: Knobs) -> bool:
         program = flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), device, options)
     except DoesNotFit:
         return False
-    return sum(program.memory_bytes.values()) <= device.memory_bytes
+    return sum(compiled_bytes(program).values()) <= device.memory_bytes
 
 
 def _with_host(cluster: Cluster, host: str) -> Cluster:

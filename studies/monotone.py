@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from autoauto.graph.kinds import quantise
 from autoauto.graph.load import builtin_models, load_graph
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import OUTLINED
 from autoauto.records.errors import OutOfMemory
@@ -69,7 +70,7 @@ def need(graph: LayerGraph, device: Device, options: CompileOptions) -> Need:
     """What one program needs, whatever memory the device has."""
     too_small = replace(device, memory_bytes=0.0)  # so that equal layers are one subgraph
     try:
-        memory_bytes = IpuTarget().compile(graph, LayerRange(0, len(graph)), too_small, options).memory_bytes
+        memory_bytes = compiled_bytes(IpuTarget().compile(graph, LayerRange(0, len(graph)), too_small, options))
     except OutOfMemory:  # too much code
         return Need(float("inf"), float("inf"))
     outlined_bytes = sum(memory_bytes.values())

@@ -1,6 +1,7 @@
 """From a profile to the memory of every range, `range_memory`; limits and stashes of devices.
 
-The state that an optimizer holds on every device is added to the profile: `with_optimizer_state`.
+The state that an optimizer holds on every device is added to the profile, `with_optimizer_state`, and to what was
+compiled whole, `stage_with_optimizer_state`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from autoauto.estimate.distinct import distinct_layers, labelled_layers
 from autoauto.estimate.sums import prefix_sums
-from autoauto.records.costs.memory import RangeMemory, SharedMemory
+from autoauto.records.costs.memory import RangeMemory, SharedMemory, StageBytes, alone_bytes
 from autoauto.records.costs.profile import (
     GRADIENT,
     OUTLINED,
@@ -22,9 +23,11 @@ from autoauto.records.costs.profile import (
     ModelProfile,
     WeightUpdate,
     category,
+    gradient_bytes,
 )
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
+from autoauto.records.layers import LayerRange
 from autoauto.records.units import IntArray, Precision
 
 NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
@@ -178,6 +181,38 @@ def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision:
     source = gradient_category(profile.layers)
     layers = distinct_layers(profile)
     return replace(profile, layers=layers.changed(lambda layer, _: _layer(layer, source, update, precision)))
+
+
+def stage_with_optimizer_state(
+    stage: StageBytes[int],
+    own: LayerRange,
+    layers: Sequence[LayerProfile],
+    update: WeightUpdate,
+    precision: Precision,
+) -> StageBytes[int]:
+    """A stage that was compiled whole, with what `with_optimizer_state` adds to its layers.
+
+    A compiler knows of no other layers, so weights that others read too are exclusive there; a device holds them once.
+
+    Args:
+        stage: compiled.
+        own: its layers.
+        layers: of the model.
+        update, precision: as in `with_optimizer_state`.
+    """
+    parts, source = layers[slice(*own)], gradient_category(layers)
+    shared = {key: n_bytes for layer in parts for key, n_bytes in layer.shared.items()}
+    tied = {key: n_bytes for key, n_bytes in shared.items() if category(key) in (PARAMETER, GRADIENT)}
+    tied |= _states(tied, GRADIENT, update, precision)
+    exclusive = {**stage.exclusive_bytes, **update.state_bytes(gradient_bytes(alone_bytes(stage)), precision)}
+    for key, n_bytes in tied.items():
+        exclusive[category(key)] -= n_bytes
+    updated_bytes = max(update_bytes(layer, source, update, precision) for layer in parts)
+    return stage._replace(
+        exclusive_bytes=exclusive,
+        shared_bytes={**stage.shared_bytes, **tied},
+        temporary_bytes=max(stage.temporary_bytes, updated_bytes),
+    )
 
 
 def gradient_category(layers: Sequence[LayerProfile]) -> str:

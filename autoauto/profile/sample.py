@@ -10,6 +10,7 @@ from random import Random
 
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import WholeRange
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.profile import OUTLINED, CompiledRange, ModelProfile
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
@@ -66,7 +67,7 @@ def sample(
 
 def whole_range(layers: LayerRange, compiled: CompiledRange) -> WholeRange:
     """The parts of a compiled range that make an example; what a subgraph for equal layers saves is no part of it."""
-    memory_bytes = {name: n_bytes for name, n_bytes in compiled.memory_bytes.items() if name != OUTLINED}
+    memory_bytes = {name: n_bytes for name, n_bytes in compiled_bytes(compiled).items() if name != OUTLINED}
     return WholeRange(layers, compiled.forward_cycles, compiled.backward_cycles, memory_bytes)
 
 

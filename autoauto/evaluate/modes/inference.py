@@ -13,6 +13,7 @@ from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run, Timeline
@@ -87,7 +88,7 @@ class InferenceFlow:
 
     def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
         """See `StageFlow`."""
-        return [each.memory_bytes for each in compiled]
+        return list(map(compiled_bytes, compiled))
 
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
         """See `StageFlow`; replicas whose plans differ have timelines of their own."""

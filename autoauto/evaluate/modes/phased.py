@@ -11,9 +11,10 @@ from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import Costs, shared_cycles
 from autoauto.evaluate.modes.mode import WithoutBounds
 from autoauto.memo import Memo
-from autoauto.plan.phased import fits_at_once, may_fit, phased, phased_by_replicas
+from autoauto.plan.phased import LOAD_BUFFER, STORE_BUFFER, fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
 from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.phased import IoMode, Phase, PhasedOptions, PhasedPlan
@@ -162,12 +163,11 @@ class PhasedFlow(WithoutBounds):
         recompute_cycles = compiled.forward_cycles if knobs.mode.recompute is True else 0
         whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles
         estimated = table.compute_cycles(*phase.layers)
-        layer_bytes = table.memory_bytes(*phase.layers)
-        buffers = {name: n_bytes for name, n_bytes in phase.memory_bytes.items() if name not in layer_bytes}
+        buffers = {name: phase.memory_bytes[name] for name in (LOAD_BUFFER, STORE_BUFFER)}
         return replace(
             phase,
             compute_cycles=-(-phase.compute_cycles * whole // max(estimated, 1)),
-            memory_bytes={**compiled.memory_bytes, **buffers},
+            memory_bytes={**compiled_bytes(compiled), **buffers},
             limit_bytes=int(device.memory_bytes),
         )
 

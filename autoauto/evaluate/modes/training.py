@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autoauto.estimate.memory import gradient_category, update_bytes
+from autoauto.estimate.memory import stage_with_optimizer_state
 from autoauto.evaluate.costs.costs import Costs
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
@@ -14,16 +14,8 @@ from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simu
 from autoauto.evaluate.modes.training_table import legal_cuts, stage_tables
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.profile.profiler import Progress
-from autoauto.records.costs.memory import StageBytes, device_memory, stash_entry_bytes
-from autoauto.records.costs.profile import (
-    GRADIENT,
-    PARAMETER,
-    CompiledRange,
-    LayerProfile,
-    WeightUpdate,
-    category,
-    gradient_bytes,
-)
+from autoauto.records.costs.memory import StageBytes, compiled_stage, device_memory
+from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import BoundedPlan, Plan, Stage
@@ -161,30 +153,10 @@ class TrainingFlow:
 
     def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes[int]:
         """What a stage compiled whole holds, with the optimizer's state and its update; its stash entry."""
-        layers, update = self.costs.profile(self.costs.setting.options(knobs)).layers, knobs.weight_update
-        exclusive = {**compiled.exclusive, **self._states(update, gradient_bytes(compiled.memory_bytes))}
-        tied = self._tied_bytes(layers[slice(*stage.layers)], update)
-        for key, n_bytes in tied.items():
-            exclusive[category(key)] -= n_bytes
-        input_bytes = layers[stage.layers.start].input_bytes
-        stored_bytes = input_bytes + compiled.checkpoint_bytes
-        entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=stage.recomputes)
-        source, precision = gradient_category(layers), self.costs.setting.precision
-        own = layers[slice(*stage.layers)]
-        updated_bytes = max(update_bytes(layer, source, update, precision) for layer in own)
-        temporary_bytes = max(compiled.temporary_bytes, updated_bytes)
-        return StageBytes(exclusive, {**compiled.shared, **tied}, temporary_bytes, entry_bytes)
-
-    def _tied_bytes(self, layers: Sequence[LayerProfile], update: WeightUpdate) -> dict[str, int]:
-        """By "category_weight" what layers hold for weights that others read too: a device holds it once."""
-        shared = {key: n_bytes for layer in layers for key, n_bytes in layer.shared.items()}
-        tied = {key: n_bytes for key, n_bytes in shared.items() if category(key) in (PARAMETER, GRADIENT)}
-        for key in [key for key in tied if category(key) == GRADIENT]:
-            tied |= {key.replace(GRADIENT, name, 1): n for name, n in self._states(update, tied[key]).items()}
-        return tied
-
-    def _states(self, update: WeightUpdate, n_bytes: int) -> dict[str, int]:
-        return update.state_bytes(n_bytes, self.costs.setting.precision)
+        setting = self.costs.setting
+        layers = self.costs.profile(setting.options(knobs)).layers
+        alone = compiled_stage(compiled, layers[stage.layers.start].input_bytes, recompute=stage.recomputes)
+        return stage_with_optimizer_state(alone, stage.layers, layers, knobs.weight_update, setting.precision)
 
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
         """See `StageFlow`; all replicas end a step together."""

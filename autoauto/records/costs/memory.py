@@ -1,14 +1,14 @@
 """The memory of every range of layers, `RangeMemory`, and of a device that runs several as its stages, `device_memory`.
 
-What a device holds is added up in this file only:
+What a device holds is added up in this file only, of estimated ranges and of compiled ones (`compiled_stage`):
 
     bytes of a device = exclusive bytes         of its stages, which add up
                       + shared bytes            of their keys, each once
                       + temporary bytes         the peak of the current micro-batch; one stage runs at a time
                       + entries x stash entry   what other micro-batches in flight stash for their backward pass
 
-`_addends` does so for numbers and for arrays. One range on a device is the case of one stage; planners that ask for all
-ranges have them as `RangeBytes`, whatever they consist of. Where a range does not fit, the same formula of its outlined
+`_addends` does so for numbers and for arrays. One range on a device is the case of one stage, `alone_bytes`; planners
+ask for all ranges at once, `RangeMemory.one_in_flight`. Where a range does not fit, the same formula of its outlined
 form counts, if that is less: a program with one subgraph for equal layers.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from autoauto.records.costs.profile import OUTLINED, STASH, TEMPORARY, category
+from autoauto.records.costs.profile import OUTLINED, STASH, TEMPORARY, CompiledRange, category
 from autoauto.records.units import Amount, IntArray
 
 Stashed = TypeVar("Stashed")
@@ -79,6 +79,36 @@ def device_bytes(stages: Sequence[StageBytes[Amount]], in_flight: IntArray) -> A
     every = chain.from_iterable(_addends(stages, in_flight))
     total: Amount = sum(chain.from_iterable(n_bytes.values() for n_bytes in every))
     return total
+
+
+def alone_bytes(stage: StageBytes[int], n_stash_entries: int = 0) -> dict[str, int]:
+    """The memory by category of a device that runs one stage, with the stash of so many other micro-batches.
+
+    >>> alone_bytes(StageBytes({"parameter": 5}, {"vertexCode_a": 2, "vertexCode_b": 1}, 9, 4))
+    {'parameter': 5, 'vertexCode': 3, 'temporary': 9}
+    """
+    [memory] = device_memory([stage], np.array([[1 + n_stash_entries]]))
+    if not n_stash_entries:
+        del memory[STASH]
+    return memory
+
+
+def compiled_bytes(compiled: CompiledRange) -> dict[str, int]:
+    """The memory by category of a device that runs a range that was compiled whole, with one micro-batch in flight."""
+    return alone_bytes(compiled_stage(compiled))
+
+
+def compiled_stage(compiled: CompiledRange, input_bytes: int = 0, *, recompute: bool = False) -> StageBytes[int]:
+    """A range that was compiled whole, as a stage.
+
+    Args:
+        compiled: the range.
+        input_bytes: what it receives, and stashes where it recomputes.
+        recompute: whether it does.
+    """
+    stored_bytes = input_bytes + compiled.checkpoint_bytes
+    entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=recompute)
+    return StageBytes(compiled.exclusive, compiled.shared, compiled.temporary_bytes, entry_bytes)
 
 
 def _addends(
@@ -243,9 +273,7 @@ class RangeMemory:
 
         What its outlined form saves where it exceeds `limit_bytes` is a category of its own, below 0.
         """
-        [memory] = device_memory([self.stage(start, stop)], np.array([[1 + n_stash_entries]]))
-        if not n_stash_entries:
-            del memory[STASH]
+        memory = alone_bytes(self.stage(start, stop), n_stash_entries)
         if self.outlined is not None and limit_bytes is not None and sum(memory.values()) > limit_bytes:
             outlined_bytes = sum(self.outlined.by_category(start, stop, n_stash_entries).values())
             if outlined_bytes < sum(memory.values()):

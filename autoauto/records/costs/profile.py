@@ -223,21 +223,6 @@ class CompiledRange:
         """The peak of temporary memory, forward or backward."""
         return max(self.backward_temporary_bytes, *(step.temporary_bytes for step in self.steps))
 
-    @property
-    def memory_bytes(self) -> dict[str, int]:
-        """Bytes by category: shared keys under the category before their first "_", exclusive bytes, temporary peak.
-
-        >>> CompiledRange((ProgramStep("a", 7, 3),), 0, {"vertexCode_1": 5}, {"parameter": 2}).memory_bytes
-        {'vertexCode': 5, 'parameter': 2, 'temporary': 3}
-        """
-        memory: dict[str, int] = {}
-        for key, n_bytes in self.shared.items():
-            memory[category(key)] = memory.get(category(key), 0) + n_bytes
-        for name, n_bytes in self.exclusive.items():
-            memory[name] = memory.get(name, 0) + n_bytes
-        memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary_bytes
-        return memory
-
 
 class NodeTime(NamedTuple):
     """A node of the graph that a runtime makes of a model, timed by the runtime itself while it ran the whole model.

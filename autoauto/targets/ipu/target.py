@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import OUTLINED, CompiledRange, ProgramStep, WeightUpdate
 from autoauto.records.errors import BadInput
@@ -107,7 +108,7 @@ class IpuTarget:
             last_segment_cycles=sum(step.cycles for step in chain.from_iterable(last_segment)),
             binding_below_bytes=max(cost.binding_below_bytes for cost in (*costs, *after.costs)),
         )
-        check_code(layers, compiled.memory_bytes, device)
+        check_code(layers, compiled_bytes(compiled), device)
         return _outline(graph, layers, costs, options, compiled, device)
 
     def prepare(self, graphs: Iterable[LayerGraph], device: Device, options: CompileOptions) -> None:
@@ -138,7 +139,7 @@ def _outline(
     PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). What it saves is a category of its own,
     below 0, so that the others stay those of the layers.
     """
-    if options.training or sum(compiled.memory_bytes.values()) <= device.memory_bytes:
+    if options.training or sum(compiled_bytes(compiled).values()) <= device.memory_bytes:
         return compiled
     saved_bytes = outlined_bytes(graph, layers, costs, options)
     if saved_bytes <= 0:

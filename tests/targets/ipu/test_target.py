@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoauto.graph.load import load_graph
+from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import BadInput
@@ -66,7 +67,7 @@ def compile_range(graph: LayerGraph, start: int, stop: int, device: Device, opti
 
 
 def total(compiled: CompiledRange) -> int:
-    return sum(compiled.memory_bytes.values())
+    return sum(compiled_bytes(compiled).values())
 
 
 @given(plan=plans, batch_size=st.sampled_from([1, 7, 64]), training=st.booleans())
@@ -95,7 +96,7 @@ def test_a_layer_more_never_reduces_cycles_or_memory(
         assert whole.backward_cycles == sum(layer.backward_cycles for layer in alone)
         assert whole.weight_cycles == sum(layer.weight_cycles for layer in alone) <= whole.backward_cycles
         assert whole.activation_bytes <= sum(layer.activation_bytes for layer in alone)
-        always = Counter(whole.memory_bytes) - Counter({"temporary": whole.temporary_bytes})
+        always = Counter(compiled_bytes(whole)) - Counter({"temporary": whole.temporary_bytes})
         assert always.total() <= sum(total(layer) - layer.temporary_bytes for layer in alone)
 
 
@@ -213,7 +214,7 @@ def test_bert_large_fills_two_devices_as_its_profile_says(
     cut = next(i for i, layer in enumerate(graph.layers) if "layer.12." in layer.name)
     published = vectors("memory_popliner_profiles")["bert_large_seq128_inference"]["greedy_split_2_ipus_limit_350000"]
     for (start, stop), row in zip(((0, cut), (cut, len(graph))), published, strict=True):
-        memory = compile_range(graph, start, stop, device, options()).memory_bytes
+        memory = compiled_bytes(compile_range(graph, start, stop, device, options()))
         assert memory["parameter"] + memory["temporary"] == pytest.approx(row["variables"], rel=0.05)
         assert memory["vertexCode"] == pytest.approx(row["vertex_code"], rel=0.2)
         assert memory["vertexInstanceState"] == pytest.approx(row["vertex_state"], rel=0.2)
@@ -237,7 +238,7 @@ def test_training_adds_a_backward_pass_and_its_memory(graph_of: Any, node: Any, 
     assert 0 < training.weight_cycles < training.backward_cycles
     assert training.exclusive["gradient"] == training.exclusive["parameter"] == 2 * 32 * 32 * 9 * 2
     for category in ("vertexCode", "vertexInstanceState", "controlCode", "internalExchangeCode"):
-        assert training.memory_bytes[category] > inference.memory_bytes[category]
+        assert compiled_bytes(training)[category] > compiled_bytes(inference)[category]
     assert training.backward_temporary_bytes > training.activation_bytes > inference.activation_bytes
 
 
