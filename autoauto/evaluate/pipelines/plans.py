@@ -29,6 +29,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Mode
 
 WORTH_BALANCING = 0.01  # share of a step that its end takes from which on cuts that balance it are looked for
+PARTS_OF_ENDS = (1 / 3, 2 / 3, 1)  # that they balance: not all of an end grows with the weights of a device
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
 Devices = int | tuple[int, ...]
 """Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
@@ -196,14 +197,14 @@ class Plans:
     def even(self, knobs: Knobs) -> Iterator[Plan]:
         """Plans of training as people write them: the best cut at blocks, and even cuts, whether they fit or not.
 
-        And those that balance ends of steps, too, anywhere and at blocks.
+        And those that balance ends of steps, too.
         """
         cuts, per_byte = block_cuts(self.costs.setting.graph), self._end_cycles_per_byte(knobs)
         for known in with_known_state(knobs, self.costs.setting):
             for plain in stage_tables(self.costs, known):
-                ended = [with_ends_of_steps(plain, per_byte)] if per_byte else []
-                at_blocks = [stages.cut_at(cuts) for stages in (plain, *ended)] if cuts else []
-                for stages in (*at_blocks, *ended):
+                at_blocks = [plain.cut_at(cuts)] if cuts else []
+                with_ends = (with_ends_of_steps(plain, part * per_byte) for part in PARTS_OF_ENDS if per_byte)
+                for stages in (*at_blocks, *with_ends):
                     with suppress(Infeasible):
                         yield self.cut_at(knobs, best_by_simulated_step(stages, known).plan.partition)
         table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recompute is True))
