@@ -33,6 +33,7 @@ class PhasedFlow(WithoutBounds):
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self._tables: Memo[Knobs, CostTable] = Memo(_MAX_TABLES)
+        self._may_fit: Memo[Knobs, bool] = Memo(_MAX_TABLES)
         self._fastest: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)  # by number of replicas
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
@@ -46,11 +47,14 @@ class PhasedFlow(WithoutBounds):
     def fits(self, knobs: Knobs) -> bool:
         """See `ModeFlow`; where a layer does not fit alone, nothing else matters."""
         try:
-            profile, options = self.costs.profile(self.costs.setting.options(knobs)), self._options(knobs)
-            may = may_fit(self._one_step_table(knobs), profile, self.costs.setting.cluster, options)
+            may = self._may_fit.of(replace(knobs, n_ipu=1), lambda: self._layers_may_fit(knobs))
         except DoesNotFit:
             return False
         return may and self.forecast(knobs).fits
+
+    def _layers_may_fit(self, knobs: Knobs) -> bool:
+        profile = self.costs.profile(self.costs.setting.options(knobs))
+        return may_fit(self._one_step_table(knobs), profile, self.costs.setting.cluster, self._options(knobs))
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """See `ModeFlow`; every phase is compiled whole."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
@@ -114,12 +115,12 @@ def earliest_starts(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) ->
 class _Window:
     """The memory of the blocks `[start, stop)` in one form while both ends move right."""
 
-    __slots__ = ("_count", "_ends", "_keys", "_maxima", "_shared", "_shared_bytes", "start", "stop")
+    __slots__ = ("_after", "_before", "_ends", "_keys", "_maxima", "_shared", "_shared_bytes", "start", "stop")
 
     def __init__(self, memory: BlockMemory, stash_entries: int) -> None:
         self.start = self.stop = 0
         self._keys, self._shared_bytes = memory.shared_keys, memory.shared_bytes
-        self._count = [0] * len(memory.shared_bytes)  # layers of the window with each shared key
+        self._before, self._after = _uses(tuple(memory.shared_keys))
         self._shared = 0
         n_bytes = memory.one_in_flight.plus(stash_entries, memory.stash_entry)
         self._ends = n_bytes.stop_bytes, list(accumulate(n_bytes.start_bytes, max))
@@ -143,10 +144,10 @@ class _Window:
 
     def grow(self) -> None:
         """Add the block at `stop`."""
-        for key in self._keys[self.stop]:
-            if self._count[key] == 0:
-                self._shared += self._shared_bytes[key]
-            self._count[key] += 1
+        for before, key in self._before[self.stop]:
+            if before >= self.start:
+                break
+            self._shared += self._shared_bytes[key]
         for column, queue in self._maxima:
             while queue and column[queue[-1]] <= column[self.stop]:
                 queue.pop()
@@ -155,11 +156,39 @@ class _Window:
 
     def shrink(self) -> None:
         """Remove the block at `start`."""
-        for key in self._keys[self.start]:
-            self._count[key] -= 1
-            if self._count[key] == 0:
-                self._shared -= self._shared_bytes[key]
+        for after, key in self._after[self.start]:
+            if after < self.stop:
+                break
+            self._shared -= self._shared_bytes[key]
         for _, queue in self._maxima:
             if queue[0] == self.start:
                 queue.popleft()
         self.start += 1
+
+
+_Uses = list[list[tuple[int, int]]]
+"""By block: every shared key that it needs, after another block that needs it."""
+
+
+@lru_cache(maxsize=16)  # of the ranges of a model; batch sizes have the same keys
+def _uses(keys: tuple[tuple[int, ...], ...]) -> tuple[_Uses, _Uses]:
+    """By block the last block before it that needs each of its keys, ascending, and the next one after it, descending.
+
+    There is none before the first, -1, and none after the last, their number. A block that joins a window needs only
+    keys anew that no block of the window needs, and they are the first ones here.
+
+    >>> _uses(((0, 1), (0,), (1, 0)))
+    ([[(-1, 0), (-1, 1)], [(0, 0)], [(0, 1), (1, 0)]], [[(2, 1), (1, 0)], [(2, 0)], [(3, 1), (3, 0)]])
+    """
+    n = len(keys)
+    before, after = _last_uses(keys, range(n), -1), _last_uses(keys, range(n)[::-1], n)
+    return [sorted(uses) for uses in before], [sorted(uses, reverse=True) for uses in after[::-1]]
+
+
+def _last_uses(keys: Sequence[Sequence[int]], blocks: range, none: int) -> _Uses:
+    """For each of `blocks` in turn its keys, with the last of the blocks before it that needs the key, or `none`."""
+    seen, uses = dict[int, int](), []
+    for block in blocks:
+        uses.append([(seen.get(key, none), key) for key in set(keys[block])])
+        seen.update(dict.fromkeys(keys[block], block))
+    return uses
