@@ -97,7 +97,7 @@ def line(asked: Asked, best: Trial | None, flat: Trial | None) -> str:
 
 def answer(trial: Trial | None) -> str:
     """A configuration and what it gives."""
-    if trial is None or trial.tpot_s is None or trial.ttft_s is None:
+    if trial is None or trial.tokens.tpot_s is None or trial.tokens.ttft_s is None:
         return "nothing fits"
     knobs = trial.knobs
     shape = f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
@@ -105,7 +105,7 @@ def answer(trial: Trial | None) -> str:
     engine = knobs.session.values["engine"]
     return (
         f"{trial.samples_per_s:,.0f} tokens/s, {per_gpu:,.0f} a GPU used ({engine} {shape}, "
-        f"TPOT {1e3 * trial.tpot_s:.0f} ms, TTFT {trial.ttft_s:.2f} s)"
+        f"TPOT {1e3 * trial.tokens.tpot_s:.0f} ms, TTFT {trial.tokens.ttft_s:.2f} s)"
     )
 
 

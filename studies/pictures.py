@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.cli.main import main as autoauto
-from autoauto.report.charts.study import latency_chart
+from autoauto.report.charts.study import objectives_chart
 from autoauto.report.charts.svg import STYLE
 from autoauto.report.html import document, figure, write_page
 from autoauto.study.analysis.best import summarise_study
@@ -54,7 +54,7 @@ def report_page(storage: str, folder: Path) -> str:
 def front_page(storage: str) -> str:
     """A page with the front of throughput against latency alone."""
     _run("search", *FRONT.search, "--study-name", "front", "--storage", storage)
-    chart = latency_chart(summarise_study(join_study(storage, "front"), storage))
+    chart = objectives_chart(summarise_study(join_study(storage, "front"), storage))
     assert chart is not None
     return document("front", "resnet50 on bow-2000", ["objective throughput, latency"], figure(chart))
 

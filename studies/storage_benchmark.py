@@ -25,6 +25,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import measured_trial
@@ -49,9 +50,7 @@ def some_trial(number: int) -> FrozenTrial:
         knobs,
         plan,
         plan,
-        samples_per_s=1000.0 + number,
-        estimated_samples_per_s=1100.0,
-        latency_s=0.0,
+        Result(samples_per_s=1000.0 + number, estimated_samples_per_s=1100.0, latency_s=0.0),
         device=Device("bow", 1e9, 900_000_000, 1, 1),
     )
     return to_optuna(finished_trial(knobs, trial, 0.5), ranges_of(SPACE, knobs), Objective.THROUGHPUT)

@@ -27,6 +27,7 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import samples_per_s
 from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.numbers import Result
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial, measured_trial, unfit_trial
@@ -71,9 +72,7 @@ class Model:
             knobs,
             plan,
             plan,
-            samples_per_s=rate,
-            estimated_samples_per_s=rate,
-            latency_s=0.0,
+            Result(samples_per_s=rate, estimated_samples_per_s=rate, latency_s=0.0),
             device=Device("bow", 1e9, LIMIT_BYTES, 1, 1),
         )
 

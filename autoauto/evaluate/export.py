@@ -19,7 +19,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner
 from autoauto.records.target import Origin
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.space.numbers import TokenRates
+from autoauto.space.numbers import TokenResult
 from autoauto.space.trial import Trial
 from autoauto.targets.registry import DEFAULT_TARGET
 
@@ -101,8 +101,8 @@ def _source(flow: Flow, model: str) -> ModelFile:
 
 def _performance(flow: Flow, trial: Trial) -> Performance:
     """What the replicas of a trial give; tokens are modelled, forecast or not."""
-    if trial.tokens_per_s is None:
-        origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
-        return Performance(trial.samples_per_s, origin)
-    tokens = TokenRates(trial.tokens_per_s, trial.tpot_s, trial.ttft_s, trial.kv_cache_bytes)
-    return Performance(trial.samples_per_s, flow.traits.origin, tokens)
+    tokens = trial.result.of_mode
+    if isinstance(tokens, TokenResult):
+        return Performance(trial.samples_per_s, flow.traits.origin, tokens)
+    origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
+    return Performance(trial.samples_per_s, origin)

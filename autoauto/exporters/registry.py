@@ -30,7 +30,7 @@ from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
     from autoauto.space.knobs import Knobs
-    from autoauto.space.numbers import TokenRates
+    from autoauto.space.numbers import TokenResult
 
 TEMPORARY = "autoauto-export-"
 """The beginning of the names of temporary folders."""
@@ -94,7 +94,7 @@ class Performance(NamedTuple):
 
     samples_per_s: float
     origin: Origin
-    tokens: TokenRates | None = None
+    tokens: TokenResult | None = None
 
     def __str__(self) -> str:
         if self.tokens is None:

@@ -57,7 +57,7 @@ def _idle_facts(finalist: Trial) -> Iterator[BindingFact]:
 
     The slowest device waits only while the pipeline fills and drains; any other also as much as it computes less.
     """
-    idle, plan = finalist.bubble_fraction, finalist.plan
+    idle, plan = finalist.step.bubble_fraction, finalist.plan
     if idle is None:
         return
     balance = 1.0
@@ -205,11 +205,11 @@ def _n_samples(trial: Trial) -> int:
 
 
 def _larger_bubble(best: Trial, winner: Trial) -> list[str]:
-    if best.bubble_fraction is None or winner.bubble_fraction is None:
+    if best.step.bubble_fraction is None or winner.step.bubble_fraction is None:
         return []
-    if best.bubble_fraction <= winner.bubble_fraction + 0.005:
+    if best.step.bubble_fraction <= winner.step.bubble_fraction + 0.005:
         return []
-    return [f"{100 * best.bubble_fraction:.0f} % idle, the winner's {100 * winner.bubble_fraction:.0f} %"]
+    return [f"{100 * best.step.bubble_fraction:.0f} % idle, the winner's {100 * winner.step.bubble_fraction:.0f} %"]
 
 
 def _limit(cell: Cell) -> list[str]:

@@ -201,7 +201,7 @@ def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
     knobs, plan = finalist.knobs, finalist.plan
     steps = knobs.mode.n_micro_batches if knobs.training else 1
     host_cycles = steps * plan.host_bound_cycles
-    cycles = max(finalist.makespan_cycles or plan.mean_cost_cycles, host_cycles)
+    cycles = max(finalist.step.makespan_cycles or plan.mean_cost_cycles, host_cycles)
     return finalist.samples_per_s * cycles / knobs.n_samples
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Self
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
 
@@ -53,6 +54,11 @@ class StepResult:
         title="bubbles", text=lambda share: f"{100 * share:.1f} % of the step", origin=Origin.SIMULATED
     )
 
+    @staticmethod
+    def of(timeline: Timeline) -> StepResult:
+        """What the timeline of a step says."""
+        return StepResult(makespan_cycles=timeline.makespan_cycles, bubble_fraction=timeline.bubble_fraction)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenResult:
@@ -66,16 +72,16 @@ class TokenResult:
         tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals; a row lies in them in 8 of 10 cases.
     """
 
-    tokens_per_s: float | None = number(
-        title="tokens", text="{:,.0f} a second of all answers".format, in_constraints=True
+    tokens_per_s: float = number(
+        0.0, title="tokens", text="{:,.0f} a second of all answers".format, in_constraints=True
     )
-    tpot_s: float | None = number(title="time per output token", text="{:.4g} s".format, in_constraints=True)
-    ttft_s: float | None = number(title="time to first token", text="{:.4g} s".format, in_constraints=True)
+    tpot_s: float = number(0.0, title="time per output token", text="{:.4g} s".format, in_constraints=True)
+    ttft_s: float = number(0.0, title="time to first token", text="{:.4g} s".format, in_constraints=True)
     tpot_low_s: float | None = number()
     tpot_high_s: float | None = number(title="TPOT of 9 in 10", text="at most {:.4g} s".format)
     ttft_low_s: float | None = number()
     ttft_high_s: float | None = number(title="TTFT of 9 in 10", text="at most {:.4g} s".format)
-    kv_cache_bytes: int | None = number(is_whole=True, title="KV cache", text=format_bytes, in_constraints=True)
+    kv_cache_bytes: int = number(0, is_whole=True, title="KV cache", text=format_bytes, in_constraints=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +155,7 @@ REQUEST_LATENCY = "request_latency_s"
 RESULT_NAMES = (*(number.name for number in NUMBERS if number.in_constraints), *OF_PLANS, REQUEST_LATENCY)
 """The names of results that a constraint may contain."""
 
-
-class TokenRates(NamedTuple):
-    """What replicas of a decoder give: numbers of a `TokenResult`."""
-
-    tokens_per_s: float
-    tpot_s: float
-    ttft_s: float
-    kv_cache_bytes: int
-
-
-NAMES_OF_GENERATION = frozenset({*TokenRates._fields, REQUEST_LATENCY})
+NAMES_OF_GENERATION = frozenset(
+    (*(number.name for number in _numbers_of(TokenResult) if number.in_constraints), REQUEST_LATENCY)
+)
 """The names of results that only text that is generated has."""

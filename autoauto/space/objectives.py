@@ -18,7 +18,7 @@ def _device_cycles(trial: Trial) -> float:
     Auto-pipeline truncates its cost to an integer; here it stays a fraction, so that close configurations still differ.
     A step of training takes its makespan and trains all its micro-batches.
     """
-    cycles = trial.makespan_cycles or trial.plan.mean_cost_cycles
+    cycles = trial.step.makespan_cycles or trial.plan.mean_cost_cycles
     return cycles * trial.knobs.n_devices / trial.knobs.n_samples
 
 

@@ -44,7 +44,11 @@ class UsersPoint(NamedTuple):
 
 def users_front_text(front: Iterable[Trial]) -> str:
     """The configurations of a front and what they give, in JSON."""
-    points = ((trial.knobs.values, trial.device_samples_per_s, 1 / trial.tpot_s) for trial in front if trial.tpot_s)
+    points = (
+        (trial.knobs.values, trial.device_samples_per_s, 1 / trial.tokens.tpot_s)
+        for trial in front
+        if trial.tokens.tpot_s
+    )
     return json.dumps(list(points))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from math import inf
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit, Unsupported
@@ -31,6 +31,7 @@ from autoauto.space.numbers import (
     RESULT_NAMES,
     Result,
     StepResult,
+    TokenResult,
 )
 from autoauto.space.table import numbers
 
@@ -130,15 +131,27 @@ class Trial(Displayed):
         if not values.keys() <= _NAMED:
             raise TypeError(f"a trial has no {min(values.keys() - _NAMED)}")
 
-    def __getattr__(self, name: str) -> Any:
-        """A number of its result; None where its mode has none of this name."""
-        if name not in _OF_RESULT:
-            raise AttributeError(f"a trial has no {name}")
-        return self.result.value(name)
+    if not TYPE_CHECKING:  # our own code says whose number it reads
+
+        def __getattr__(self, name: str) -> Any:
+            """A number of its result; None where its mode has none of this name."""
+            if name not in _OF_RESULT:
+                raise AttributeError(f"a trial has no {name}")
+            return self.result.value(name)
 
     def with_values(self, **values: Any) -> Self:
         """The trial with other values of fields, and other numbers, by their names."""
         return replace(self, **values)
+
+    @property
+    def step(self) -> StepResult:
+        """What its step of training gives; without numbers where it has none."""
+        return self.result.of_mode if isinstance(self.result.of_mode, StepResult) else StepResult()
+
+    @property
+    def tokens(self) -> TokenResult:
+        """What its generation of text gives; all 0 where it generates none."""
+        return self.result.of_mode if isinstance(self.result.of_mode, TokenResult) else TokenResult()
 
     @property
     def samples_per_s(self) -> float:
@@ -225,25 +238,21 @@ def measured_trial(
     knobs: Knobs,
     estimate: Plan | PhasedPlan | None,
     measured: Plan | PhasedPlan,
+    result: Result,
     *,
-    samples_per_s: float,
-    estimated_samples_per_s: float = 0.0,
-    latency_s: float,
     device: Device,
     timeline: Timeline | None = None,
     origin: Origin | None = None,
-    output_error: float | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> Trial:
     """The trial of a configuration that runs; its status and reason tell whether all constraints hold.
 
     Args:
         knobs, estimate, measured, timeline, origin: as in `Trial`.
-        samples_per_s, estimated_samples_per_s, latency_s, output_error: as in `Result`.
+        result: its numbers, but those that follow from its plans and from the timeline of a step.
         device: any of its devices.
         constraints: on knobs and results; with an `output_error` also `USABLE`.
     """
-    step = timeline if knobs.training else None
     trial = Trial(
         knobs,
         Status.OK,
@@ -251,19 +260,16 @@ def measured_trial(
         estimate,
         measured,
         timeline,
-        result=Result(
-            samples_per_s,
-            estimated_samples_per_s,
-            latency_s,
-            _largest(measured, "compute_cycles"),
-            _largest(measured, "transfer_cycles"),
-            StepResult(step.makespan_cycles, step.bubble_fraction) if step else None,
-            output_error,
+        result=replace(
+            result,
+            compute_cycles=_largest(measured, "compute_cycles"),
+            transfer_cycles=_largest(measured, "transfer_cycles"),
+            of_mode=StepResult.of(timeline) if knobs.training and timeline else result.of_mode,
         ),
         excess=measured.excess_bytes / int(device.memory_bytes),
         origin=origin,
     )
-    return apply_constraints(trial, constraints if output_error is None else (*constraints, USABLE))
+    return apply_constraints(trial, constraints if result.output_error is None else (*constraints, USABLE))
 
 
 def _largest(plan: Plan | PhasedPlan, name: str) -> int:

@@ -95,7 +95,7 @@ def test_replicas_train_side_by_side_and_sum_their_gradients(flow: Flow) -> None
     assert alone.timeline is not None
     assert pair.timeline is not None
     assert pair.timeline.step_parts["all-reduce"] == 200 + 2 * 400_000 / 10  # both stages over one cable, two waits
-    assert pair.makespan_cycles == alone.timeline.makespan_cycles + pair.timeline.step_parts["all-reduce"]
+    assert pair.step.makespan_cycles == alone.timeline.makespan_cycles + pair.timeline.step_parts["all-reduce"]
     assert pair.samples_per_s == pytest.approx(2 * 2 * 4 * 1e6 / pair.timeline.makespan_cycles)
     assert pair.estimated_samples_per_s == pytest.approx(pair.samples_per_s)
 
@@ -119,7 +119,7 @@ def test_the_optimizer_has_its_memory_and_its_part_of_a_step(flow: Flow) -> None
     for plan in (adam.estimate, adam.measured):
         assert plan.stages[0].memory_bytes["firstMoment"] == 2 * 4 * 100_000  # fp32 for gradients of fp16
     assert adam.timeline.step_parts["update"] == 4 * 52
-    assert adam.makespan_cycles == timeline_of(plain.step, adam.measured).makespan_cycles + 4 * 52
+    assert adam.step.makespan_cycles == timeline_of(plain.step, adam.measured).makespan_cycles + 4 * 52
     assert flow.evaluate(plain).samples_per_s > adam.samples_per_s
 
 
@@ -170,7 +170,7 @@ def test_states_that_do_not_fit_are_in_streaming_memory_and_a_step_moves_them(fl
     ends = {location: four.expect(knobs.with_values(optimizer_state=location)) for location in OptimizerState}
     auto, on_chip, streaming, sharded = (ends[location] for location in OptimizerState)
     assert not on_chip.fits
-    assert (auto.plan, auto.makespan_cycles) == (sharded.plan, sharded.makespan_cycles)
+    assert (auto.plan, auto.step.makespan_cycles) == (sharded.plan, sharded.step.makespan_cycles)
     parts = [each.timeline.step_parts for each in (streaming, sharded) if each.timeline]
     state_bytes = 4 * 3 * 200_000  # of a device: three states in fp32 for gradients of 4 layers in fp16
     assert [each["update"] for each in parts] == [
@@ -715,7 +715,10 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
     assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(sum(each))
     assert flow.simulated_samples_per_s(knobs, flow.timeline(knobs, crossing), crossing) == pytest.approx(sum(each))
     assert trial.latency_s == pytest.approx(crossing.latency_cycles / flow.cluster.clock_hz)
-    assert (trial.compute_cycles, trial.transfer_cycles) == (crossing.compute_cycles, crossing.transfer_cycles)
+    assert (trial.result.compute_cycles, trial.result.transfer_cycles) == (
+        crossing.compute_cycles,
+        crossing.transfer_cycles,
+    )
     per_device = Objective.PER_IPU.of(trial)
     assert per_device == pytest.approx(6 * flow.cluster.clock_hz / trial.samples_per_s)
     run = flow.measure(knobs, flow.predict(knobs))

@@ -67,10 +67,10 @@ def test_a_pipeline_of_one_has_no_cut_and_replicas_add_up(flow: Flow) -> None:
     single, four = flow.forecast(serving(1, 32)), flow.forecast(serving(1, 32, replicas=4))
     assert isinstance(single.estimate, Plan)
     assert single.estimate.partition == (0, 9)
-    assert four.tokens_per_s == pytest.approx(4 * (single.tokens_per_s or 0))
-    assert (four.tpot_s, four.ttft_s) == (single.tpot_s, single.ttft_s)
-    assert single.samples_per_s == single.tokens_per_s
-    assert single.latency_s == pytest.approx((single.ttft_s or 0) + 127 * (single.tpot_s or 0))
+    assert four.tokens.tokens_per_s == pytest.approx(4 * (single.tokens.tokens_per_s or 0))
+    assert (four.tokens.tpot_s, four.tokens.ttft_s) == (single.tokens.tpot_s, single.tokens.ttft_s)
+    assert single.samples_per_s == single.tokens.tokens_per_s
+    assert single.latency_s == pytest.approx((single.tokens.ttft_s or 0) + 127 * (single.tokens.tpot_s or 0))
 
 
 def test_memory_is_weights_and_keys_and_values_of_all_micro_batches_in_flight(flow: Flow, model: Path) -> None:
@@ -118,8 +118,8 @@ def test_what_a_group_cannot_do_is_a_trial_that_says_so(flow: Flow) -> None:
 
 def test_a_bound_on_the_time_of_a_token_is_a_constraint(flow: Flow) -> None:
     free = flow.forecast(serving(2, 64))
-    assert free.tpot_s is not None
-    bound = Constraint(f"tpot_s <= {free.tpot_s / 2}")
+    assert free.tokens.tpot_s is not None
+    bound = Constraint(f"tpot_s <= {free.tokens.tpot_s / 2}")
     trial = flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
     assert trial.status is Status.CONSTRAINED
     assert trial.violation == pytest.approx(2 * UNMEASURED.tpot.held - 1)
@@ -127,9 +127,9 @@ def test_a_bound_on_the_time_of_a_token_is_a_constraint(flow: Flow) -> None:
 
 def test_without_measured_rows_the_forecast_keeps_a_bound(flow: Flow) -> None:
     free = flow.forecast(serving(2, 64))
-    assert free.tpot_s is not None
+    assert free.tokens.tpot_s is not None
     for times, status in ((0.999, Status.CONSTRAINED), (1.001, Status.OK)):
-        bound = Constraint(f"tpot_s <= {times * free.tpot_s}")
+        bound = Constraint(f"tpot_s <= {times * free.tokens.tpot_s}")
         trial = flow.with_setting(constraints=(bound,)).forecast(serving(2, 64))
         assert trial.status is status
         assert "interval" not in trial.reason
@@ -141,22 +141,22 @@ def test_with_measured_rows_it_must_hold_at_the_end_of_the_interval_that_enough_
     options = {"measured": str(rows(tmp_path / "rows.csv", model, 0.02))}
     calibrated = load_flow(model, "h100_sxm-4", "gpu", options=options)
     free = calibrated.forecast(serving(2, 64))
-    assert free.tpot_s is not None
-    assert free.tpot_high_s is not None
-    for times, status in ((1.001, Status.CONSTRAINED), (free.tpot_high_s / free.tpot_s, Status.OK)):
-        bound = Constraint(f"tpot_s <= {times * free.tpot_s}")
+    assert free.tokens.tpot_s is not None
+    assert free.tokens.tpot_high_s is not None
+    for times, status in ((1.001, Status.CONSTRAINED), (free.tokens.tpot_high_s / free.tokens.tpot_s, Status.OK)):
+        bound = Constraint(f"tpot_s <= {times * free.tokens.tpot_s}")
         trial = calibrated.with_setting(constraints=(bound,)).forecast(serving(2, 64))
         assert trial.status is status
-        assert trial.tpot_s == free.tpot_s, "what is shown is the forecast"
+        assert trial.tokens.tpot_s == free.tokens.tpot_s, "what is shown is the forecast"
         if status is Status.CONSTRAINED:
             assert trial.reason.endswith("at the end of the interval that 65 % of measured rows keep")
 
 
 def test_a_bound_on_a_request_holds_at_the_ends_of_both_latencies(flow: Flow) -> None:
     free = flow.forecast(serving(2, 64))
-    assert free.tpot_s is not None
-    assert free.ttft_s is not None
-    latency_s = free.ttft_s * UNMEASURED.ttft.held + 127 * free.tpot_s * UNMEASURED.tpot.held
+    assert free.tokens.tpot_s is not None
+    assert free.tokens.ttft_s is not None
+    latency_s = free.tokens.ttft_s * UNMEASURED.ttft.held + 127 * free.tokens.tpot_s * UNMEASURED.tpot.held
     for name in ("request_latency_s", "latency_s"):
         for times, status in ((0.999, Status.CONSTRAINED), (1.001, Status.OK)):
             bound = Constraint(f"{name} <= {times * latency_s}")
@@ -165,9 +165,9 @@ def test_a_bound_on_a_request_holds_at_the_ends_of_both_latencies(flow: Flow) ->
 
 def test_a_bound_on_throughput_holds_at_its_lower_end(flow: Flow) -> None:
     free = flow.forecast(serving(2, 64))
-    assert free.tokens_per_s is not None
+    assert free.tokens.tokens_per_s is not None
     for share, status in ((0.999, Status.OK), (1.001, Status.CONSTRAINED)):
-        bound = Constraint(f"tokens_per_s >= {share * free.tokens_per_s / UNMEASURED.tpot.held}")
+        bound = Constraint(f"tokens_per_s >= {share * free.tokens.tokens_per_s / UNMEASURED.tpot.held}")
         assert flow.with_setting(constraints=(bound,)).forecast(serving(2, 64)).status is status
 
 
@@ -183,22 +183,22 @@ def calibrated(path: Path, model: Path, cluster: str = "h100_sxm-4") -> Flow:
 
 def test_measured_rows_multiply_forecasts_and_narrow_their_intervals(flow: Flow, model: Path, tmp_path: Path) -> None:
     plain = flow.forecast(serving(1, 64))
-    slow = calibrated(rows(tmp_path / "rows.csv", model, 2 * (plain.tpot_s or 0)), model)
+    slow = calibrated(rows(tmp_path / "rows.csv", model, 2 * (plain.tokens.tpot_s or 0)), model)
     target = slow.target
     assert isinstance(target, GpuTarget)
     factor = target.calibration.tpot(Group("small", "vllm", "h100_sxm", "bf16")).factor
     assert 1.7 < factor < 2.0
     for knobs in (serving(1, 64), serving(2, 8, 2)):
         before, after = flow.forecast(knobs), slow.forecast(knobs)
-        assert after.tpot_s == pytest.approx(factor * (before.tpot_s or 0))
-        assert after.tokens_per_s == pytest.approx((before.tokens_per_s or 0) / factor)
-        assert after.samples_per_s == slow.samples_per_s(knobs, slow.predict(knobs)) == after.tokens_per_s
-        assert after.ttft_s == before.ttft_s, "no first word was measured"
-        assert (after.tpot_low_s or 0) < (after.tpot_s or 0) < (after.tpot_high_s or 0)
-        widths = [(each.tpot_high_s or 0) / (each.tpot_low_s or 1) for each in (after, before)]
+        assert after.tokens.tpot_s == pytest.approx(factor * (before.tokens.tpot_s or 0))
+        assert after.tokens.tokens_per_s == pytest.approx((before.tokens.tokens_per_s or 0) / factor)
+        assert after.samples_per_s == slow.samples_per_s(knobs, slow.predict(knobs)) == after.tokens.tokens_per_s
+        assert after.tokens.ttft_s == before.tokens.ttft_s, "no first word was measured"
+        assert (after.tokens.tpot_low_s or 0) < (after.tokens.tpot_s or 0) < (after.tokens.tpot_high_s or 0)
+        widths = [(each.tokens.tpot_high_s or 0) / (each.tokens.tpot_low_s or 1) for each in (after, before)]
         assert widths[0] < widths[1]
     other = serving(1, 64, engine="trtllm")
-    assert slow.forecast(other).tpot_s == flow.forecast(other).tpot_s
+    assert slow.forecast(other).tokens.tpot_s == flow.forecast(other).tokens.tpot_s
 
 
 def test_a_study_of_other_measured_rows_is_another_one(flow: Flow, model: Path, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_unlike_gpus_have_the_factor_of_the_slowest_stage(model: Path, tmp_path:
     ratios = []
     for system in ("h100_sxm", "l40s"):
         flow = calibrated(rows(tmp_path / f"{system}.csv", model, 0.1, system), model, cluster)
-        ratios.append((flow.forecast(knobs).tpot_s or 0) / (plain.tpot_s or 1))
+        ratios.append((flow.forecast(knobs).tokens.tpot_s or 0) / (plain.tokens.tpot_s or 1))
     assert min(ratios) == pytest.approx(1.0)
     assert max(ratios) > 2.0
 
@@ -368,9 +368,9 @@ def test_forecasts_of_a_whole_cell_are_those_of_its_configurations(model: Path, 
             plain = flow.forecast(quick.knobs)
             assert quick.runs == plain.runs, plain.reason
             if plain.runs:
-                assert quick.tokens_per_s == pytest.approx(plain.tokens_per_s, rel=near)
-                assert quick.tpot_s == pytest.approx(plain.tpot_s, rel=near)
-                assert quick.ttft_s == pytest.approx(plain.ttft_s, rel=0.05)
+                assert quick.tokens.tokens_per_s == pytest.approx(plain.tokens.tokens_per_s, rel=near)
+                assert quick.tokens.tpot_s == pytest.approx(plain.tokens.tpot_s, rel=near)
+                assert quick.tokens.ttft_s == pytest.approx(plain.tokens.ttft_s, rel=0.05)
 
 
 def test_forecasts_of_a_cell_keep_constraints_at_the_same_end(model: Path, tmp_path: Path) -> None:
@@ -396,4 +396,4 @@ def test_a_configuration_without_an_engine_or_requests_is_refused(flow: Flow) ->
 
 def test_a_flow_is_pickled_for_processes_that_measure(flow: Flow) -> None:
     again = pickle.loads(pickle.dumps(flow))
-    assert again.evaluate(serving(2, 8)).tokens_per_s == flow.evaluate(serving(2, 8)).tokens_per_s
+    assert again.evaluate(serving(2, 8)).tokens_per_s == flow.evaluate(serving(2, 8)).tokens.tokens_per_s

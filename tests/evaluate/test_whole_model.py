@@ -67,7 +67,7 @@ def test_one_device_and_replicas_of_it_are_estimated_without_a_layer(flow: Flow,
         (alone, four) = (
             flow.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=batch_size, replicas=n)) for n in (1, 4)
         )
-        assert alone.compute_cycles == 2000 + 1000 * N_LAYERS * batch_size
+        assert alone.result.compute_cycles == 2000 + 1000 * N_LAYERS * batch_size
         assert four.samples_per_s == pytest.approx(4 * alone.samples_per_s)
         assert sum(alone.plan.parts[0].memory_bytes.values()) == N_LAYERS * batch_size * MIB
     assert target.asked == [(LayerRange(0, N_LAYERS), n, 1) for n in (1, 8)]
@@ -87,7 +87,7 @@ def test_a_long_run_is_measured_at_a_smaller_batch(flow: Flow, target: WholeFirs
     assert (
         Flow(Setting(flow.graph, cluster, target, cache=flow.setting.cache))
         .expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=4))
-        .compute_cycles
+        .result.compute_cycles
         == 34_000
     )
     assert [size for _, size, _ in target.asked] == [1, 2]
@@ -105,9 +105,9 @@ def test_a_long_micro_batch_gains_nothing_that_two_measurements_may_err_by(
     cluster = replace(flow.cluster, devices=(replace(DEVICE, clock_hz=clock_hz),) * 4)
     own = Flow(Setting(flow.graph, cluster, target, cache=flow.setting.cache))
     assert (
-        own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=1)).compute_cycles == fixed_cycles + 8000
+        own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=1)).result.compute_cycles == fixed_cycles + 8000
     )  # what is measured first is on the line
-    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8)).compute_cycles == cycles
+    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8)).result.compute_cycles == cycles
 
 
 class NoRoom(WholeFirst):
@@ -123,7 +123,7 @@ def test_a_batch_is_measured_itself_where_a_larger_one_needs_too_much_memory(flo
     own = flow.with_setting(target=NoRoom())
     for batch_size in (1, 2, 3):
         assert (
-            own.expect(Knobs(1, batch_size, runtime="onnxruntime")).compute_cycles
+            own.expect(Knobs(1, batch_size, runtime="onnxruntime")).result.compute_cycles
             == 2000 + 1000 * N_LAYERS * batch_size
         )
     assert not own.expect(Knobs(1, 4, runtime="onnxruntime")).runs
@@ -151,14 +151,14 @@ def with_many_units(flow: Flow, target: ManyUnits) -> Flow:
 
 def test_a_larger_batch_is_measured_where_a_large_one_does_not_keep_a_device_busy(flow: Flow) -> None:
     own = with_many_units(flow, target := ManyUnits())
-    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8)).compute_cycles == 96_000
+    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8)).result.compute_cycles == 96_000
     assert [size for _, size, _ in target.asked] == [8]
-    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=64)).compute_cycles == 512_000
+    assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=64)).result.compute_cycles == 512_000
     for batch_size, most in ((32, 0.09), (128, 0.05), (256, 0.06)):
         exact = 1000 * N_LAYERS * batch_size
-        assert own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=batch_size)).compute_cycles == pytest.approx(
-            exact, rel=most
-        )
+        assert own.expect(
+            Knobs(n_ipu=1, runtime="onnxruntime", batch_size=batch_size)
+        ).result.compute_cycles == pytest.approx(exact, rel=most)
     assert [size for _, size, _ in target.asked] == [8, 1, 64]
 
 
@@ -167,7 +167,7 @@ def test_a_batch_may_run_where_the_larger_one_does_not(flow: Flow, failure: Auto
     own = with_many_units(flow, target := ManyUnits())
     target.most_samples, target.failure = 16, failure
     assert [
-        own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=size)).compute_cycles for size in (1, 16, 12)
+        own.expect(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=size)).result.compute_cycles for size in (1, 16, 12)
     ] == [96_000] * 3
     assert [size for _, size, _ in target.asked] == [1, 8]
 

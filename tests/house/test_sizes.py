@@ -15,7 +15,7 @@ LARGE_CLASSES = {
 }
 LARGE_FUNCTIONS = {
     *("search", "search_flow", "search_for_max_throughput", "run_search", "load_flow", "export"),  # for users
-    *("make_schedule", "measured_trial"),
+    *("make_schedule",),
     *("batch_serialise", "batch_serialise_fwd_and_grad"),
     *("OpenPlan.__init__", "Pipelines.__init__"),
 }

@@ -17,6 +17,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.report.notebook import record_html
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial, measured_trial
 
@@ -39,9 +40,7 @@ def trial(measured: Plan, estimated: Plan) -> Trial:
         Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8),
         estimated,
         measured,
-        samples_per_s=200.0,
-        estimated_samples_per_s=190.0,
-        latency_s=0.004,
+        Result(samples_per_s=200.0, estimated_samples_per_s=190.0, latency_s=0.004),
         device=Device("bow", 1e9, 4096, 1, 1),
         origin=Origin.MODELLED,
     )

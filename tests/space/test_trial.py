@@ -21,6 +21,7 @@ from autoauto.records.target import Origin
 from autoauto.schedule.times import timeline_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result
 from autoauto.space.trial import (
     Cell,
     SearchActivity,
@@ -40,9 +41,7 @@ FITS = measured_trial(
     KNOBS,
     PLAN,
     PLAN,
-    samples_per_s=20.0,
-    estimated_samples_per_s=19.0,
-    latency_s=0.11,
+    Result(samples_per_s=20.0, estimated_samples_per_s=19.0, latency_s=0.11),
     device=BOW,
 )
 UNFIT = unfit_trial(KNOBS, OutOfMemory("too large", 5), 100)
@@ -89,10 +88,8 @@ def test_a_trial_that_runs_but_violates_a_constraint_is_constrained() -> None:
 def test_wrong_outputs_are_no_answer_though_nobody_bounds_them(
     error: float, status: Status, constraints: tuple[Constraint, ...]
 ) -> None:
-    trial = measured_trial(
-        KNOBS, PLAN, PLAN, samples_per_s=2e1, latency_s=0.1, device=BOW, output_error=error,
-        constraints=constraints,
-    )  # fmt: skip
+    result = Result(samples_per_s=20.0, latency_s=0.1, output_error=error)
+    trial = measured_trial(KNOBS, PLAN, PLAN, result, device=BOW, constraints=constraints)
     assert trial.status is status
     assert trial.reason == ("" if trial.fits else f"output_error <= 0.5 does not hold: output_error is {error}")
 
@@ -133,20 +130,19 @@ def test_only_a_step_of_training_has_a_makespan_and_bubbles() -> None:
             k,
             None,
             PLAN,
-            samples_per_s=1.0,
-            latency_s=1.0,
+            Result(samples_per_s=1.0, latency_s=1.0),
             device=BOW,
             timeline=timeline_of(k.step, PLAN),
         )
         for k in (knobs, KNOBS)
     )
     assert step.timeline is not None
-    assert (step.makespan_cycles, step.bubble_fraction) == (
+    assert (step.step.makespan_cycles, step.step.bubble_fraction) == (
         step.timeline.makespan_cycles,
         step.timeline.bubble_fraction,
     )
-    assert (inference.makespan_cycles, inference.bubble_fraction) == (None, None)
-    assert (inference.compute_cycles, inference.transfer_cycles) == (100, 10)
+    assert (inference.step.makespan_cycles, inference.step.bubble_fraction) == (None, None)
+    assert (inference.result.compute_cycles, inference.result.transfer_cycles) == (100, 10)
 
 
 def test_latency_of_inference_is_that_of_the_plan() -> None:

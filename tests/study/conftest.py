@@ -24,6 +24,7 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import samples_per_s
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial
@@ -83,9 +84,7 @@ class Fake:
             knobs,
             estimate,
             plan,
-            samples_per_s=rate,
-            estimated_samples_per_s=estimated_rate,
-            latency_s=plan.latency_cycles / 1e9,
+            Result(samples_per_s=rate, estimated_samples_per_s=estimated_rate, latency_s=plan.latency_cycles / 1e9),
             device=Device("bow", 1e9, LIMIT_BYTES, 1, 1),
             constraints=self.constraints,
         )

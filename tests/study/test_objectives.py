@@ -11,6 +11,7 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result
 from autoauto.space.objectives import Objective, scores_of, values_of
 from autoauto.space.trial import measured_trial
 
@@ -39,9 +40,10 @@ def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
     ticks = (np.array([0, 10]), np.array([10, 30]))
     timeline = Timeline(schedule, ticks[:1], ticks[1:], (np.zeros((0, 2), dtype=np.int64),), stop_tick=30)
     knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=5, schedule=Order.GPIPE, n_micro_batches=2)
-    plan, numbers = fake(knobs).plan, {"samples_per_s": 1.0, "latency_s": 1.0, "device": Device("bow", 1e9, 1000, 1, 1)}
-    trial = measured_trial(knobs, None, plan, timeline=timeline, **numbers)  # type: ignore[arg-type]
-    assert trial.makespan_cycles == 30
+    plan, device = fake(knobs).plan, Device("bow", 1e9, 1000, 1, 1)
+    result = Result(samples_per_s=1.0, latency_s=1.0)
+    trial = measured_trial(knobs, None, plan, result, device=device, timeline=timeline)
+    assert trial.step.makespan_cycles == 30
     assert Objective.PER_IPU.of(trial) == 30 / (5 * 2)
 
 

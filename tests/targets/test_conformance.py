@@ -170,7 +170,7 @@ def test_the_origin_of_its_numbers_is_the_same_from_the_target_to_the_report(
     if flow.traits.generates:
         pytest.skip("nothing is profiled or run on GPUs: tests/evaluate/test_generation.py")
     session = flow.traits.sessions[0]
-    values = {knob.name: (knob.default,) for knob in session.knobs}
+    values: dict[str, Any] = {knob.name: (knob.default,) for knob in session.knobs}
     if session.runtime is not None:
         values["runtime"] = (session.runtime,)
     space = flow.checked(SearchSpace((1,), batch_size=(2,), **values))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,18 +29,16 @@ from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import BoolArray
-from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import RESULT_NAMES, Result, TokenRates, TokenResult
+from autoauto.space.numbers import NAMES_OF_GENERATION, REQUEST_LATENCY, RESULT_NAMES, Result, TokenResult
 from autoauto.space.table import numbers
-from autoauto.space.trial import Status, Trial, apply_constraints, measured_trial, unfit_trial
+from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial
 from autoauto.targets.gpu.calibration import HELD
 from autoauto.targets.gpu.steps import StageSteps, rates_of
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import system_of
 
-_OF_RATES = ("samples_per_s", "latency_s", "request_latency_s", *TokenRates._fields)
-_OF_PLANS = {*RESULT_NAMES}.difference(_OF_RATES)
+_OF_PLANS = {*RESULT_NAMES} - {"samples_per_s", "latency_s", *NAMES_OF_GENERATION}
 """The names of results that forecasts without plans do not have."""
 
 
@@ -121,19 +120,22 @@ class TokenStages:
         return StageSteps(*(np.array(column, dtype=np.float64)[:, None] for column in (decode, prompt, send)))
 
 
-def with_rates(trial: Trial, rates: TokenRates) -> Trial:
-    """A trial with other rates, and all that follows from them."""
-    latency_s = _latency_s(trial.knobs, rates)
-    return trial.with_values(samples_per_s=rates.tokens_per_s, latency_s=latency_s, **rates._asdict())
+def result_of(knobs: Knobs, rates: TokenResult) -> Result:
+    """All numbers that follow from the rates of a configuration."""
+    return Result(
+        samples_per_s=rates.tokens_per_s,
+        estimated_samples_per_s=rates.tokens_per_s,
+        latency_s=rates.ttft_s + (requests_of(knobs).output_tokens - 1) * rates.tpot_s,
+        of_mode=rates,
+    )
 
 
-def held_trial(trial: Trial, at_bound: TokenRates, constraints: Sequence[Constraint]) -> Trial:
+def held_trial(trial: Trial, at_bound: Trial) -> Trial:
     """A trial with the constraints that hold at the end of its interval at which bounds must."""
-    seen = apply_constraints(with_rates(trial, at_bound), constraints)
-    has_margin = at_bound.tpot_s != trial.tpot_s or at_bound.ttft_s != trial.ttft_s
+    has_margin = at_bound.tokens.tpot_s != trial.tokens.tpot_s or at_bound.tokens.ttft_s != trial.tokens.ttft_s
     end = f", at the end of the interval that {100 * HELD:.0f} % of measured rows keep" if has_margin else ""
-    reason = f"{seen.reason}{end}" if seen.reason else ""
-    return replace(trial, status=seen.status, reason=reason, violation=seen.violation)
+    reason = f"{at_bound.reason}{end}" if at_bound.reason else ""
+    return replace(trial, status=at_bound.status, reason=reason, violation=at_bound.violation)
 
 
 class GenerationFlow(WithoutBounds):
@@ -195,23 +197,14 @@ class GenerationFlow(WithoutBounds):
         n_bytes = max(stage.memory_bytes.get(KV_CACHE, 0) for each in plan.plans for stage in each.stages)
         cache = np.array([n_bytes])
         rates, low, high, at_bound = (rates_at(replicas, cache, end).of(0) for end in (MIDDLE, LOW, HIGH, AT_BOUND))
-        trial = measured_trial(
-            knobs,
-            plan,
-            plan,
-            samples_per_s=rates.tokens_per_s,
-            estimated_samples_per_s=rates.tokens_per_s,
-            latency_s=0.0,
-            device=self._stages.costs.setting.cluster.devices[0],
-            origin=origin,
+        rates = replace(
+            rates, tpot_low_s=low.tpot_s, tpot_high_s=high.tpot_s, ttft_low_s=low.ttft_s, ttft_high_s=high.ttft_s
         )
-        trial = with_rates(trial, rates).with_values(
-            tpot_low_s=low.tpot_s,
-            tpot_high_s=high.tpot_s,
-            ttft_low_s=low.ttft_s,
-            ttft_high_s=high.ttft_s,
+        setting = self._stages.costs.setting
+        made = partial(measured_trial, knobs, plan, plan, device=setting.cluster.devices[0], origin=origin)
+        return held_trial(
+            made(result_of(knobs, rates)), made(result_of(knobs, at_bound), constraints=setting.constraints)
         )
-        return held_trial(trial, at_bound, self._stages.costs.setting.constraints)
 
 
 def _preference(trial: Trial) -> tuple[bool, float, float]:
@@ -219,20 +212,11 @@ def _preference(trial: Trial) -> tuple[bool, float, float]:
     return trial.runs, -max(trial.violation, 0.0), trial.samples_per_s if trial.runs else -trial.excess
 
 
-def _trial_of(knobs: Knobs, rates: TokenRates) -> Trial:
+def _trial_of(knobs: Knobs, rates: TokenResult) -> Trial:
     """A trial without plans."""
-    speed, latency_s = rates.tokens_per_s, _latency_s(knobs, rates)
-    result = Result(speed, speed, latency_s, of_mode=TokenResult(**rates._asdict()))
-    return Trial(knobs, Status.OK, result=result, origin=Origin.ESTIMATED)
-
-
-def _latency_s(knobs: Knobs, rates: TokenRates) -> float:
-    """From a request to the last word of its answer."""
-    return rates.ttft_s + (requests_of(knobs).output_tokens - 1) * rates.tpot_s
+    return Trial(knobs, Status.OK, result=result_of(knobs, rates), origin=Origin.ESTIMATED)
 
 
 def _numbers(trial: Trial) -> dict[str, float]:
     """What constraints may name of a trial without plans."""
-    latency_s, of_rates = trial.latency_s, {name: getattr(trial, name) for name in TokenRates._fields}
-    results = {"samples_per_s": trial.samples_per_s, "latency_s": latency_s, "request_latency_s": latency_s}
-    return {**numbers(trial.knobs), **results, **of_rates}
+    return {**numbers(trial.knobs), **trial.result.values, REQUEST_LATENCY: trial.latency_s}

@@ -20,6 +20,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.plans.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result
 from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial
 
 _MAX_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts
@@ -183,9 +184,11 @@ class PhasedFlow(WithoutBounds):
             knobs,
             estimate,
             phases,
-            samples_per_s=phases.samples_per_s(knobs.batch_size, clock_hz),
-            estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
-            latency_s=latency_s(knobs, phases, clock_hz),
+            Result(
+                samples_per_s=phases.samples_per_s(knobs.batch_size, clock_hz),
+                estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
+                latency_s=latency_s(knobs, phases, clock_hz),
+            ),
             device=setting.device_of(knobs),
             origin=origin,
             constraints=setting.constraints,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.units import FloatArray, IntArray
-from autoauto.space.numbers import TokenRates
+from autoauto.space.numbers import TokenResult
 from autoauto.targets.gpu.calibration import Factor, Factors
 from autoauto.targets.gpu.steps import Rates
 
@@ -56,17 +56,21 @@ class ReplicaRates(NamedTuple):
 
 
 class RatesAt(NamedTuple):
-    """What all replicas give together at one end of the interval: the numbers of `TokenRates` as arrays."""
+    """What all replicas give together at one end of the interval: numbers of a `TokenResult` as arrays."""
 
     tokens_per_s: FloatArray
     tpot_s: FloatArray
     ttft_s: FloatArray
     kv_cache_bytes: FloatArray
 
-    def of(self, index: int) -> TokenRates:
+    def of(self, index: int) -> TokenResult:
         """At one batch size."""
-        tokens_per_s, tpot_s, ttft_s, n_bytes = (column[index].item() for column in self)
-        return TokenRates(tokens_per_s, tpot_s, ttft_s, int(n_bytes))
+        return TokenResult(
+            tokens_per_s=self.tokens_per_s[index].item(),
+            tpot_s=self.tpot_s[index].item(),
+            ttft_s=self.ttft_s[index].item(),
+            kv_cache_bytes=int(self.kv_cache_bytes[index]),
+        )
 
 
 def rates_at(replicas: Sequence[ReplicaRates], kv_cache_bytes: FloatArray, end: End = MIDDLE) -> RatesAt:

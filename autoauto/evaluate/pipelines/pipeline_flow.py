@@ -12,6 +12,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result
 from autoauto.space.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial
 
 
@@ -80,12 +81,14 @@ class PipelineFlow:
             knobs,
             estimate,
             run.plan,
-            samples_per_s=measured_per_s,
-            estimated_samples_per_s=estimated_per_s,
-            latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
+            Result(
+                samples_per_s=measured_per_s,
+                estimated_samples_per_s=estimated_per_s,
+                latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
+                output_error=run.output_error,
+            ),
             device=setting.device_of(knobs),
             timeline=run.timelines[0],
-            output_error=run.output_error,
             origin=setting.traits.origin,
             constraints=setting.constraints,
         )
@@ -100,9 +103,11 @@ class PipelineFlow:
             knobs,
             plan,
             plan,
-            samples_per_s=speed,
-            estimated_samples_per_s=speed,
-            latency_s=latency_s(knobs, plan, setting.cluster.clock_hz, step_cycles),
+            Result(
+                samples_per_s=speed,
+                estimated_samples_per_s=speed,
+                latency_s=latency_s(knobs, plan, setting.cluster.clock_hz, step_cycles),
+            ),
             device=setting.device_of(knobs),
             timeline=timeline,
             origin=Origin.ESTIMATED,

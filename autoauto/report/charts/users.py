@@ -25,7 +25,7 @@ def users_chart(summary: StudySummary) -> Chart | None:
 
     Dots are the configurations that were tried; the front is that of the whole space, where the search surveyed it.
     """
-    running = [trial for trial in summary.trials if trial.tpot_s and trial.runs]
+    running = [trial for trial in summary.trials if trial.tokens.tpot_s and trial.runs]
     if not running:
         return None
     fitting = [trial for trial in running if trial.fits]
@@ -49,8 +49,8 @@ def users_chart(summary: StudySummary) -> Chart | None:
 
 
 def _of_user(trial: Trial) -> float:
-    assert trial.tpot_s
-    return float(1.0 / trial.tpot_s)
+    assert trial.tokens.tpot_s
+    return float(1.0 / trial.tokens.tpot_s)
 
 
 def _point(point: UsersPoint) -> Mark:

@@ -64,8 +64,8 @@ def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> l
         rows.append((plan.cost_name, duration(plan.cost_cycles, clock_hz), origin))
     if trial.latency_s:
         rows.append(("latency", format_value("latency_s", trial.latency_s), origin))
-    if trial.makespan_cycles is not None:
-        rows.append(("makespan", duration(trial.makespan_cycles, clock_hz), Origin.SIMULATED))
+    if trial.step.makespan_cycles is not None:
+        rows.append(("makespan", duration(trial.step.makespan_cycles, clock_hz), Origin.SIMULATED))
     numbers = numbers_of(trial)
     titled = (number for number in NUMBERS if number.title and number.name in numbers)
     rows += [(number.title, number.text(numbers[number.name]), number.origin or origin) for number in titled]

@@ -114,7 +114,9 @@ def users_front(trials: Sequence[Trial]) -> list[Trial]:
     """Of trials that generate text those that no other beats in tokens/s of a GPU and of a user, the fastest first."""
     front: list[Trial] = []
     most = 0.0
-    for between_s, less, number in sorted((t.tpot_s or inf, -t.device_samples_per_s, i) for i, t in enumerate(trials)):
+    for between_s, less, number in sorted(
+        (t.tokens.tpot_s or inf, -t.device_samples_per_s, i) for i, t in enumerate(trials)
+    ):
         if -less > most and between_s < inf:
             most = -less
             front.append(trials[number])

@@ -45,7 +45,9 @@ def tried(scores: Mapping[Knobs, float | None], nothing_fits: bool = False) -> l
     def forecasts(cell: Sequence[Knobs]) -> list[Trial]:
         every = list(map(forecast, cell))
         return (
-            [replace(t, status=Status.CONSTRAINED, violation=t.tpot_s or 0) for t in every] if nothing_fits else every
+            [replace(t, status=Status.CONSTRAINED, violation=t.tokens.tpot_s or 0) for t in every]
+            if nothing_fits
+            else every
         )
 
     drive(surveyed(SPACE, {}, Survey(forecasts, Objective.THROUGHPUT)), observe)

@@ -356,7 +356,7 @@ def test_a_step_of_training_has_its_makespan_and_bubbles_when_read(study: optuna
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32, schedule=Order.ZB1P, recompute=True, n_micro_batches=8)
     add(study, knobs, fake(knobs).with_values(makespan_cycles=1234.5, bubble_fraction=0.25), space)
     [read] = read_trials(study)
-    assert (read.knobs, read.makespan_cycles, read.bubble_fraction) == (knobs, 1234.5, 0.25)
+    assert (read.knobs, read.step.makespan_cycles, read.step.bubble_fraction) == (knobs, 1234.5, 0.25)
 
 
 def test_all_ended_trials_are_read_by_number_and_have_no_plans(
