@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from autoauto.estimate.memory import memory_limit_bytes
 from autoauto.graph.kinds import quantise
@@ -18,12 +18,9 @@ from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
-from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options
 from autoauto.space.numbers import NAMES_OF_GENERATION
 from autoauto.targets.clusters import check_fp8
-
-_OF_KNOBS = tuple(each.name for each in fields(CompileOptions) if each.name != "precision")
-"""The options that a configuration has by their names; so has it any knob of a mode that changes what is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ class Setting:
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""
-        return CompileOptions(precision=self.precision, **{name: getattr(knobs, name) for name in _OF_KNOBS})
+        return compile_options(knobs, self.precision)
 
     def device(self, options: CompileOptions) -> Device:
         """The first device, for which all layers are compiled."""

@@ -1,4 +1,4 @@
-"""Activations alive around every layer, `carried`, stashed for the backward pass, `stashed`, `checkpointed`."""
+"""Bytes of activations around every layer: alive, `carried`, and stashed, `stashed`, `checkpointed`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.checkpoints import checkpoints, first_checkpoint
 from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.stash import ActivationStash
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange
 from autoauto.records.units import IntArray, Precision, fixed_and_per_sample
 
@@ -108,36 +108,37 @@ class StashedBytes(NamedTuple):
     input_bytes: list[int]
 
 
-def stashed(derivative: Derivative, batch_size: int, precision: Precision) -> StashedBytes:
+def stashed(stash: ActivationStash, batch_size: int, precision: Precision) -> StashedBytes:
     """Add up the stashes of all layers, by the first and the last layer that stashes each tensor.
 
     A range `[start, stop)` stashes at most the sum of its `first_bytes` plus `input_bytes[start]`, and exactly that
     when layers of the range stash all of the latter. The bound never shrinks when the range grows: when
     `start` moves from i + 1 to i, the sum grows by `first_bytes[i]`, and `input_bytes` falls by no more than that.
     """
-    n_layers = len(derivative.graph)
+    tensors = stash.passes.graph.tensors
+    n_layers = len(stash.passes.graph)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for index in range(n_layers):
-        for tensor in derivative.stashed(index):
+        for tensor in stash.of_layer(index):
             first.setdefault(tensor, index)
             last[tensor] = index
     first_bytes, change = [0] * n_layers, [0] * (n_layers + 1)
     for tensor, index in first.items():
-        n_bytes = derivative.graph.tensors[tensor].n_bytes(batch_size, precision)
+        n_bytes = tensors[tensor].n_bytes(batch_size, precision)
         first_bytes[index] += n_bytes
         change[index + 1] += n_bytes
         change[last[tensor] + 1] -= n_bytes
     return StashedBytes(first_bytes, list(accumulate(change[:-1])))
 
 
-def checkpointed(graph: LayerGraph, batch_size: int, precision: Precision) -> list[int]:
-    """Bytes that the checkpoint before each layer is the first to stash; 0 before most layers."""
-    chosen, n_bytes = checkpoints(graph), [0] * len(graph)
+def checkpointed(stash: ActivationStash, batch_size: int, precision: Precision) -> list[int]:
+    """Bytes that a stage that recomputes is the first to stash before each layer; 0 before most layers."""
+    graph = stash.passes.graph
+    n_bytes = [0] * len(graph)
     for index in {index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)}:
-        tensor = graph.tensors[index]
-        if (boundary := first_checkpoint(tensor, chosen)) is not None:
-            n_bytes[boundary] += tensor.n_bytes(batch_size, precision)
+        if (boundary := stash.boundary(index)) is not None:
+            n_bytes[boundary] += graph.tensors[index].n_bytes(batch_size, precision)
     return n_bytes
 
 
@@ -162,18 +163,17 @@ class Surroundings(NamedTuple):
     sample_bytes: IntArray
 
 
-def surroundings(derivative: Derivative, precision: Precision, *, training: bool) -> Surroundings:
-    """`carried`, `stashed` and in training `checkpointed` at any batch size.
+def surroundings(stash: ActivationStash, precision: Precision) -> Surroundings:
+    """`carried`, `stashed` and `checkpointed` at any batch size.
 
     A tensor has equally many bytes a sample, or as many at any batch size, and all of these are sums of such: so two
     batch sizes say what they are at all.
     """
-    graph = derivative.graph
 
     def columns(batch_size: int) -> IntArray:
-        alive, stash = carried(graph, batch_size, precision), stashed(derivative, batch_size, precision)
-        checkpoint_bytes = checkpointed(graph, batch_size, precision) if training else [0] * len(graph)
-        return np.array([*alive, *stash, checkpoint_bytes], dtype=np.int64).T
+        alive = carried(stash.passes.graph, batch_size, precision)
+        stashes = *stashed(stash, batch_size, precision), checkpointed(stash, batch_size, precision)
+        return np.array([*alive, *stashes], dtype=np.int64).T
 
     return Surroundings(*fixed_and_per_sample(columns))
 

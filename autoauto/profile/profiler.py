@@ -1,4 +1,4 @@
-"""Compile every kind of layer once, alone, and profile a model: `Profiler`, `check_batch_size`, `isolate`.
+"""Compile every kind of layer once, alone, and profile a model: `Profiler`, `check_batch_size`.
 
 Batch sizes between two that were compiled are interpolated: `interpolate`.
 """
@@ -6,12 +6,10 @@ Batch sizes between two that were compiled are interpolated: `interpolate`.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from math import inf
 from time import monotonic
 from typing import NamedTuple
@@ -19,23 +17,21 @@ from weakref import finalize
 
 from autoauto.memo import Memo
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.liveness import AROUND, Surroundings, gradient_pattern, surroundings
+from autoauto.profile.positions import Positions
+from autoauto.profile.variants import Variants
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import (
-    GRADIENT,
-    PARAMETER,
     PROFILE_SCHEMA,
     CompiledRange,
     LayerProfile,
     ModelProfile,
     UnboundLayer,
-    category,
 )
+from autoauto.records.costs.stash import stash_of
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device
-from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
+from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import Prepares, Target, traits_of
-from autoauto.records.units import Precision, fixed_and_per_sample
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
@@ -93,7 +89,8 @@ class Profiler:
 
     def __init__(self, graph: LayerGraph, target: Target, device: Device, cache: ProfileCache) -> None:
         self._graph, self._target, self._device, self._cache = graph, target, device, cache
-        self._variants: dict[bool, _Variants] = {}  # by whether the model is trained
+        self._variants: dict[bool, Variants] = {}  # by whether the model is trained
+        self._positions = Positions(graph)
         self._unbound: Memo[_Compile, UnboundLayer] = Memo(_MAX_UNBOUND)  # by options with the common session
         self._unwritten: dict[str, LayerProfile | UnboundLayer] = {}  # by digest
         self._written_s = -inf
@@ -110,7 +107,7 @@ class Profiler:
         graph = self._graph
         check_batch_size(graph, options.batch_size)
         if options.training not in self._variants:
-            self._variants[options.training] = _Variants(graph, options.training)
+            self._variants[options.training] = Variants(stash_of(graph, options).passes)
         variants = self._variants[options.training]
         return ModelProfile(
             model=graph.name,
@@ -124,7 +121,7 @@ class Profiler:
         )
 
     def _alone_at(
-        self, variants: _Variants, options: CompileOptions, progress: Progress | None
+        self, variants: Variants, options: CompileOptions, progress: Progress | None
     ) -> dict[str, LayerProfile]:
         """A layer of every variant alone, interpolated between the batch sizes at which the target compiles."""
         batch_sizes = self._target.profiled(options.batch_size)
@@ -141,19 +138,19 @@ class Profiler:
         return {variant: interpolate(alone[0][variant], alone[1][variant], share) for variant in variants.first}
 
     def _layers(
-        self, variants: _Variants, options: CompileOptions, alone: dict[str, LayerProfile]
+        self, variants: Variants, options: CompileOptions, alone: dict[str, LayerProfile]
     ) -> tuple[LayerProfile, ...]:
         """All layers in their model; where layers alone are the same objects, so are these."""
         known = self._in_model.of(_any_bound(options), list)
         layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
         if layers is None:
-            layers = variants.in_model(options, alone)
+            layers = self._positions.in_model(variants, options, alone)
             known.append(_InModel(alone, layers))
             del known[:-_MAX_SESSIONS]
         return layers
 
     def _compiled(
-        self, variants: _Variants, compiles: Collection[_Compile], progress: Progress | None
+        self, variants: Variants, compiles: Collection[_Compile], progress: Progress | None
     ) -> dict[_Compile, LayerProfile]:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
         compiled = self._known(compiles)
@@ -211,13 +208,13 @@ class Profiler:
         bound = {job: stored.bound[digests[job]] for job in asked if digests[job] in stored.bound}
         return known | bound | unbound(asked)
 
-    def _prepare(self, variants: _Variants, compiles: Collection[_Compile]) -> None:
+    def _prepare(self, variants: Variants, compiles: Collection[_Compile]) -> None:
         if isinstance(self._target, Prepares):
             for options in dict.fromkeys(job.options for job in compiles):
                 models = (variants.alone(job.variant) for job in compiles if job.options == options)
                 self._target.prepare(models, self._device, options)
 
-    def _compile(self, variants: _Variants, job: _Compile) -> LayerProfile | UnboundLayer:
+    def _compile(self, variants: Variants, job: _Compile) -> LayerProfile | UnboundLayer:
         """A layer alone, and where it does not feel its bound from how many bytes on it would not."""
         model = variants.alone(job.variant)
         layer = LayerRange(len(model) - 1, len(model))
@@ -252,108 +249,6 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
             "try --batch-size 1, or export the model with a dynamic batch dimension",
             0,
         )
-
-
-class _Variants:
-    """The layers of a model by what they compile to at equal options, with or without a backward pass.
-
-    Attributes:
-        backward: the backward pass; without training nothing has one.
-        of_layers: the variant of every layer: its kind, and which of its inputs need gradients.
-        first: the first layer of each.
-        n_readers: by tensor, how many layers have it as a weight.
-    """
-
-    def __init__(self, graph: LayerGraph, training: bool) -> None:
-        self.backward = derivative(graph) if training else Derivative(graph, frozenset())
-        self.of_layers = [f"{layer.kind}/{gradient_pattern(self.backward, layer)}" for layer in graph.layers]
-        self.first: dict[str, int] = {}
-        for index, variant in enumerate(self.of_layers):
-            self.first.setdefault(variant, index)
-        self.n_readers = Counter(index for layer in graph.layers for index in layer.weights)
-        self._alone: dict[str, LayerGraph] = {}
-        self._positions: dict[Precision, _Positions] = {}
-
-    def alone(self, variant: str) -> LayerGraph:
-        """A layer of a variant as the last of a model of its own."""
-        if variant not in self._alone:
-            self._alone[variant] = isolate(self.backward.graph, self.first[variant], self.backward)
-        return self._alone[variant]
-
-    def in_model(self, options: CompileOptions, alone: Mapping[str, LayerProfile]) -> tuple[LayerProfile, ...]:
-        """All layers in their model, by their variants alone; equal layers are one object, as of BERT's encoders."""
-        if options.precision not in self._positions:
-            self._positions[options.precision] = self._distinct_positions(options)
-        positions, size = self._positions[options.precision], options.batch_size
-        around = (positions.around.fixed_bytes + size * positions.around.sample_bytes).tolist()
-        layers = [
-            _with_tensors_around(
-                alone[position.variant], position.shared_bytes(size), dict(zip(AROUND, row, strict=True))
-            )
-            for position, row in zip(positions.distinct, around, strict=True)
-        ]
-        return tuple(map(layers.__getitem__, positions.of_layers))
-
-    def _distinct_positions(self, options: CompileOptions) -> _Positions:
-        """The layers of a variant among equal tensors are one position, whatever the batch size."""
-        around = surroundings(self.backward, options.precision, training=options.training)
-        rows = zip(*(column.tolist() for column in around), strict=True)
-        number: dict[object, int] = {}
-        distinct: list[_Position] = []
-        of_layers, first = [], []
-        for index, (layer, variant, row) in enumerate(
-            zip(self.backward.graph.layers, self.of_layers, rows, strict=True)
-        ):
-            position = _Position(variant, self._shared_weights(layer, options))
-            key = (position, *map(tuple, row))
-            if key not in number:
-                number[key] = len(distinct)
-                distinct.append(position)
-                first.append(index)
-            of_layers.append(number[key])
-        return _Positions(distinct, Surroundings(*(column[first] for column in around)), of_layers)
-
-    def _shared_weights(self, layer: Layer, options: CompileOptions) -> _SharedWeights:
-        """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
-        parameters = self.backward.parameters(layer) if options.training else ()
-        read_by_others = [
-            (f"{name}_{index}", self.backward.graph.tensors[index])
-            for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
-            for index in weights
-            if self.n_readers[index] > 1
-        ]
-        return tuple(
-            (key, *fixed_and_per_sample(partial(tensor.stored_bytes, precision=options.precision)))
-            for key, tensor in read_by_others
-        )
-
-
-_SharedWeights = tuple[tuple[str, int, int], ...]
-"""Shared keys, the bytes of each at any batch size, and those of every sample."""
-
-
-class _Position(NamedTuple):
-    """Where a layer stands in its model.
-
-    Attributes:
-        variant: what it compiles to.
-        shared_weights: those that other layers read too.
-    """
-
-    variant: str
-    shared_weights: _SharedWeights
-
-    def shared_bytes(self, batch_size: int) -> dict[str, int]:
-        """Bytes of the weights that other layers read too."""
-        return {key: fixed + batch_size * per_sample for key, fixed, per_sample in self.shared_weights}
-
-
-class _Positions(NamedTuple):
-    """The positions of all layers: distinct ones, with the bytes around each, and by layer the number of its own."""
-
-    distinct: list[_Position]
-    around: Surroundings
-    of_layers: list[int]
 
 
 class _Compile(NamedTuple):
@@ -410,46 +305,3 @@ def _alone(compiled: CompiledRange) -> LayerProfile:
         activation_bytes=0,
         weight_cycles=compiled.weight_cycles,
     )
-
-
-def _with_tensors_around(
-    alone: LayerProfile, shared_weights: Mapping[str, int], around: Mapping[str, int]
-) -> LayerProfile:
-    """A layer in its model: weights that other layers read too are shared bytes, no exclusive ones."""
-    exclusive = Counter(alone.exclusive)
-    for key, n_bytes in shared_weights.items():
-        exclusive[category(key)] -= n_bytes
-    return replace(alone, shared={**alone.shared, **shared_weights}, exclusive=dict(exclusive), **around)
-
-
-def isolate(graph: LayerGraph, index: int, derivative: Derivative) -> LayerGraph:
-    """One layer as the last of a model of its own: its inputs are inputs of the model, its outputs are outputs.
-
-    Inputs that need a gradient are the outputs of a layer before it, which has a parameter.
-    """
-    layer = graph.layers[index]
-    used = sorted({*layer.operands, *layer.inputs, *layer.outputs, *layer.weights} - {-1})
-    number = {old: new for new, old in enumerate(used)} | {-1: -1}
-    with_gradient = {i for i in used if derivative.needs_gradient(i) and i not in layer.outputs}
-    outputs_before = tuple(number[i] for i in layer.inputs if i in with_gradient)
-    producers = (_producer(outputs_before, len(used)),) if with_gradient else ()
-    alone = replace(
-        layer,
-        inputs=tuple(number[i] for i in layer.inputs),
-        outputs=tuple(number[i] for i in layer.outputs),
-        weights=tuple(number[i] for i in layer.weights),
-        operands=tuple(number[i] for i in layer.operands),
-    )
-    n_before = len(producers)
-    spans = dict.fromkeys(with_gradient, (0, n_before)) | dict.fromkeys(layer.outputs, (n_before, n_before + 1))
-    tensors = [_with_span(graph.tensors[i], *spans.get(i, (-1, n_before))) for i in used]
-    parameter = (Tensor("parameter", (2,), None, "float", -1, 0),) * n_before
-    return replace(graph, layers=(*producers, alone), tensors=(*tensors, *parameter), blocks=())
-
-
-def _producer(outputs: tuple[int, ...], weight: int) -> Layer:
-    return Layer("before", "Identity", (), (), outputs, (weight,), (weight,), "before", None)
-
-
-def _with_span(tensor: Tensor, producer: int, last_use: int) -> Tensor:
-    return tensor._replace(producer=producer, last_use=last_use)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from autoauto.records.costs.options import Session
+from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import HasKnobs, Knob, whole
 from autoauto.records.schedule import StepShape
+from autoauto.records.units import Precision
 from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import MAX_VALUES, STRATEGY, Mode, Strategy
 from autoauto.space.modes.registry import MODES, mode_of
@@ -191,3 +192,14 @@ def value_of(knobs: Knobs, name: str) -> Any:
 
 
 _MODE_KNOBS = {"strategy": STRATEGY, **{knob.field: knob for mode in MODES[::-1] for knob in mode.knobs}}
+
+
+_COMPILED = tuple(each.name for each in fields(CompileOptions) if each.name != "precision")
+
+
+def compile_options(knobs: Knobs, precision: Precision) -> CompileOptions:
+    """How a target compiles a configuration, which has all options but the precision by their names.
+
+    So it has any knob of a mode that changes what is compiled.
+    """
+    return CompileOptions(precision=precision, **{name: getattr(knobs, name) for name in _COMPILED})

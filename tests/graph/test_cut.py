@@ -21,7 +21,7 @@ from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.plain import assemble, flatten
 from autoauto.graph.shapes.trace import trace
-from autoauto.profile.profiler import isolate
+from autoauto.profile.variants import isolate
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Port, SubModel, derivative
 from autoauto.records.units import Array

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoauto.profile.liveness import carried, gradient_pattern, stashed, tensor_uses
 from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.stash import ActivationStash
 from autoauto.records.layers import Derivative, Layer, LayerGraph, Tensor, derivative
 from autoauto.records.units import Precision
 
@@ -118,7 +119,7 @@ def test_a_tensor_counts_for_the_first_layer_that_stashes_it_and_as_an_input_of_
     backward = derivative(
         training_graph([("MatMul", 0, 0), ("Relu", 1, 1), ("Gelu", 2, 2), ("Add", 3, 3), ("MatMul", 2, 2)])
     )
-    stash = stashed(backward, 1, Precision.FP16)
+    stash = stashed(ActivationStash(backward), 1, Precision.FP16)
     assert stash.first_bytes == [2, 6, 0, 0, 0]  # the input, and the output of Relu
     assert stash.input_bytes == [0, 0, 6, 6, 6]  # Gelu and the last product read that output, too
 
@@ -126,7 +127,7 @@ def test_a_tensor_counts_for_the_first_layer_that_stashes_it_and_as_an_input_of_
 @given(model=graphs, batch_size=st.integers(1, 3))
 def test_a_range_stashes_at_most_the_sum_of_its_parts(model: LayerGraph, batch_size: int) -> None:
     backward, n = derivative(model), len(model)
-    stash = stashed(backward, batch_size, Precision.FP16)
+    stash = stashed(ActivationStash(backward), batch_size, Precision.FP16)
     for start in range(n):
         for stop in range(start + 1, n + 1):
             tensors = frozenset[int]().union(*(backward.stashed(i) for i in range(start, stop)))
@@ -140,7 +141,7 @@ def test_a_range_stashes_at_most_the_sum_of_its_parts(model: LayerGraph, batch_s
 
 def test_inference_stashes_nothing() -> None:
     model = training_graph([("MatMul", 0, 0), ("Relu", 1, 1)])
-    assert stashed(Derivative(model, frozenset()), 1, Precision.FP16) == ([0, 0], [0, 0])
+    assert stashed(ActivationStash(Derivative(model, frozenset())), 1, Precision.FP16) == ([0, 0], [0, 0])
 
 
 def test_layers_differ_by_which_operands_have_gradients() -> None:

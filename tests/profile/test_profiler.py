@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.profiler import Profiler, isolate
+from autoauto.profile.profiler import Profiler
+from autoauto.profile.variants import isolate
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible

@@ -22,11 +22,11 @@ from autoauto.exporters.graphcore.ipu_plan import (
     recomputes,
 )
 from autoauto.exporters.registry import Check, Deployment, Exporter
-from autoauto.records.costs.checkpoints import checkpoints
+from autoauto.records.costs.stash import stash_of
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
-from autoauto.space.knobs import value_of
+from autoauto.space.knobs import compile_options, value_of
 
 PROGRAM = "blocks.py"
 RECOMPUTE_NOTHING, RECOMPUTE_STAGES, RECOMPUTE_ALL = 0, 3, 4
@@ -130,10 +130,11 @@ def _blocks(deployment: Deployment) -> list[str]:
 
 def _checkpoints(deployment: Deployment) -> list[str]:
     """The modules that end where a stage that recomputes has a checkpoint; one inside a module is left out."""
-    graph = deployment.graph
+    graph, options = deployment.graph, compile_options(deployment.knobs, deployment.precision)
     paths = module_paths([layer.name for layer in graph.layers])
     last = {path[:depth]: index for index, path in enumerate(paths) for depth in range(1, len(path) + 1)}
-    ends = (paths[boundary - 1] for boundary in checkpoints(graph) if last.get(paths[boundary - 1]) == boundary - 1)
+    boundaries = stash_of(graph, options).checkpoints
+    ends = (paths[each - 1] for each in boundaries if last.get(paths[each - 1]) == each - 1)
     return [".".join(path) for path in ends]
 
 

@@ -3,7 +3,7 @@
 The memory of a range that computes its forward pass again, from checkpoint to checkpoint: `recomputation`.
 
 The forward pass stashes what is alive at the checkpoints of the model that lie in the range
-(`records/costs/checkpoints.py`). The backward pass then takes one segment between two checkpoints after the other, from
+(`records/costs/stash.py`). The backward pass then takes one segment between two checkpoints after the other, from
 the last one: it computes the segment's activations, which stay until it has used them.
 """
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from autoauto.records.costs.checkpoints import checkpoints, first_checkpoint
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import GRADIENT
+from autoauto.records.costs.stash import ActivationStash, stash_of
 from autoauto.records.hardware import Device
-from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
+from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes, working_bytes
 from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles
@@ -42,7 +42,7 @@ NOTHING_AGAIN = Recomputation()
 
 
 def recomputation(
-    passes: Derivative,
+    stash: ActivationStash,
     layers: LayerRange,
     costs: Sequence[OperatorCost],
     backward_bytes: Sequence[int],
@@ -53,36 +53,35 @@ def recomputation(
 
     `backward_bytes` are in use while each layer runs backward, besides stashed activations.
     """
-    graph = passes.graph
-    chosen = [boundary for boundary in checkpoints(graph) if layers.start <= boundary < layers.stop]
+    graph, own = stash.passes.graph, stash.within(layers)
     inside = {index for layer in graph.layers[slice(*layers)] for index in (*layer.inputs, *layer.outputs)}
-    stored = {index for index in inside if first_checkpoint(graph.tensors[index], chosen) is not None}
+    stored = {index for index in inside if own.boundary(index) is not None}
     stashed_until, backward_peak_bytes = dict[int, int](), 0
-    for segment in _segments(layers, chosen):
+    for segment in _segments(layers, own.checkpoints):
         for index in range(*segment):
-            stashed_until.update(dict.fromkeys(passes.stashed(index), segment.stop))
-        held_bytes = _n_bytes(passes, (i for i in stored if graph.tensors[i].last_use < segment.start), options)
+            stashed_until.update(dict.fromkeys(own.of_layer(index), segment.stop))
+        held_bytes = _n_bytes(graph, (i for i in stored if graph.tensors[i].last_use < segment.start), options)
         part = slice(segment.start - layers.start, segment.stop - layers.start)
-        stash = accumulate(stash_bytes(passes, segment, options))
+        held = accumulate(stash_bytes(own, segment, options))
         backward_peak_bytes = max(
-            backward_peak_bytes, held_bytes + max(map(sum, zip(stash, backward_bytes[part], strict=True)))
+            backward_peak_bytes, held_bytes + max(map(sum, zip(held, backward_bytes[part], strict=True)))
         )
     stashed_until.update(dict.fromkeys(stored, layers.stop))
     alive = live_bytes(graph, layers, costs, options, stashed_until)
     forward = (n_bytes + working_bytes(cost, device.n_tiles) for n_bytes, cost in zip(alive, costs, strict=True))
     made = (index for index in stored if graph.tensors[index].producer >= layers.start)
-    last_segment = chosen[-1] if chosen else layers.start
-    return Recomputation(_n_bytes(passes, made, options), max(backward_peak_bytes, *forward), last_segment)
+    last_segment = own.checkpoints[-1] if own.checkpoints else layers.start
+    return Recomputation(_n_bytes(graph, made, options), max(backward_peak_bytes, *forward), last_segment)
 
 
-def stash_bytes(passes: Derivative, layers: LayerRange, options: CompileOptions) -> list[int]:
+def stash_bytes(stash: ActivationStash, layers: LayerRange, options: CompileOptions) -> list[int]:
     """Bytes of the activations that each layer stashes and no earlier layer of the range has stashed."""
     seen: set[int] = set()
     n_bytes = []
     for index in range(*layers):
-        new = passes.stashed(index) - seen
+        new = stash.of_layer(index) - seen
         seen |= new
-        n_bytes.append(_n_bytes(passes, new, options))
+        n_bytes.append(_n_bytes(stash.passes.graph, new, options))
     return n_bytes
 
 
@@ -91,8 +90,8 @@ def _segments(layers: LayerRange, chosen: Sequence[int]) -> list[LayerRange]:
     return [LayerRange(*ends) for ends in pairwise(sorted({layers.start, *chosen, layers.stop}))]
 
 
-def _n_bytes(passes: Derivative, tensors: Iterable[int], options: CompileOptions) -> int:
-    return sum(passes.graph.tensors[index].n_bytes(options.batch_size, options.precision) for index in tensors)
+def _n_bytes(graph: LayerGraph, tensors: Iterable[int], options: CompileOptions) -> int:
+    return sum(graph.tensors[index].n_bytes(options.batch_size, options.precision) for index in tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +132,14 @@ def backward_pass(
     settings: CompilerSettings = DEFAULT_SETTINGS,
 ) -> BackwardPass:
     """The backward pass of a range whose forward pass has these `costs`."""
-    passes = derivative(graph)
+    stash = stash_of(graph, options)
+    passes = stash.passes
     contexts = (OperatorContext(graph, graph.layers[index], device, options, settings) for index in range(*layers))
     gradients = [
         backward(context, passes) if index in passes.trained else Gradients()
         for index, context in zip(range(*layers), contexts, strict=True)
     ]
-    new_bytes = stash_bytes(passes, layers, options)
+    new_bytes = stash_bytes(stash, layers, options)
     alive_bytes = live_gradient_bytes(graph, layers, costs, options, passes)
     scratch_bytes = [max((working_bytes(cost, device.n_tiles) for cost in made.costs), default=0) for made in gradients]
     working = list(map(sum, zip(alive_bytes, scratch_bytes, strict=True)))
@@ -150,10 +150,10 @@ def backward_pass(
         kinds=_kinds(graph, layers, gradients),
         cycles=cycles(inputs) + cycles(weights),
         weight_cycles=cycles(weights),
-        stashed=frozenset().union(*map(passes.stashed, range(*layers))),
+        stashed=frozenset().union(*map(stash.of_layer, range(*layers))),
         activation_bytes=sum(new_bytes),
         temporary_bytes=max(map(sum, zip(accumulate(new_bytes), working, strict=True))),
-        again=recomputation(passes, layers, costs, working, device, options),
+        again=recomputation(stash, layers, costs, working, device, options),
         exclusive={GRADIENT: sum(graph.tensors[index].n_bytes(1, options.precision) for index in parameters)},
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.exporters.graphcore.poptorch import first_module, module_path
 from autoauto.exporters.registry import write_artifact
-from autoauto.records.costs.checkpoints import checkpoints
+from autoauto.records.costs.stash import checkpoints
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.schedule import Order

@@ -11,10 +11,10 @@ from autoauto.estimate.memory import range_memory
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import Profiler
-from autoauto.records.costs.checkpoints import checkpoints
 from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange
+from autoauto.records.costs.stash import checkpoints
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.targets.ipu.target import IpuTarget

@@ -1,4 +1,7 @@
-"""Where a stage that computes its forward pass again stashes activations nevertheless: `checkpoints`.
+"""Which activations are stashed for the backward pass, by a model and how it is compiled: `stash_of`.
+
+A stage stashes what the backward passes of its layers read. One that computes its forward pass again stashes its
+inputs, and what is alive at checkpoints:
 
     layers        0  1  2 | 3  4  5 | 6  7
     stashed       inputs  c1        c2         for every micro-batch in flight
@@ -16,18 +19,50 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from autoauto.records.layers import LayerGraph, Tensor, derivative
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
 from autoauto.records.units import Precision
 
 
-def first_checkpoint(tensor: Tensor, chosen: Sequence[int]) -> int | None:
-    """The first of the ascending boundaries at which a tensor is alive, None where it is alive at none of them."""
-    after = bisect_right(chosen, tensor.producer)
-    return chosen[after] if after < len(chosen) and chosen[after] <= tensor.last_use else None
+@dataclass(frozen=True, slots=True)
+class ActivationStash:
+    """Which activations of a model are stashed.
+
+    Attributes:
+        passes: the backward pass; without training no layer has one.
+        checkpoints: boundaries, ascending, at which a stage that recomputes stashes what is alive; the one at layer i
+            lies before it.
+    """
+
+    passes: Derivative
+    checkpoints: tuple[int, ...] = ()
+
+    def of_layer(self, index: int) -> frozenset[int]:
+        """The tensors that the backward pass of a layer reads: a stage that does not recompute stashes them."""
+        return self.passes.stashed(index)
+
+    def boundary(self, tensor: int) -> int | None:
+        """The first checkpoint at which a stage that recomputes stashes a tensor; None where it does at none."""
+        entry = self.passes.graph.tensors[tensor]
+        after = bisect_right(self.checkpoints, entry.producer)
+        is_alive = after < len(self.checkpoints) and self.checkpoints[after] <= entry.last_use
+        return self.checkpoints[after] if is_alive else None
+
+    def within(self, layers: LayerRange) -> ActivationStash:
+        """The stash of a range of layers that is a stage: of the checkpoints those inside it."""
+        return replace(self, checkpoints=tuple(each for each in self.checkpoints if layers.start <= each < layers.stop))
+
+
+def stash_of(graph: LayerGraph, options: CompileOptions) -> ActivationStash:
+    """What is stashed of a model that is compiled with these options."""
+    if not options.training:
+        return ActivationStash(Derivative(graph, frozenset()))
+    return ActivationStash(derivative(graph), checkpoints(graph))
 
 
 @lru_cache(maxsize=16)

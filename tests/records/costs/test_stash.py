@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.graph.load import load_graph
-from autoauto.records.costs.checkpoints import _fewest_bytes, checkpoints, first_checkpoint
-from autoauto.records.layers import Tensor
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.stash import ActivationStash, _fewest_bytes, checkpoints, stash_of
+from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Tensor
+from autoauto.records.units import Precision
 
 
 def test_a_transformer_has_one_a_block_and_resnet_at_outputs_of_blocks() -> None:
@@ -21,11 +23,23 @@ def test_a_transformer_has_one_a_block_and_resnet_at_outputs_of_blocks() -> None
     assert {resnet.layers[c - 1].op for c in checkpoints(resnet)} <= {"MaxPool", "Add", "Relu"}
 
 
-def test_a_tensor_is_stashed_at_the_first_checkpoint_behind_its_layer() -> None:
-    def first(producer: int, last_use: int) -> int | None:
-        return first_checkpoint(Tensor("x", (2,), 0, "float", producer, last_use), (3, 5, 8))
+def stash(checkpoints: tuple[int, ...], *ends: tuple[int, int]) -> ActivationStash:
+    """Tensors by producer and last use, in a model without layers."""
+    tensors = tuple(Tensor("x", (2,), 0, "float", *each) for each in ends)
+    return ActivationStash(Derivative(LayerGraph("net", (), tensors, None, ""), frozenset()), checkpoints)
 
-    assert [first(2, 3), first(3, 5), first(-1, 9), first(3, 4), first(8, 9)] == [3, 5, 3, None, None]
+
+def test_a_tensor_is_stashed_at_the_first_checkpoint_behind_its_layer() -> None:
+    ends = ((2, 3), (3, 5), (-1, 9), (3, 4), (8, 9))
+    assert [stash((3, 5, 8), *ends).boundary(i) for i in range(5)] == [3, 5, 3, None, None]
+    assert [stash((3, 5, 8), *ends).within(LayerRange(5, 8)).boundary(i) for i in range(5)] == [None, 5, 5, None, None]
+
+
+def test_without_training_nothing_is_stashed() -> None:
+    graph = load_graph("resnet50-train")
+    for training in (False, True):
+        whole = stash_of(graph, CompileOptions(1, Precision.FP16, training))
+        assert bool(whole.checkpoints) == any(map(whole.of_layer, range(len(graph)))) == training
 
 
 sizes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=7)

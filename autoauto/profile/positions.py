@@ -1,0 +1,114 @@
+"""Layers in their model, made of the same layers alone and of the tensors around them: `Positions`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from autoauto.profile.liveness import AROUND, Surroundings, surroundings
+from autoauto.profile.variants import Variants
+from autoauto.records.costs.options import CompileOptions, PlainSession
+from autoauto.records.costs.profile import GRADIENT, PARAMETER, LayerProfile, category
+from autoauto.records.costs.stash import stash_of
+from autoauto.records.layers import Derivative, Layer, LayerGraph
+from autoauto.records.units import fixed_and_per_sample
+
+_SharedWeights = tuple[tuple[str, int, int], ...]
+"""Shared keys, the bytes of each at any batch size, and those of every sample."""
+
+
+class _Position(NamedTuple):
+    """Where a layer stands in its model.
+
+    Attributes:
+        variant: what it compiles to.
+        shared_weights: those that other layers read too.
+    """
+
+    variant: str
+    shared_weights: _SharedWeights
+
+    def shared_bytes(self, batch_size: int) -> dict[str, int]:
+        """Bytes of the weights that other layers read too."""
+        return {key: fixed + batch_size * per_sample for key, fixed, per_sample in self.shared_weights}
+
+
+class _Distinct(NamedTuple):
+    """The positions of all layers: distinct ones, with the bytes around each, and by layer the number of its own."""
+
+    positions: list[_Position]
+    around: Surroundings
+    of_layers: list[int]
+
+
+class Positions:
+    """Where the layers of a model stand in it, by the options that change what is around them.
+
+    The batch size is none of these, since bytes grow evenly with it, and neither is how a device computes.
+    """
+
+    def __init__(self, graph: LayerGraph) -> None:
+        self._graph = graph
+        self._n_readers = Counter(index for layer in graph.layers for index in layer.weights)
+        self._distinct: dict[CompileOptions, _Distinct] = {}
+
+    def in_model(
+        self, variants: Variants, options: CompileOptions, alone: Mapping[str, LayerProfile]
+    ) -> tuple[LayerProfile, ...]:
+        """All layers in their model, by their variants alone; equal layers are one object, as of BERT's encoders."""
+        any_size = replace(options, batch_size=1, session=PlainSession())
+        if any_size not in self._distinct:
+            self._distinct[any_size] = self._distinct_at(variants, any_size)
+        distinct, size = self._distinct[any_size], options.batch_size
+        around = (distinct.around.fixed_bytes + size * distinct.around.sample_bytes).tolist()
+        layers = [
+            _with_tensors_around(
+                alone[position.variant], position.shared_bytes(size), dict(zip(AROUND, row, strict=True))
+            )
+            for position, row in zip(distinct.positions, around, strict=True)
+        ]
+        return tuple(map(layers.__getitem__, distinct.of_layers))
+
+    def _distinct_at(self, variants: Variants, options: CompileOptions) -> _Distinct:
+        """The layers of a variant among equal tensors are one position, whatever the batch size."""
+        around = surroundings(stash_of(self._graph, options), options.precision)
+        rows = zip(*(column.tolist() for column in around), strict=True)
+        number: dict[object, int] = {}
+        distinct: list[_Position] = []
+        of_layers, first = [], []
+        for index, (layer, variant, row) in enumerate(zip(self._graph.layers, variants.of_layers, rows, strict=True)):
+            position = _Position(variant, self._shared_weights(variants.passes, layer, options))
+            key = (position, *map(tuple, row))
+            if key not in number:
+                number[key] = len(distinct)
+                distinct.append(position)
+                first.append(index)
+            of_layers.append(number[key])
+        return _Distinct(distinct, Surroundings(*(column[first] for column in around)), of_layers)
+
+    def _shared_weights(self, passes: Derivative, layer: Layer, options: CompileOptions) -> _SharedWeights:
+        """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
+        parameters = passes.parameters(layer) if options.training else ()
+        read_by_others = [
+            (f"{name}_{index}", self._graph.tensors[index])
+            for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
+            for index in weights
+            if self._n_readers[index] > 1
+        ]
+        return tuple(
+            (key, *fixed_and_per_sample(partial(tensor.stored_bytes, precision=options.precision)))
+            for key, tensor in read_by_others
+        )
+
+
+def _with_tensors_around(
+    alone: LayerProfile, shared_weights: Mapping[str, int], around: Mapping[str, int]
+) -> LayerProfile:
+    """A layer in its model: weights that other layers read too are shared bytes, no exclusive ones."""
+    exclusive = Counter(alone.exclusive)
+    for key, n_bytes in shared_weights.items():
+        exclusive[category(key)] -= n_bytes
+    return replace(alone, shared={**alone.shared, **shared_weights}, exclusive=dict(exclusive), **around)
