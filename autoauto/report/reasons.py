@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -60,13 +59,7 @@ def _idle_facts(finalist: Trial) -> Iterator[BindingFact]:
     idle, plan = finalist.step.bubble_fraction, finalist.plan
     if idle is None:
         return
-    balance = 1.0
-    if isinstance(plan, Plan):
-        work = Counter[int]()
-        for stage in plan.stages:
-            work[stage.device] += stage.compute_cycles
-        balance = sum(work.values()) / max(len(work) * max(work.values()), 1)
-    bubble = max(0.0, 1.0 - (1.0 - idle) / max(balance, 1e-9))
+    bubble = max(0.0, 1.0 - (1.0 - idle) / max(plan.balance, 1e-9))
     yield BindingFact("bubble", f"{100 * bubble:.1f} %", "of all devices' time to fill and drain, simulated", bubble)
     imbalance = idle - bubble
     if imbalance >= _MIN_IMBALANCE:

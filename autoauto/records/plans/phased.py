@@ -285,6 +285,11 @@ class PhasedPlan(Displayed):
         return 0
 
     @property
+    def balance(self) -> float:
+        """As of pipelines: all devices compute the same."""
+        return 1.0
+
+    @property
     def latency_cycles(self) -> int:
         """From the start of the first phase to the end of the last."""
         return self.cost_cycles

@@ -149,6 +149,12 @@ class Plan(Displayed):
         return self._by_device(lambda stage: stage.compute_cycles)
 
     @property
+    def balance(self) -> float:
+        """What a device computes in the mean, as a share of what computes longest."""
+        work = self.device_compute_cycles.values()
+        return sum(work) / max(len(work) * max(work), 1)
+
+    @property
     def device_transfer_cycles(self) -> dict[int, int]:
         """Transfer of every device over all its stages."""
         receive, send = self._receive_cycles, self._send_cycles

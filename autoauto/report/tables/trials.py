@@ -15,7 +15,7 @@ from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import duration, head, knob_value, label, stage_devices, unit_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import NUMBERS
-from autoauto.space.objectives import Objectives, objective_tuple, objectives_text, shown_values
+from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text, shown_values
 from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
 
@@ -89,14 +89,17 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
     sign = -1 if objective_tuple(objectives)[0].maximise else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
     names, others = _shown_knobs(trials)
-    ranks = [] if others else [Column("rank", "number")]  # the words need its room
+    of_objectives = objective_columns(objectives)
+    ranks = [] if others or of_objectives else [Column("rank", "number")]  # the words and these need its room
+    is_asked = not of_objectives or Objective.LATENCY in objective_tuple(objectives)
+    latencies = [Column("latency", "latency_s")] if is_asked else []
     columns = (
         *ranks,
         Column("trial", "number"),
         *_knob_columns(names, others),
         Column(unit_of(trial.knobs for trial in trials), "samples_per_s"),
-        Column("latency", "latency_s"),
-        *objective_columns(objectives),
+        *latencies,
+        *of_objectives,
         Column("state"),
     )
     rows = (
@@ -105,7 +108,7 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
             str(trial.number),
             *_knob_values(trial.knobs, names, others),
             trial.samples_per_s or None,
-            trial.latency_s or None,
+            *[trial.latency_s or None for _ in latencies],
             *objective_values(objectives, trial),
             trial.state,
         )

@@ -302,7 +302,7 @@ def describe_stages(plan: Plan | PhasedPlan, name: str) -> dict[str, Any]:
     """
     parts: Sequence[Stage | Phase] = plan.stages if isinstance(plan, Plan) else plan.phases
     described: dict[str, Any] = {name: [{**asdict(part), "total_bytes": part.total_bytes} for part in parts]}
-    if isinstance(plan, Plan) and plan.other_plans:
+    if plan.other_plans:
         others = (describe_plan(other) | describe_stages(other, STAGES) for other in plan.other_plans)
         described[name + _OTHERS] = list(others)
     return described

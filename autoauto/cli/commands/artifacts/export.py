@@ -18,7 +18,6 @@ from autoauto.cli.output.lines import print_assumed, print_json, print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.plans.phased import PhasedPlan
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -130,7 +129,7 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
     summary = summarise_study(study, storage)
     if summary.winner is None:
         raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
-    if isinstance(summary.winner.plan, PhasedPlan):
+    if summary.winner.knobs.is_phased:
         raise BadInput(
             f"an artifact holds the stages of a pipeline, the winner of study {study.study_name!r} runs in phases; "
             "try to search with --strategy pipeline"

@@ -13,7 +13,6 @@ from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.plans.phased import PhasedPlan
-from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
 from autoauto.space.knobs import Knobs, value_of
@@ -55,7 +54,7 @@ def _is_exported(summary: StudySummary, winner: Trial) -> bool:
     from autoauto.graph.load import find_model
 
     of_a_profile = problem_of_study(summary.attributes).profile is not None
-    if winner.knobs.training or of_a_profile or not isinstance(winner.plan, Plan):
+    if winner.knobs.training or of_a_profile or winner.knobs.is_phased:
         return False
     try:
         find_model(summary.study_name)
