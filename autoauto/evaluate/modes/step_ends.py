@@ -75,7 +75,7 @@ class StepEnds:
         if len(firsts) < knobs.replicas:  # the plan of one pipeline
             firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
         rings = [[first + device for first in firsts] for device in range(plan.n_devices)]
-        n_bytes, overhead = gradients_by_device(plan), self._overhead(knobs, plan)
+        n_bytes, overhead = _gradient_bytes(plan), self._overhead(knobs, plan)
         update = as_planned(knobs, self.costs.setting, plan).weight_update
         if update.n_shards > 1 and overhead.bucket_bytes:
             n_messages = self._n_tensors(plan)
@@ -89,6 +89,13 @@ class StepEnds:
         host_cycles = self._overhead(knobs, plan).host_cycles
         parts = zip(self._passes_cycles(knobs, plan), self._streaming_cycles(knobs, plan), strict=True)
         return tuple(passes + streaming + host_cycles for passes, streaming in parts)
+
+    def cycles_of_more_gradients(self, knobs: Knobs, plan: Plan) -> tuple[int, int]:
+        """By how many cycles, and bytes of gradients, the device with most exceeds that with fewest at a step's end."""
+        n_bytes = _gradient_bytes(plan)
+        ends = list(map(sum, zip(self.all_reduce_cycles(knobs, plan), self.update_cycles(knobs, plan), strict=True)))
+        most, fewest = (n_bytes.index(of(n_bytes)) for of in (max, min))
+        return ends[most] - ends[fewest], n_bytes[most] - n_bytes[fewest]
 
     def _passes_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
         """Cycles of the update alone; 0 where the target does not say."""
@@ -116,7 +123,7 @@ class StepEnds:
             return [0] * plan.n_devices
         waits = memory.idle_cycles + self._overhead(knobs, plan).transfer_cycles
         link = Link(memory.bytes_per_s, 0)
-        states = [update.streamed_bytes(n, setting.precision) for n in gradients_by_device(plan)]
+        states = [update.streamed_bytes(n, setting.precision) for n in _gradient_bytes(plan)]
         return [
             2 * (n_tensors * len(sizes) * waits + int(link.cycles(sum(sizes), clock_hz)))
             for sizes, n_tensors in zip(states, self._n_tensors(plan), strict=True)
@@ -146,7 +153,7 @@ def _new_weights(graph: LayerGraph) -> list[int]:
     return counts
 
 
-def gradients_by_device(plan: Plan) -> list[int]:
+def _gradient_bytes(plan: Plan) -> list[int]:
     """Bytes of the gradients of every device."""
     n_bytes = [0] * plan.n_devices
     for stage in plan.stages:

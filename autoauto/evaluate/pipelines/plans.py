@@ -11,7 +11,7 @@ from itertools import chain
 from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StagePlanning, all_that_fit
-from autoauto.evaluate.modes.step_ends import gradients_by_device, with_known_state
+from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
 from autoauto.evaluate.pipelines.even_cuts import block_cuts, even_partitions
@@ -28,8 +28,8 @@ from autoauto.schedule.orders.registry import devices_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Mode
 
-WORTH_BALANCING = 0.01  # share of a step that its end takes from which on cuts that balance it are looked for
-PARTS_OF_ENDS = (1 / 3, 2 / 3, 1)  # that they balance: not all of an end grows with the weights of a device
+WORTH_BALANCING = 0.01  # share of a step by which ends of devices differ from which on cuts that balance them are tried
+PARTS_OF_ENDS = (1 / 3, 2 / 3, 1)  # that they balance: the slowest device of a step need not be that of its end
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
 Devices = int | tuple[int, ...]
 """Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
@@ -56,7 +56,7 @@ class Plans:
             parts: plans on devices of one kind, which their machines link better than devices of several kinds.
         """
         self.costs, self.kinds, self._parts = costs, kinds, parts
-        self._modes, self._kind_tables = modes, KindTables(kinds)
+        self._modes, self._kind_tables, self._ends = modes, KindTables(kinds), StepEnds(costs)
         self._pipelines: Memo[Knobs, _Planned] = Memo(_MAX_CONFIGURATIONS)
         self._have_plans: Memo[tuple[Knobs, int], bool | None] = Memo(_MAX_CONFIGURATIONS)
         # By devices and cores of a pipeline: for the first device of one, the first with the same devices and links.
@@ -215,22 +215,19 @@ class Plans:
             yield self.cut_at(knobs, partition)
 
     def _end_cycles_per_byte(self, knobs: Knobs) -> float:
-        """What a byte of gradients takes a device at the end of a step, a micro-batch; 0 where that hardly matters.
+        """What a byte of gradients more takes a device at the end of a step, a micro-batch; 0 where it hardly matters.
 
-        It is that of the device with most gradients in the plan whose step is shortest without its end.
+        That is known by the devices with most and with fewest of them in the plan with the shortest step without it.
         """
         try:
-            plan, bounded = self.best(knobs), self.of_pipeline(knobs)
+            plan = self.best(knobs)
         except Infeasible:
             return 0.0
-        step_cycles = (
-            knobs.n_samples * self.costs.setting.cluster.clock_hz / self.mode(knobs).samples_per_s(knobs, plan)
-        )
-        end_cycles = step_cycles - bounded.cost_cycles
-        if end_cycles < WORTH_BALANCING * step_cycles:
+        cycles, n_bytes = self._ends.cycles_of_more_gradients(knobs, plan)
+        step_s = knobs.n_samples / self.mode(knobs).samples_per_s(knobs, plan)
+        if cycles < WORTH_BALANCING * step_s * self.costs.setting.cluster.clock_hz:
             return 0.0
-        largest = max(gradients_by_device(plan))
-        return end_cycles / (largest * knobs.mode.values["n_micro_batches"]) if largest else 0.0
+        return cycles / (n_bytes * knobs.mode.values["n_micro_batches"]) if n_bytes else 0.0
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
         """The plan to measure: the best, or on real devices one that may fit although it is predicted not to.
