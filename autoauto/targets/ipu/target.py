@@ -108,7 +108,10 @@ class IpuTarget:
             last_segment_cycles=sum(step.cycles for step in chain.from_iterable(last_segment)),
             binding_below_bytes=max(cost.binding_below_bytes for cost in (*costs, *after.costs)),
         )
-        check_code(layers, compiled_bytes(compiled), device)
+        memory_bytes = compiled_bytes(compiled)
+        check_code(layers, memory_bytes, device)
+        if options.training or sum(memory_bytes.values()) <= device.memory_bytes:
+            return compiled
         return _outline(graph, layers, costs, options, compiled, device)
 
     def prepare(self, graphs: Iterable[LayerGraph], device: Device, options: CompileOptions) -> None:
@@ -134,13 +137,11 @@ def _outline(
     compiled: CompiledRange,
     device: Device,
 ) -> CompiledRange:
-    """The program with one subgraph for equal layers if it does not fit: less code, but every call copies its weights.
+    """A program that does not fit with one subgraph for equal layers: less code, but every call copies its weights.
 
     PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). What it saves is a category of its own,
     below 0, so that the others stay those of the layers.
     """
-    if options.training or sum(compiled_bytes(compiled).values()) <= device.memory_bytes:
-        return compiled
     saved_bytes = outlined_bytes(graph, layers, costs, options)
     if saved_bytes <= 0:
         return compiled
