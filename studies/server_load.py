@@ -84,7 +84,7 @@ class RunningSystem:
 
     def kill_one(self, chance: random.Random) -> None:
         """Kill something, and start it again."""
-        what = chance.choice(KILLED if self.database.is_postgres else KILLED[:3])
+        what = chance.choice(KILLED[:3] if self.database.file else KILLED)
         self.n_killed[what] += 1
         if what == "connections":
             others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "

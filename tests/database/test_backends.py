@@ -132,7 +132,7 @@ def test_others_are_excluded_until_the_transaction_ends(engine: Engine, backend:
 
 def test_the_clock_goes_on_within_a_transaction(engine: Engine, backend: Backend) -> None:
     with engine.begin() as connection:
-        times_s = [connection.scalar(select(backend.clock_s())) for _ in range(2)]
+        times_s = [connection.execute(select(backend.clock_s())).scalar_one() for _ in range(2)]
     assert times_s[0] < times_s[1]
     assert times_s[1] - times_s[0] < 60.0
 

@@ -180,7 +180,12 @@ def test_states_that_do_not_fit_are_in_streaming_memory_and_a_step_moves_them(fl
     # Of a layer of 50,000 weights: states, gradients in fp32 and the change, and copies of gradients and their shard.
     needed = [300_000 * 2 + 100_000 * 3, 300_000 + 50_000 * 3 + 150_000]
     for trial, n_bytes in zip((streaming, sharded), needed, strict=True):
-        stages = [each for plan in (trial.plan, four.evaluate(trial.knobs).measured) if plan for each in plan.stages]
+        stages = [
+            each
+            for plan in (trial.plan, four.evaluate(trial.knobs).measured)
+            if isinstance(plan, Plan)
+            for each in plan.stages
+        ]
         activations = 1_920  # stashed before the last layer of a stage: an estimate counts it beside the update
         extra = [activations, activations, 0, 0]
         assert [stage.memory_bytes["temporary"] for stage in stages] == [n_bytes + each for each in extra]
