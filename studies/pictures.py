@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.cli.main import main as autoauto
-from autoauto.report.charts.study import objectives_chart
+from autoauto.report.charts.objectives import objectives_chart
 from autoauto.report.charts.svg import STYLE
 from autoauto.report.html import document, figure, write_page
 from autoauto.study.analysis.best import summarise_study

@@ -14,7 +14,7 @@ from typing import Any
 
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput
-from autoauto.report.charts.study import objectives_chart
+from autoauto.report.charts.objectives import objectives_chart
 from autoauto.report.html import command_line, figure, front_section, section, winner_section
 from autoauto.report.style import tag, words
 from autoauto.report.tables.table import Column, Table, html_table

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.report.charts.chart import Chart, Series, Shape
-from autoauto.report.charts.study import objectives_chart
+from autoauto.report.charts.objectives import objectives_chart
 from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status
