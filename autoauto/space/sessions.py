@@ -11,7 +11,6 @@ from autoauto.records.costs.options import PlainSession, Session
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain, Knob, words_or_none
 from autoauto.targets.host.runtimes.registry import SESSIONS
-from autoauto.targets.ipu.session import MEMORY_PROPORTION, IpuSession
 from autoauto.targets.registry import TARGETS, session_classes
 
 SESSION_CLASSES: tuple[type[Session], ...] = session_classes()
@@ -71,6 +70,8 @@ def with_values(session: Session, values: Mapping[str, Any]) -> Session:
 def session_class(values: Mapping[str, Any]) -> type[Session]:
     """The class of the runtime of values by name; without a runtime the first that has all that is said.
 
+    Where nothing is said, the first without a runtime that has one of the knobs.
+
     Raises:
         BadInput: there is no such runtime.
     """
@@ -80,7 +81,8 @@ def session_class(values: Mapping[str, Any]) -> type[Session]:
             raise BadInput(f"runtime is {RUNTIME.domain.text}, got {runtime!r}")
         return RUNTIMES[runtime]
     if not (said := _said(values)):
-        return IpuSession if MEMORY_PROPORTION.name in values else PlainSession
+        named = {name for name, value in values.items() if value is not None}
+        return next((kind for kind in SESSION_CLASSES if kind.runtime is None and named & _names(kind)), PlainSession)
     runtimes_first = sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None)
     able = (kind for kind in runtimes_first if said.keys() <= _names(kind) and kind(**said).is_possible)
     return next(able, PlainSession)
@@ -118,7 +120,7 @@ def _names(kind: type[Session]) -> frozenset[str]:
 def target_of(kind: type[Session]) -> str:
     """The option of the target that has these sessions.
 
-    >>> target_of(IpuSession)
+    >>> target_of(type(session_of({"memory_proportion": 0.3})))
     '--target ipu'
     """
     return next(f"--target {entry.name}" for entry in TARGETS.values() if kind in entry.sessions)

@@ -159,7 +159,7 @@ class SearchSpace:
 
     def _session_of_knobs(self) -> type[Session]:
         """The class of sessions without a runtime that alone has a given knob, else that of the default target."""
-        owners = (owners_of(TABLE[name].field) for name in self._said)
+        owners = (owners_of(TABLE[name].field) for name in SESSION_KNOBS if name in self.given and self[name])
         alone = (kinds[0] for kinds in owners if len(kinds) == 1 and kinds[0].runtime is None)
         return next(alone, IpuSession if self["memory_proportion"] else PlainSession)
 

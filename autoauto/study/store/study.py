@@ -20,6 +20,7 @@ from sqlalchemy import DateTime, column, func, select, table
 
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
+from autoauto.space.sessions import SESSION_KNOBS
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 from autoauto.study.store.database import (
@@ -187,7 +188,7 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
     changes = [
         f"{name} was {format_values(before[name])}, is {format_values(now[name])}"
         for name in now
-        if before[name] != now[name]
+        if name in before and before[name] != now[name]
     ]
     trials, n_foreign = finished_trials(study), stored_trials(study).n_foreign
     lines = []
@@ -217,10 +218,10 @@ def note_answer(study: Study, winner: Trial | None) -> None:
 
 
 def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
-    """The values of every knob, and the texts of the constraints."""
-    return {name: list(values) for name, values in space.pairs} | {
-        "constraints": [constraint.text for constraint in space.constraints]
-    }
+    """The values of every knob, but for those of other sessions, and the texts of the constraints."""
+    others = SESSION_KNOBS.keys() - {"runtime", *(knob.name for kind in space.grid.sessions for knob in kind.knobs)}
+    values = {name: list(values) for name, values in space.pairs if name not in others}
+    return values | {"constraints": [constraint.text for constraint in space.constraints]}
 
 
 def space_of(study: Study) -> SearchSpace | None:

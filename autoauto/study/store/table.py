@@ -63,12 +63,12 @@ def trial_table(study: Study) -> pd.DataFrame:
     objectives = objective_tuple(parse_objectives(study.user_attrs["objective"]))
     values = ["value"] if len(objectives) == 1 else [f"value_{name.replace('-', '_')}" for name in objectives]
     space = space_of(study)
-    rows = [_named(row, values) for row in trial_rows(study)]
-    for row in rows:
-        for name, value in row.items():
-            row[name] = None if value is UNREADABLE else value
+    rows = []
+    for stored in trial_rows(study):
+        cells = {name: None if value is UNREADABLE else value for name, value in stored.items()}
+        rows.append(row := _named(cells, values))
         if "status" in row:
-            row["in_space"] = _is_in(row, space)
+            row["in_space"] = _is_in(cells, space)
         for name in _SWITCHES:
             if isinstance(row.get(name), bool):
                 row[name] = "on" if row[name] else "off"

@@ -65,11 +65,12 @@ def local_time(utc: datetime | None) -> datetime | None:
 def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
     """The parameters of a trial of `knobs`, and the values that they may take in `space`, its own among them.
 
+    The first knob of a session is always one: by it the trial is read back as that session.
     Its own, since phases have one replica although all pipelines of their space may have more. Numbers have ranges, not
     categories: Optuna refuses a study whose categories change, but a search may be resumed in a wider space.
     """
     ranges: Ranges = {}
-    own, said = knobs.values, set(shown(knobs))
+    own, said = knobs.values, {*shown(knobs), *knobs.session.knobs[:1]}
     for knob in COLUMNS:
         values = [value for axis in KNOBS if axis.field == knob.name for value in space[axis.name]]
         if knob.name in own and (knob in said or set(values) != {knob.default}):
