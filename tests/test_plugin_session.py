@@ -1,4 +1,4 @@
-"""A package's target whose session has knobs of its own: searches vary them, read them back, and disturb no other target.
+"""A package's target whose session has knobs: searches vary them, read them back, and disturb no other target.
 
 The package is a file beside its metadata, as pip would leave it; it is not installed.
 """
