@@ -85,7 +85,7 @@ def block_partition(table: CostTable) -> Partition | None:
     blocks = contract(table)
     if len(blocks) < table.n_devices:
         return None
-    prefix = blocks.compute_prefix_cycles
+    prefix = blocks.costs[0].compute_prefix_cycles
     largest_block = max(_sums(prefix, range(len(prefix))))
     cuts = _nearest(prefix, table.n_devices)
     while True:
@@ -108,7 +108,11 @@ def binary_search(table: CostTable) -> Partition | None:
     partition.
     """
     blocks = contract(table)
-    prefix, offsets, n_stages = blocks.compute_prefix_cycles, blocks.start_offset_cycles, table.n_devices
+    prefix, offsets, n_stages = (
+        blocks.costs[0].compute_prefix_cycles,
+        blocks.costs[0].start_offset_cycles,
+        table.n_devices,
+    )
 
     def filled(bottleneck: int) -> list[int]:
         cuts = [0]
@@ -144,7 +148,7 @@ def _transfer_caps(blocks: Blocks) -> IntArray:
 
 def _partition_costs(blocks: Blocks, earliest: list[list[int]], caps: IntArray) -> Iterator[IntArray]:
     """By number of devices: the minimum of max compute up to every stop within every cap, (B + 1, n_caps)."""
-    prefix, offsets = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
+    prefix, offsets = np.array(blocks.costs[0].compute_prefix_cycles), np.array(blocks.costs[0].start_offset_cycles)
     costs = np.full((len(prefix), len(caps)), NEVER)
     costs[0] = 0
     yield costs
@@ -161,7 +165,7 @@ def _partition_costs(blocks: Blocks, earliest: list[list[int]], caps: IntArray) 
 
 def _trace(blocks: Blocks, earliest: list[list[int]], cap: IntArray) -> list[int]:
     """The cuts of a plan with minimal max compute within one cap."""
-    prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
+    prefix, offsets = blocks.costs[0].compute_prefix_cycles, blocks.costs[0].start_offset_cycles
     rows = [costs[:, 0] for costs in _partition_costs(blocks, earliest, cap)]
     cuts = [len(blocks)]
     for device in reversed(range(len(earliest))):

@@ -68,3 +68,24 @@ def with_memory(table: CostTable, **columns: Any) -> CostTable:
 def one_clock(table: CostTable) -> CostTable:
     """The table with devices of one clock."""
     return replace(table, speeds=(Fraction(1),) * table.n_devices)
+
+
+def with_unlike_devices(table: CostTable, seed: int) -> CostTable:
+    """The table where ranges cost other cycles and other memory on some devices, as if their sessions differed."""
+    random = np.random.default_rng(seed)
+    kinds = [table, *(_dearer(table, random) for _ in range(2))]
+    of_devices = [kinds[kind] for kind in random.integers(0, len(kinds), table.n_devices)]
+    return replace(table, of_devices=tuple(of_devices)).part(0, table.n_devices)
+
+
+def _dearer(table: CostTable, random: np.random.Generator) -> CostTable:
+    """Every layer takes up to twice the cycles, most of them in its forward pass, and another peak of memory."""
+    scale = max(1, int(table.compute_prefix_cycles[-1]) // 400)
+    more = np.concatenate(([0], np.cumsum(random.integers(0, 40, table.n_layers)))) * scale
+    backward = np.concatenate(([0], np.cumsum(random.integers(0, 2, table.n_layers)))) * scale
+    peaks = table.memory.peak_bytes + random.integers(0, 20, table.n_layers)
+    return replace(
+        with_memory(table, peak_bytes=peaks),
+        compute_prefix_cycles=table.compute_prefix_cycles + more + backward,
+        backward_prefix_cycles=table.backward_prefix_cycles + backward,
+    )

@@ -44,7 +44,7 @@ def phase_candidates(table: CostTable, limit_bytes: int, cuts: IntArray) -> Iter
     Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
     """
     blocks = blocks_between(table, cuts)
-    return candidates_from(table, blocks, earliest_starts(blocks, limit_bytes))
+    return candidates_from(table, blocks, earliest_starts(blocks.costs[0], limit_bytes))
 
 
 def single_layers(table: CostTable) -> Iterator[PhaseCandidates]:
@@ -70,7 +70,7 @@ def candidates_from(table: CostTable, blocks: Blocks, earliest: Sequence[int]) -
     They come in parts of about `MAX_RANGES`; those that end with the last layer are a part of their own.
     """
     n, cuts, memory = len(blocks), np.array(blocks.cuts), table.memory
-    [form] = blocks.forms
+    [form] = blocks.costs[0].forms
     base, shared = form.one_in_flight, SharedUses.of(form.shared_keys, form.shared_bytes)
     variables, activations = memory.exclusive(PARAMETER), memory.activations
     categories = memory.shared.categories
@@ -176,7 +176,8 @@ class PhaseCosts:
 
     def earliest_starts(self) -> list[int]:
         """By stop, (n + 1,), the earliest start whose range fits, its buffers left out; the stop itself without one."""
-        return earliest_starts(blocks_between(self.table, all_cuts(self.table)), self.compute_limit_bytes)
+        blocks = blocks_between(self.table, all_cuts(self.table))
+        return earliest_starts(blocks.costs[0], self.compute_limit_bytes)
 
     def min_transfer_cycles(self) -> tuple[IntArray, IntArray]:
         """Cycles of all steps that a phase takes at least, by its start and by its stop, (n + 1,), beside its layers.

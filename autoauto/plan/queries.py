@@ -28,6 +28,7 @@ from autoauto.plan.pipeline.problem import (
     CutProblem,
     check_one_in_flight,
     compute_lower_bound,
+    compute_upper_bound,
     evaluate,
     largest_block,
     prepare,
@@ -37,7 +38,6 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import CutMoves, Explanation, Move, Plan, Replicas
-from autoauto.records.units import reference_cycles
 
 
 def k_best(table: CostTable, k: int) -> list[Plan]:
@@ -140,10 +140,13 @@ def pareto_front(table: CostTable) -> Iterator[Plan]:
     """
     problem = prepare(replace(table.plain, period=Period.BARRIER))  # compute and transfer are bounded one by one
     if table.memory.outlined is not None and probe(problem, UNBOUNDED, UNBOUNDED) is None:
-        table = replace(table, memory=table.memory.outlined)
+        table = table.with_memory(lambda memory: memory.outlined or memory)
         problem = prepare(replace(table, period=Period.BARRIER))
     table = table.plain
-    block_bytes = (sum(table.memory.by_category(*block, 0).values()) for block in pairwise(problem.blocks.cuts))
+    block_bytes = (
+        min(sum(own.memory.by_category(*block, 0).values()) for own in table.of_devices or (table,))
+        for block in pairwise(problem.blocks.cuts)
+    )
     min_peak_bytes = max(block_bytes)  # some stage holds the largest block
     empty = True
     for point in _points(_Tradeoff(table, problem, min_peak_bytes)) if len(problem.blocks) >= problem.n_stages else ():
@@ -207,8 +210,7 @@ class _Tradeoff:
         """The points within `cap_bytes` with less transfer than `previous` and less compute than `following`."""
         problem = self.capped(cap_bytes)
         low = previous.compute_cycles + 1 if previous else compute_lower_bound(problem)
-        whole = problem.blocks.compute_prefix_cycles[-1]
-        high = following.compute_cycles - 1 if following else reference_cycles(whole, min(problem.speeds))
+        high = following.compute_cycles - 1 if following else compute_upper_bound(problem)
         transfer = previous.transfer_cycles - 1 if previous else UNBOUNDED
         while True:
             within_transfer = partial(probe, problem, transfer_cycles=transfer)

@@ -11,7 +11,7 @@ import numpy as np
 
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.memory import RangeBytes, RangeMemory
-from autoauto.records.units import IntArray
+from autoauto.records.units import BoolArray, IntArray
 
 
 class BlockBytes(NamedTuple):
@@ -49,6 +49,27 @@ class BlockMemory(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCosts:
+    """What ranges of B blocks cost on a device, transfers aside.
+
+    Attributes:
+        compute_prefix_cycles: (B + 1,) running sum of cycles.
+        start_offset_cycles: (B + 1,) by start: `compute_prefix_cycles[stop]` minus this is the compute of a stage.
+        prefix, offsets: these two as arrays.
+        forms: the programs that a range may be; it fits when one of them does.
+    """
+
+    compute_prefix_cycles: list[int]
+    start_offset_cycles: list[int]
+    prefix: IntArray = field(compare=False)
+    offsets: IntArray = field(compare=False)
+    forms: tuple[BlockMemory, ...]
+
+    def __len__(self) -> int:
+        return len(self.compute_prefix_cycles) - 1
+
+
+@dataclass(frozen=True, slots=True)
 class Blocks:
     """A `CostTable` reduced to its legal cuts; in lists, which are faster than NumPy for single integers.
 
@@ -61,9 +82,7 @@ class Blocks:
 
     Attributes:
         cuts: (B + 1,) the layer after every legal cut.
-        compute_prefix_cycles: (B + 1,) running sum of cycles.
-        start_offset_cycles: (B + 1,) by start: `compute_prefix_cycles[stop]` minus this is the compute of a stage.
-        forms: the programs that a range may be; it fits when one of them does.
+        costs: (P,) of every device; equal ones are one object.
         stash_entries: (P,) micro-batches in the stash of every device, as `CostTable.stash_entries`.
         receive_cycles: (P, B + 1) by device and start; the last column is unused.
         send_cycles: (P, B + 1) by device and stop; the first column is unused.
@@ -73,9 +92,7 @@ class Blocks:
     """
 
     cuts: list[int]
-    compute_prefix_cycles: list[int]
-    start_offset_cycles: list[int]
-    forms: tuple[BlockMemory, ...]
+    costs: list[BlockCosts]
     stash_entries: list[int]
     receive_cycles: list[list[int]]
     send_cycles: list[list[int]]
@@ -92,6 +109,7 @@ class Blocks:
         receivers, senders = [0, *range(first + 1, stop)], [*range(first, stop - 1), -1]
         return replace(
             self,
+            costs=self.costs[first:stop],
             stash_entries=self.stash_entries[first:stop],
             receive_cycles=[self.receive_cycles[i] for i in receivers],
             send_cycles=[self.send_cycles[i] for i in senders],
@@ -108,11 +126,13 @@ def contract(table: CostTable) -> Blocks:
     boundaries: list[int] = cuts.tolist()
     receive_rows = _rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1))
     send_rows = _rows(table.send_cycles, cuts)
+    known: dict[int, BlockCosts] = {}
+    for own in map(table.on, range(table.n_devices)):
+        if id(own) not in known:
+            known[id(own)] = _costs(own, cuts, table.cut_allowed)
     return Blocks(
         cuts=boundaries,
-        compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
-        start_offset_cycles=table.start_offset_cycles[cuts].tolist(),
-        forms=_forms(table.memory, table.cut_allowed.tobytes()),
+        costs=[known[id(table.on(device))] for device in range(table.n_devices)],
         stash_entries=list(table.stash_entries),
         receive_cycles=_lists(receive_rows),
         send_cycles=_lists(send_rows),
@@ -121,6 +141,12 @@ def contract(table: CostTable) -> Blocks:
         min_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
         min_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
     )
+
+
+def _costs(table: CostTable, cuts: IntArray, cut_allowed: BoolArray) -> BlockCosts:
+    prefix, offsets = table.compute_prefix_cycles[cuts], table.start_offset_cycles[cuts]
+    forms = _forms(table.memory, cut_allowed.tobytes())
+    return BlockCosts(prefix.tolist(), offsets.tolist(), prefix, offsets, forms)
 
 
 @lru_cache(maxsize=64)

@@ -33,7 +33,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from autoauto.plan.pipeline.probe import cut_ranges
-from autoauto.plan.pipeline.problem import CutProblem, compute_lower_bound
+from autoauto.plan.pipeline.problem import CutProblem, compute_lower_bound, fewest_cycles
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import BoolArray, FloatArray, IntArray
@@ -101,7 +101,7 @@ def no_step_below(costs: StageCosts, step: StepBound, cycles: float) -> bool:
 
 def _even(problem: CutProblem) -> list[int]:
     """Cuts that give all stages about equal compute; they need not fit."""
-    n_blocks, n_stages, prefix = len(problem.blocks), problem.n_stages, problem.prefix
+    n_blocks, n_stages, prefix = len(problem.blocks), problem.n_stages, problem.blocks.costs[0].prefix
     cuts = np.searchsorted(prefix, np.arange(n_stages + 1) * (prefix[-1] / n_stages))
     cuts[0], cuts[-1] = 0, n_blocks
     for i in range(1, n_stages):  # every stage has a block or more
@@ -357,8 +357,8 @@ class _StepSearch:
         problem = self.costs.problem
         n_stages, n_blocks = problem.n_stages, len(problem.blocks)
         plans = np.repeat(self.costs.plans(self.best[None]), n_stages, axis=0)
-        own_total = problem.blocks.compute_prefix_cycles[-1]
-        own_cycles = [own_total] * n_stages
+        own_total, longest = fewest_cycles(problem), max(clock.costs.prefix[-1] for clock in problem.clocks)
+        own_cycles = [int(longest)] * n_stages
         for factor in (1.0, 1.1, 2.0):
             slopes = self.step.slopes(self._stressed(plans, factor))
             counts = np.minimum(slopes[..., :2].min(axis=2), slopes[..., 1:3].sum(axis=2))

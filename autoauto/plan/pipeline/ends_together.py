@@ -61,7 +61,8 @@ def _reached(costs: StageCosts, first: int) -> list[BoolArray]:
 def _may_fit(costs: StageCosts, first: int, lasts: IntArray) -> BoolArray:
     """Whether the device may hold the first stage beside a last one from each of some cuts; shared bytes left out."""
     table, cuts = costs.stages.recomputing or costs.stages.rows, np.array(costs.problem.blocks.cuts)
-    both = table.memory.stage(np.zeros_like(lasts), int(cuts[first])), table.memory.stage(cuts[lasts], table.n_layers)
+    memory = table.on(0).memory
+    both = memory.stage(np.zeros_like(lasts), int(cuts[first])), memory.stage(cuts[lasts], table.n_layers)
     fits: BoolArray = device_bytes(both, costs.stages.in_flight[0]) <= int(table.memory_limit_bytes[0])
     return fits
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import BlockMemory, Blocks
+from autoauto.plan.pipeline.blocks import BlockCosts, BlockMemory, Blocks
 from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
 from autoauto.records.units import IntArray
 
@@ -36,7 +36,7 @@ class Fitting(NamedTuple):
     nested: bool = True
 
     @classmethod
-    def of(cls, blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> Fitting:
+    def of(cls, blocks: BlockCosts, limit_bytes: int, stash_entries: int = 0) -> Fitting:
         """The ranges within one limit, with `stash_entries` micro-batches in the stash."""
         if all(_is_nested(form, stash_entries) for form in blocks.forms):
             earliest = earliest_starts(blocks, limit_bytes, stash_entries)
@@ -55,9 +55,12 @@ class Fitting(NamedTuple):
 
     @classmethod
     def of_devices(cls, blocks: Blocks, limits_bytes: Sequence[int]) -> list[Fitting]:
-        """The ranges within the limit of every device; devices of equal limit and stash share one object."""
-        keys = list(zip(limits_bytes, blocks.stash_entries, strict=True))
-        by_key = {key: cls.of(blocks, *key) for key in set(keys)}
+        """The ranges within the limit of every device; devices of equal costs, limit and stash share one object."""
+        keys = [
+            (id(blocks.costs[device]), limit_bytes, entries)
+            for device, (limit_bytes, entries) in enumerate(zip(limits_bytes, blocks.stash_entries, strict=True))
+        ]
+        by_key = {key: cls.of(blocks.costs[keys.index(key)], *key[1:]) for key in set(keys)}
         return [by_key[key] for key in keys]
 
     def or_in(self, other: Fitting) -> Fitting:
@@ -70,7 +73,7 @@ def _is_nested(memory: BlockMemory, stash_entries: int) -> bool:
     return all(start <= following for start, following in pairwise(starts))
 
 
-def _latest_stops(blocks: Blocks, limit_bytes: int, stash_entries: int) -> list[int]:
+def _latest_stops(blocks: BlockCosts, limit_bytes: int, stash_entries: int) -> list[int]:
     """`Fitting.latest`, whatever the bytes at starts; only ranges are looked at that fit without their own inputs."""
     fewest = earliest_starts(blocks, limit_bytes, stash_entries)
     unshared = [form.one_in_flight.plus(stash_entries, form.stash_entry) for form in blocks.forms]
@@ -87,7 +90,7 @@ def _latest_stops(blocks: Blocks, limit_bytes: int, stash_entries: int) -> list[
     return stops_of_starts
 
 
-def earliest_starts(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> list[int]:
+def earliest_starts(blocks: BlockCosts, limit_bytes: int, stash_entries: int = 0) -> list[int]:
     """For every stop, (B + 1,), a start before which no range fits, the stop itself if none does.
 
     Where ranges are nested (`Fitting`), the range from there fits. Else the inputs of no earlier range count for less

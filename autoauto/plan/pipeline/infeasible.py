@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -103,7 +103,7 @@ def _between_ends(table: CostTable, problem: CutProblem, excess: _Excess, lackin
 
 def _even_cuts(problem: CutProblem) -> list[int]:
     """Cuts into stages of about equally many bytes."""
-    sums, n_stages = problem.blocks.forms[0].one_in_flight.stop_bytes, problem.n_stages
+    sums, n_stages = problem.blocks.costs[0].forms[0].one_in_flight.stop_bytes, problem.n_stages
     wanted = np.linspace(sums[0], sums[-1], n_stages + 1)
     cuts = np.searchsorted(sums, wanted)
     first, last = np.array(problem.cut_limits).T
@@ -113,35 +113,44 @@ def _even_cuts(problem: CutProblem) -> list[int]:
 
 
 class _Excess:
-    """By how much ranges exceed the limit of a device, for all devices that differ in it or in their stash.
+    """By how much ranges exceed the limit of a device, for all devices that differ in it, their stash or their costs.
 
     Attributes:
         key_of: by device, which of the different ones it is.
     """
 
     def __init__(self, table: CostTable, problem: CutProblem) -> None:
-        self._blocks = problem.blocks
-        keys = list(zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True))
+        self._costs = {id(costs): costs for costs in problem.blocks.costs}
+        limits = zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True)
+        keys = [(id(problem.blocks.costs[device]), *limit) for device, limit in enumerate(limits)]
         self._keys = list(dict.fromkeys(keys))
         self.key_of = np.array([self._keys.index(key) for key in keys])
-        self._shared = [SharedUses.of(form.shared_keys, form.shared_bytes) for form in problem.blocks.forms]
+        self._shared = {
+            number: [SharedUses.of(form.shared_keys, form.shared_bytes) for form in costs.forms]
+            for number, costs in self._costs.items()
+        }
 
     def earliest_starts(self, allowance: int) -> list[int]:
         """By stop a start before which every device lacks more than `allowance`."""
-        known = [earliest_starts(self._blocks, limit + allowance, entries) for limit, entries in self._keys]
+        known = [earliest_starts(self._costs[own], limit + allowance, entries) for own, limit, entries in self._keys]
         return list(map(min, zip(*known, strict=True)))
 
     def by_ends(self, ends: RangeEnds) -> IntArray:
         """(keys, stops, starts) bytes."""
-        programs = []
-        for form, shared in zip(self._blocks.forms, self._shared, strict=True):
-            first, entry = bytes_by_ends(form.one_in_flight, ends) + shared.by_ends(ends), None
-            if any(entries for _, entries in self._keys):
-                entry = bytes_by_ends(form.stash_entry, ends)
-            programs.append([first if entry is None else first + entries * entry for _, entries in self._keys])
-        smallest = np.minimum.reduce(programs)
-        excess: IntArray = smallest - np.array([limit for limit, _ in self._keys], dtype=np.int64)[:, None, None]
+        forms = {number: list(self._forms(number, ends)) for number in self._costs}
+        smallest = [
+            np.minimum.reduce([first if entry is None else first + entries * entry for first, entry in forms[own]])
+            for own, _, entries in self._keys
+        ]
+        excess: IntArray = np.stack(smallest) - np.array([limit for _, limit, _ in self._keys])[:, None, None]
         return excess
+
+    def _forms(self, number: int, ends: RangeEnds) -> Iterator[tuple[IntArray, IntArray | None]]:
+        """Of every program the bytes with one micro-batch in flight, and if any device has several, for each more."""
+        has_stash = any(entries for *_, entries in self._keys)
+        for form, shared in zip(self._costs[number].forms, self._shared[number], strict=True):
+            first = bytes_by_ends(form.one_in_flight, ends) + shared.by_ends(ends)
+            yield first, bytes_by_ends(form.stash_entry, ends) if has_stash else None
 
 
 def excess_bytes(plan: Plan) -> int:

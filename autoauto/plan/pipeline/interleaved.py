@@ -57,6 +57,7 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
         memory_limit_bytes=np.tile(table.memory_limit_bytes, n_chunks),
         speeds=table.speeds * n_chunks,
         stash_entries=table.stash_entries * n_chunks,
+        of_devices=table.of_devices * n_chunks,
     )
 
 
@@ -173,7 +174,7 @@ class _ChunkSearch:
 
     def starts(self) -> Iterator[Cuts]:
         """Plans to descend from: equal compute in every chunk, and the good plans if every row were a device."""
-        prefix, n_stages = self.problem.blocks.compute_prefix_cycles, self.problem.n_stages
+        prefix, n_stages = self.problem.blocks.costs[0].compute_prefix_cycles, self.problem.n_stages
         cuts = [0]
         for i, (first, last) in enumerate(self.problem.cut_limits[1:], start=1):
             even = bisect_left(prefix, prefix[-1] * i // n_stages)
@@ -223,7 +224,7 @@ class _ChunkSearch:
         """The partial plans with one more chunk that fits; the nearest to equal compute is last, so visited first."""
         first, last = self.problem.cut_limits[len(cuts)]
         stops = range(max(first, cuts[-1] + 1), last + 1)
-        prefix, n_stages = self.problem.blocks.compute_prefix_cycles, self.problem.n_stages
+        prefix, n_stages = self.problem.blocks.costs[0].compute_prefix_cycles, self.problem.n_stages
         share = prefix[-1] * len(cuts) // n_stages
         device = (len(cuts) - 1) % self.n_devices
         fitting = takewhile(lambda stop: self.load(device, (*cuts, stop)).excess_bytes <= 0, stops)
@@ -259,12 +260,13 @@ class _ChunkSearch:
 
     def _load(self, device: int, chunks: list[tuple[int, int, int]]) -> _Load:
         blocks, limit = self.problem.blocks, int(self.table.memory_limit_bytes[device])
-        prefix, offsets, speed = blocks.compute_prefix_cycles, blocks.start_offset_cycles, self.problem.speeds[device]
+        own, speed = blocks.costs[device], self.problem.speeds[device]
+        prefix, offsets = own.compute_prefix_cycles, own.start_offset_cycles
         layers = [(blocks.cuts[start], blocks.cuts[stop]) for _, start, stop in chunks]
         return _Load(
             sum(reference_cycles(prefix[stop] - offsets[start], speed) for _, start, stop in chunks),
             sum(blocks.receive_cycles[stage][start] + blocks.send_cycles[stage][stop] for stage, start, stop in chunks),
-            self.table.memory.together(layers) - limit if chunks else -limit,
+            self.table.on(device).memory.together(layers) - limit if chunks else -limit,
         )
 
 

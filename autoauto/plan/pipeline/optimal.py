@@ -12,6 +12,7 @@ from autoauto.plan.pipeline.probe import UNBOUNDED, cheap_cuts, probe, search_sm
 from autoauto.plan.pipeline.problem import (
     CutProblem,
     compute_lower_bound,
+    compute_upper_bound,
     evaluate,
     largest_block,
     prepare,
@@ -22,7 +23,6 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import BoundedPlan, Plan
-from autoauto.records.units import reference_cycles
 
 
 def optimal(table: CostTable) -> Plan:
@@ -179,8 +179,8 @@ def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_B
     exceed the smallest by `step`.
     """
     lowest_transfer = transfer_lower_bound(problem)
-    total = reference_cycles(problem.blocks.compute_prefix_cycles[-1], min(problem.speeds))
-    best = _minimum_compute_cuts(problem, UNBOUNDED, low, total, low + step, tolerance=step)
+    high = compute_upper_bound(problem)
+    best = _minimum_compute_cuts(problem, UNBOUNDED, low, high, low + step, tolerance=step)
     if best is None:
         return
     cost, first = problem.cost_cycles(best), problem.compute_cycles(best)

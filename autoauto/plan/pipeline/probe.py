@@ -109,11 +109,11 @@ def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]
         own_cycles: the bound on compute in cycles of every device's own clock.
         cuts: for every cut the positions to choose from, ascending.
     """
-    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     reach = 0
     ends = [1]
     for i, (fitting, cycles) in enumerate(zip(problem.fitting, own_cycles, strict=True), start=1):
-        farthest = bisect_right(prefix, offsets[reach] + cycles) - 1
+        blocks = problem.blocks.costs[i - 1]
+        farthest = bisect_right(blocks.compute_prefix_cycles, blocks.start_offset_cycles[reach] + cycles) - 1
         end = bisect_right(cuts[i], min(farthest, bisect_right(fitting.earliest, reach) - 1, problem.cut_limits[i][1]))
         if end == 0:
             return None
@@ -122,7 +122,8 @@ def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]
     start = len(problem.blocks)
     left = [[start]]
     for i in range(problem.n_stages - 1, -1, -1):
-        nearest = bisect_left(offsets, prefix[start] - own_cycles[i])
+        blocks = problem.blocks.costs[i]
+        nearest = bisect_left(blocks.start_offset_cycles, blocks.compute_prefix_cycles[start] - own_cycles[i])
         first = bisect_left(cuts[i], max(nearest, problem.fitting[i].earliest[start], problem.cut_limits[i][0]))
         if first >= ends[i]:
             return None
@@ -162,7 +163,8 @@ def _stops(
     problem: CutProblem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
 ) -> list[int]:
     """The positions among `ends` at which a stage can stop that starts at one of `starts`; all ascending."""
-    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
+    blocks = problem.blocks.costs[stage]
+    prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
     earliest = problem.fitting[stage].earliest
     start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
     limit = transfer_cycles * problem.load_scales[stage]
@@ -188,7 +190,8 @@ def _stops_in_any_order(
     problem: CutProblem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
 ) -> list[int]:
     """As `_stops`, where ranges that fit are not nested."""
-    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
+    blocks = problem.blocks.costs[stage]
+    prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
     latest = problem.fitting[stage].latest
     start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
     limit = transfer_cycles * problem.load_scales[stage]
@@ -208,13 +211,12 @@ def _stops_in_any_order(
 
 def _trace(problem: CutProblem, own_cycles: list[int], transfer_cycles: int, reached: list[list[int]]) -> list[int]:
     """Walk back from the last cut: every stop in `reached` has a start within the bounds."""
-    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     cuts = [len(problem.blocks)]
     for stage in range(problem.n_stages - 1, -1, -1):
-        stop = cuts[-1]
+        stop, blocks, latest = cuts[-1], problem.blocks.costs[stage], problem.fitting[stage].latest
         start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
         limit = transfer_cycles * problem.load_scales[stage]
-        first, latest = bisect_left(offsets, prefix[stop] - own_cycles[stage]), problem.fitting[stage].latest
+        first = bisect_left(blocks.start_offset_cycles, blocks.compute_prefix_cycles[stop] - own_cycles[stage])
         starts = reached[stage]
         inside = starts[bisect_left(starts, first) : bisect_left(starts, stop)]
         fitting = (start for start in inside if stop <= latest[start])

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import Blocks, contract
+from autoauto.plan.pipeline.blocks import BlockCosts, Blocks, contract
 from autoauto.plan.pipeline.fitting import Fitting
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.memory import RangeMemory
@@ -23,7 +24,38 @@ from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import Phase
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.units import IntArray, format_bytes, reference_cycles
+from autoauto.records.units import format_bytes, reference_cycles
+
+
+class Clock(NamedTuple):
+    """Devices on which every range takes equally many cycles of the reference clock.
+
+    Attributes:
+        speed: of their clock.
+        costs: of ranges on these devices.
+        devices: which they are.
+    """
+
+    speed: Fraction
+    costs: BlockCosts
+    devices: list[int]
+
+    def compute_cycles(self, cuts: list[int]) -> int:
+        """The largest compute of a plan on one of them."""
+        prefix, offsets = self.costs.compute_prefix_cycles, self.costs.start_offset_cycles
+        return reference_cycles(max(prefix[cuts[i + 1]] - offsets[cuts[i]] for i in self.devices), self.speed)
+
+    def next_compute(self, cycles: int) -> int | None:
+        """The smallest compute of any stage that is `cycles` or more; None if there is none."""
+        own_cycles = (cycles - 1) * self.speed.numerator // self.speed.denominator + 1
+        prefix, offsets = self.costs.prefix, self.costs.offsets
+        if own_cycles > prefix[-1]:
+            return None
+        stops = np.searchsorted(prefix, offsets + own_cycles)
+        # A stage has a block or more, even if its entry overhead alone takes so long.
+        stops = np.maximum(stops, np.arange(1, len(stops) + 1))
+        stops = stops[: np.searchsorted(stops, len(prefix))]  # from later starts no stage takes so long
+        return reference_cycles(int((prefix[stops] - offsets[: len(stops)]).min()), self.speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +68,23 @@ class CutProblem:
         blocks: the blocks and their costs.
         fitting: by device, the ranges that memory allows.
         speeds: (P,) every device's clock relative to the reference clock.
-        clocks: by speed, the devices whose clock has it.
+        clocks: the devices whose cycles are equal.
         period: what the devices do at the same time.
         start_loads, stop_loads: (P,) lists by start and by stop, (B + 1,). Besides its compute, a stage is within a
             bound if its two loads add up to `load_scales` times the bound or less.
         load_scales: (P,) factors of the bound.
         cut_limits: (P + 1,) the first and the last position of each cut.
-        prefix, offsets: (B + 1,) `Blocks.compute_prefix_cycles` and `Blocks.start_offset_cycles` as arrays.
     """
 
     blocks: Blocks
     fitting: list[Fitting]
     speeds: tuple[Fraction, ...]
-    clocks: dict[Fraction, list[int]]
+    clocks: list[Clock] = field(compare=False)
     period: Period
     start_loads: list[list[int]]
     stop_loads: list[list[int]]
     load_scales: list[int]
     cut_limits: list[tuple[int, int]]
-    prefix: IntArray
-    offsets: IntArray
 
     @property
     def n_stages(self) -> int:
@@ -66,40 +95,25 @@ class CutProblem:
         """This problem on the devices `[first, stop)` only, as `CostTable.part`."""
         blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
         cut_limits = _all_positions(len(blocks), stop - first)
-        fitting, sums = self.fitting[first:stop], (self.prefix, self.offsets)
-        loads = _loads(blocks, speeds, self.period)
-        return CutProblem(blocks, fitting, speeds, _clocks(speeds), self.period, *loads, cut_limits, *sums)
+        fitting, loads = self.fitting[first:stop], _loads(blocks, speeds, self.period)
+        return CutProblem(blocks, fitting, speeds, _clocks(blocks, speeds), self.period, *loads, cut_limits)
 
     def own_cycles(self, cycles: int) -> list[int]:
         """By device: how many cycles its own clock counts in `cycles` of the reference clock, rounded down."""
         own_cycles = [0] * self.n_stages
-        for speed, devices in self.clocks.items():
+        for speed, _, devices in self.clocks:
             for device in devices:
                 own_cycles[device] = cycles * speed.numerator // speed.denominator
         return own_cycles
 
     def next_compute(self, cycles: int) -> int:
         """The smallest compute of any stage on any device that is `cycles` or more; `cycles` if there is none."""
-        by_clock = [self._next_compute(cycles, speed) for speed in self.clocks]
+        by_clock = [clock.next_compute(cycles) for clock in self.clocks]
         return min((longer for longer in by_clock if longer is not None), default=cycles)
-
-    def _next_compute(self, cycles: int, speed: Fraction) -> int | None:
-        own_cycles = (cycles - 1) * speed.numerator // speed.denominator + 1
-        if own_cycles > self.prefix[-1]:
-            return None
-        stops = np.searchsorted(self.prefix, self.offsets + own_cycles)
-        # A stage has a block or more, even if its entry overhead alone takes so long.
-        stops = np.maximum(stops, np.arange(1, len(stops) + 1))
-        stops = stops[: np.searchsorted(stops, len(self.prefix))]  # from later starts no stage takes so long
-        return reference_cycles(int((self.prefix[stops] - self.offsets[: len(stops)]).min()), speed)
 
     def compute_cycles(self, cuts: list[int]) -> int:
         """The largest compute of a plan."""
-        prefix, offsets = self.blocks.compute_prefix_cycles, self.blocks.start_offset_cycles
-        own_cycles = [prefix[stop] - offsets[start] for start, stop in pairwise(cuts)]
-        return max(
-            reference_cycles(max(own_cycles[i] for i in devices), speed) for speed, devices in self.clocks.items()
-        )
+        return max(clock.compute_cycles(cuts) for clock in self.clocks)
 
     def transfer_cycles(self, cuts: list[int]) -> int:
         """The largest transfer of a plan."""
@@ -109,9 +123,13 @@ class CutProblem:
     def cost_cycles(self, cuts: list[int]) -> int:
         """The cost of a plan, but without the lower bound `Plan.host_cycles`, which is equal for all plans."""
         stages, blocks = list(pairwise(cuts)), self.blocks
-        prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
+        own = [blocks.costs[i] for i in range(len(stages))]
+        own_cycles = [
+            each.compute_prefix_cycles[b] - each.start_offset_cycles[a]
+            for each, (a, b) in zip(own, stages, strict=True)
+        ]
         return self.period.cycles(
-            [reference_cycles(prefix[b] - offsets[a], self.speeds[i]) for i, (a, b) in enumerate(stages)],
+            list(map(reference_cycles, own_cycles, self.speeds)),
             [blocks.receive_cycles[i][start] for i, (start, _) in enumerate(stages)],
             [blocks.send_cycles[i][stop] for i, (_, stop) in enumerate(stages)],
         )
@@ -147,19 +165,21 @@ def prepare(table: CostTable) -> CutProblem:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")
     blocks = contract(table)
     fitting = _fitting(table, blocks)
-    cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(table.speeds)
-    sums = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
+    cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(blocks, table.speeds)
     loads = _loads(blocks, table.speeds, table.period)
-    return CutProblem(blocks, fitting, table.speeds, clocks, table.period, *loads, cut_limits, *sums)
+    return CutProblem(blocks, fitting, table.speeds, clocks, table.period, *loads, cut_limits)
 
 
 def _fitting(table: CostTable, blocks: Blocks) -> list[Fitting]:
     """`CutProblem.fitting`; what is known of the same ranges with the same cuts is used again."""
-    known = _known_fitting(table.memory, table.cut_allowed.tobytes())
-    keys = list(zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True))
-    for key in set(keys) - set(known):
-        known[key] = Fitting.of(blocks, *key)
-    return [known[key] for key in keys]
+    cuts, fitting = table.cut_allowed.tobytes(), []
+    keys = zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True)
+    for device, key in enumerate(keys):
+        known = _known_fitting(table.on(device).memory, cuts)
+        if key not in known:
+            known[key] = Fitting.of(blocks.costs[device], *key)
+        fitting.append(known[key])
+    return fitting
 
 
 @lru_cache(maxsize=64)
@@ -186,29 +206,31 @@ def _loads(
     if period is Period.DUPLEX:
         nothing = [[0] * (len(blocks) + 1)] * len(speeds)
         return nothing, nothing, ones
-    known: dict[tuple[int, Fraction, bool], list[int]] = {}
+    known: dict[tuple[int, int, Fraction, bool], list[int]] = {}
 
     def loads(transfers: list[int], compute: list[int], speed: Fraction, sign: int) -> list[int]:
-        key = (id(transfers), speed, sign > 0)
+        key = (id(transfers), id(compute), speed, sign > 0)
         if key not in known:
             pairs = zip(transfers, compute, strict=True)
             known[key] = [t * speed.numerator + sign * c * speed.denominator for t, c in pairs]
         return known[key]
 
-    prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
+    own = [blocks.costs[device] for device in range(len(speeds))]
+    starts = zip(blocks.receive_cycles, (each.start_offset_cycles for each in own), speeds, strict=True)
+    stops = zip(blocks.send_cycles, (each.compute_prefix_cycles for each in own), speeds, strict=True)
     return (
-        [loads(row, offsets, speed, -1) for row, speed in zip(blocks.receive_cycles, speeds, strict=True)],
-        [loads(row, prefix, speed, 1) for row, speed in zip(blocks.send_cycles, speeds, strict=True)],
+        [loads(row, offsets, speed, -1) for row, offsets, speed in starts],
+        [loads(row, prefix, speed, 1) for row, prefix, speed in stops],
         [speed.numerator for speed in speeds],
     )
 
 
-def _clocks(speeds: tuple[Fraction, ...]) -> dict[Fraction, list[int]]:
-    """By speed, the devices whose clock has it."""
-    clocks: dict[Fraction, list[int]] = {}
+def _clocks(blocks: Blocks, speeds: tuple[Fraction, ...]) -> list[Clock]:
+    clocks: dict[tuple[Fraction, int], Clock] = {}
     for device, speed in enumerate(speeds):
-        clocks.setdefault(speed, []).append(device)
-    return clocks
+        own = blocks.costs[device]
+        clocks.setdefault((speed, id(own)), Clock(speed, own, [])).devices.append(device)
+    return list(clocks.values())
 
 
 def _all_positions(n_blocks: int, n_stages: int) -> list[tuple[int, int]]:
@@ -230,18 +252,27 @@ def check_one_in_flight(table: CostTable, what: str) -> None:
 
 
 def largest_block(problem: CutProblem) -> int:
-    """The cycles, by a device's own clock, of the block that computes longest as a stage."""
-    blocks = problem.blocks
-    return max(
-        stop - start for start, stop in zip(blocks.start_offset_cycles, blocks.compute_prefix_cycles[1:], strict=False)
-    )
+    """The cycles, by a device's own clock, of the block that computes longest as a stage where it takes least."""
+    by_clock = [clock.costs.prefix[1:] - clock.costs.offsets[:-1] for clock in problem.clocks]
+    return int(np.minimum.reduce(by_clock).max())
 
 
 def compute_lower_bound(problem: CutProblem) -> int:
     """A lower bound of any plan's compute: the largest block on the fastest device, or an equal share of all blocks."""
-    total = problem.blocks.compute_prefix_cycles[-1]
-    together = reference_cycles(total, sum(problem.speeds, Fraction(0)))
+    together = reference_cycles(fewest_cycles(problem), sum(problem.speeds, Fraction(0)))
     return max(reference_cycles(largest_block(problem), max(problem.speeds)), together)
+
+
+def fewest_cycles(problem: CutProblem) -> int:
+    """The cycles of all blocks, by a device's own clock, each where it takes least."""
+    if len(problem.clocks) == 1:
+        return problem.clocks[0].costs.compute_prefix_cycles[-1]
+    return int(np.minimum.reduce([np.diff(clock.costs.prefix) for clock in problem.clocks]).sum())
+
+
+def compute_upper_bound(problem: CutProblem) -> int:
+    """The cycles of all blocks on the device that takes longest, which no stage of a plan exceeds."""
+    return max(reference_cycles(clock.costs.compute_prefix_cycles[-1], clock.speed) for clock in problem.clocks)
 
 
 def transfer_lower_bound(problem: CutProblem) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import Blocks, contract
+from autoauto.plan.pipeline.blocks import BlockCosts, Blocks, contract
 from autoauto.plan.pipeline.bytes_by_ends import RangeEnds, SharedUses, bytes_by_ends
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
@@ -87,7 +87,7 @@ def anywhere(table: CostTable) -> CostTable:
         BadInput: the devices differ.
     """
     inner = range(1, table.n_devices - 1)
-    if len({_device_key(table, device)[:3] for device in range(table.n_devices)}) > 1 or any(
+    if len({_device_key(table, device)[:4] for device in range(table.n_devices)}) > 1 or any(
         not np.array_equal(table.receive_cycles[1], table.receive_cycles[device])
         or not np.array_equal(table.send_cycles[0], table.send_cycles[device])
         for device in inner
@@ -236,7 +236,8 @@ class _KindStages:
     @cached_property
     def _range_bytes(self) -> list[IntArray]:
         return [
-            range_bytes(blocks, table.stash_entries[0]) for table, blocks in zip(self.coarse, self.blocks, strict=True)
+            range_bytes(blocks.costs[0], table.stash_entries[0])
+            for table, blocks in zip(self.coarse, self.blocks, strict=True)
         ]
 
     @cached_property
@@ -275,18 +276,19 @@ def moved_bytes(table: CostTable, blocks: Blocks) -> MovedBytes:
 def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes) -> RangeCosts:
     """The costs of all ranges on one device."""
     speed = table.speeds[device]
-    own_cycles = np.subtract.outer(blocks.start_offset_cycles, blocks.compute_prefix_cycles) * -speed.denominator
+    own = blocks.costs[device]
+    own_cycles = np.subtract.outer(own.offsets, own.prefix) * -speed.denominator
     receive = np.broadcast_to(blocks.receive_rows[device][:, None], own_cycles.shape)
     send = np.broadcast_to(blocks.send_rows[device][None, :], own_cycles.shape)
     if table.exchange is not None and moved is not None:
         received, sent = moved
         receive = receive + table.exchange.receive_links[device].load_cycles(received, table.exchange.clock_hz)
         send = send + table.exchange.send_links[device].load_cycles(sent, table.exchange.clock_hz)
-    fits = range_bytes(blocks, table.stash_entries[device]) <= table.memory_limit_bytes[device]
+    fits = range_bytes(own, table.stash_entries[device]) <= table.memory_limit_bytes[device]
     return RangeCosts(-(-own_cycles // speed.numerator), receive, send, fits)
 
 
-def range_bytes(blocks: Blocks, stash_entries: int) -> IntArray:
+def range_bytes(blocks: BlockCosts, stash_entries: int) -> IntArray:
     """The bytes of every range of blocks with so many micro-batches in the stash, by start and stop.
 
     Those of its smallest program; more than any limit for what is no range.
@@ -305,12 +307,15 @@ def _device_key(table: CostTable, device: int) -> tuple[object, ...]:
     """A key that is equal for devices on which every range costs the same."""
     links = table.exchange and (table.exchange.receive_links[device], table.exchange.send_links[device])
     cycles = table.receive_cycles[device].tobytes(), table.send_cycles[device].tobytes()
-    return table.speeds[device], int(table.memory_limit_bytes[device]), table.stash_entries[device], cycles, links
+    own = id(table.on(device)), table.speeds[device], int(table.memory_limit_bytes[device]), table.stash_entries[device]
+    return *own, cycles, links
 
 
 def _lower_bound(tables: Sequence[CostTable], n_devices: int, max_replicas: int = 1) -> int:
     """A lower bound of any plan's compute: its longest layer, or an equal share of all, on the fastest devices."""
-    by_speed = [(table.compute_prefix_cycles, max(table.speeds)) for table in tables]
+    by_speed = [
+        (own.compute_prefix_cycles, max(table.speeds)) for table in tables for own in table.of_devices or (table,)
+    ]
     fastest = np.min([np.diff(prefix) * speed.denominator // speed.numerator for prefix, speed in by_speed], axis=0)
     return max(-(-int(fastest.max()) // max_replicas), -(-int(fastest.sum()) // n_devices))
 

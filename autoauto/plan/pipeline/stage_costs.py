@@ -52,8 +52,7 @@ class StageCosts:
     problem: CutProblem
     plain_latest: IntArray
     _columns: dict[bool, _Columns]
-    _last_columns: dict[bool, _Columns]
-    _memories: dict[tuple[int, int, bool], StageBytes[int]] = field(default_factory=dict)
+    _memories: dict[tuple[int, int, int, bool], StageBytes[int]] = field(default_factory=dict)
     _choices: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
     _excess: dict[tuple[int, ...], int] = field(default_factory=dict)
 
@@ -63,15 +62,12 @@ class StageCosts:
         problem = prepare(replace(stages.last_costs_of(stages.recompute), exchange=None))
         plain = _latest_stops(problem)
         flags = (False, True) if stages.recomputing is not None else (stages.recompute,)
-        columns, last_columns = (
-            {flag: _Columns.of(costs_of(flag), problem.blocks.cuts) for flag in flags}
-            for costs_of in (stages.costs_of, stages.last_costs_of)
-        )
+        columns = {flag: _Columns.of(stages, flag, problem.blocks.cuts) for flag in flags}
         if stages.recomputing is not None:
             again = prepare(replace(stages.recomputing, exchange=None))
             either = zip(problem.fitting, again.fitting, strict=True)
             problem = replace(problem, fitting=[stashing.or_in(computing) for stashing, computing in either])
-        return cls(stages, problem, plain, columns, last_columns)
+        return cls(stages, problem, plain, columns)
 
     def cuts(self, partition: Sequence[int]) -> IntArray:
         """(S + 1,) the cuts of a partition."""
@@ -98,10 +94,7 @@ class StageCosts:
 
     def _of(self, stage: int | IntArray, starts: IntArray, stops: IntArray, recomputes: bool) -> FloatArray:
         columns, (numerators, denominators, receive_rows, send_rows) = self._columns[recomputes], self._rows
-        cycles = columns.between(starts, stops)
-        is_last = np.asarray(stage) == self.stages.n_stages - 1
-        if is_last.any() and self.stages.spared_prefix_cycles is not None:
-            cycles = np.where(is_last, self._last_columns[recomputes].between(starts, stops), cycles)
+        cycles = columns.between(stage, starts, stops)
         compute, backward, weight = -(-cycles * denominators[stage] // numerators[stage])
         receive, send = receive_rows[stage, starts], send_rows[stage, stops]
         exchange = self.stages.rows.exchange
@@ -199,14 +192,15 @@ class StageCosts:
 
     def device_bytes(self, device: int, ranges: Sequence[Sequence[int]], recomputes: Sequence[bool]) -> int:
         """Bytes that the stages of a device need together (`device_memory`)."""
-        parts = [self._memory(start, stop, flag) for (start, stop), flag in zip(ranges, recomputes, strict=True)]
+        stage = self.of_device[device][0] if self.stages.rows.of_devices else 0
+        parts = [self._memory(stage, start, stop, flag) for (start, stop), flag in zip(ranges, recomputes, strict=True)]
         return device_bytes(parts, self.stages.in_flight[device])
 
-    def _memory(self, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
-        key = (start, stop, recomputes)
+    def _memory(self, stage: int, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
+        key = (stage, start, stop, recomputes)
         if key not in self._memories:
             first, last = (self.problem.blocks.cuts[cut] for cut in (start, stop))
-            self._memories[key] = self.stages.stage_memory(first, last, recomputes)
+            self._memories[key] = self.stages.stage_memory(stage, first, last, recomputes)
         return self._memories[key]
 
     def evaluate(self, cuts: IntArray, recomputes: Sequence[bool]) -> Plan:
@@ -226,25 +220,46 @@ def _load_cycles(links: Sequence[Link], clock_hz: float, stage: int | IntArray, 
 
 
 class _Columns(NamedTuple):
-    """Running sums of compute, backward and weight cycles by cut, offsets of starts, and what ranges exchange."""
+    """Running sums of cycles by cut, for all stages whose ranges cost the same, and what ranges exchange.
 
-    prefixes: tuple[IntArray, IntArray, IntArray]
+    Attributes:
+        prefixes: (3, K, B + 1) of compute, backward and weight cycles, for K kinds of stages.
+        offsets: (3, K, B + 1) to be subtracted at starts.
+        kind_of: (S,) the kind of every stage.
+        exchanged: `Exchange.range_bytes`.
+    """
+
+    prefixes: IntArray
     offsets: IntArray
+    kind_of: IntArray
     exchanged: tuple[IntArray, IntArray] | None
 
     @classmethod
-    def of(cls, table: CostTable, boundaries: Sequence[int]) -> _Columns:
-        cuts = np.array(boundaries)
-        prefixes = table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles
-        compute, backward, weight = (column[cuts] for column in prefixes)
+    def of(cls, stages: StageTable, recomputes: bool, boundaries: Sequence[int]) -> _Columns:
+        table, last, cuts = stages.costs_of(recomputes), stages.last_costs_of(recomputes), np.array(boundaries)
+        tables = [*map(table.on, range(stages.n_stages - 1)), last.on(stages.n_stages - 1)]
+        kinds = list({id(own): own for own in tables}.values())
+        prefixes = np.array([_running_sums(own)[:, cuts] for own in kinds]).swapaxes(0, 1)
+        offsets = prefixes.copy()
+        offsets[0] = [own.start_offset_cycles[cuts] for own in kinds]
+        numbers = {id(own): number for number, own in enumerate(kinds)}
         exchanged = None if table.exchange is None else table.exchange.range_bytes(boundaries)
-        return cls((compute, backward, weight), table.start_offset_cycles[cuts], exchanged)
+        return cls(prefixes, offsets, np.array([numbers[id(own)] for own in tables]), exchanged)
 
-    def between(self, starts: IntArray, stops: IntArray) -> IntArray:
-        """(3, ...) compute, backward and weight cycles of `[start, stop)`, by a device's own clock."""
-        offsets = self.offsets, *self.prefixes[1:]
-        columns = zip(self.prefixes, offsets, strict=True)
-        return np.stack([prefix[stops] - offset[starts] for prefix, offset in columns])
+    def between(self, stage: int | IntArray, starts: IntArray, stops: IntArray) -> IntArray:
+        """(3, ...) compute, backward and weight cycles of `[start, stop)` as a stage, by a device's own clock."""
+        if isinstance(stage, int) or len(self.prefixes[0]) == 1:
+            kind = self.kind_of[stage] if isinstance(stage, int) else 0
+            between: IntArray = self.prefixes[:, kind][:, stops] - self.offsets[:, kind][:, starts]
+        else:
+            kinds = self.kind_of[stage]
+            between = self.prefixes[:, kinds, stops] - self.offsets[:, kinds, starts]
+        return between
+
+
+def _running_sums(table: CostTable) -> IntArray:
+    """(3, n + 1) of compute, backward and weight cycles."""
+    return np.stack((table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles))
 
 
 SHARES = (0.8, 0.6, 0.45)

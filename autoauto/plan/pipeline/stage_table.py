@@ -100,16 +100,20 @@ class StageTable:
         return self.recomputing
 
     def last_costs_of(self, recomputes: bool) -> CostTable:
-        """`costs_of` as the last stage has them; no stage costs less."""
+        """`costs_of` as the last stage has them, on its device alone where devices differ; no stage costs less."""
         table, spared = self.costs_of(recomputes), self.spared_prefix_cycles
         if not recomputes or spared is None:
             return table
-        compute, backward = (column - spared for column in (table.compute_prefix_cycles, table.backward_prefix_cycles))
+        last = table.on(self.n_stages - 1)
+        compute, backward = (column - spared for column in (last.compute_prefix_cycles, last.backward_prefix_cycles))
+        if table.of_devices:
+            last = replace(last, compute_prefix_cycles=compute, backward_prefix_cycles=backward)
+            return replace(table, of_devices=(*table.of_devices[:-1], last))
         return replace(table, compute_prefix_cycles=compute, backward_prefix_cycles=backward)
 
-    def stage_memory(self, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
+    def stage_memory(self, stage: int, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
         """The memory of a range of layers as a stage."""
-        return self.costs_of(recomputes).memory.stage(start, stop)
+        return self.costs_of(recomputes).on(stage).memory.stage(start, stop)
 
     def evaluate(self, partition: Sequence[int], recomputes: Sequence[bool]) -> Plan:
         """The plan that cuts at `partition`, the S + 1 boundaries of stages, some of which recompute.
@@ -123,7 +127,7 @@ class StageTable:
         if not self.one_each:
             for device, own in enumerate(self.stages):
                 memories = device_memory(
-                    [self.stage_memory(*stages[s].layers, stages[s].recomputes) for s in own], self.in_flight[device]
+                    [self.stage_memory(s, *stages[s].layers, stages[s].recomputes) for s in own], self.in_flight[device]
                 )
                 for s, memory in zip(own, memories, strict=True):
                     stages[s] = replace(stages[s], device=device, memory_bytes=memory)
@@ -175,4 +179,5 @@ def arranged(table: CostTable, devices: Sequence[int], most_in_flight: Sequence[
         memory_limit_bytes=table.memory_limit_bytes[rows],
         speeds=tuple(table.speeds[device] for device in rows),
         stash_entries=tuple(count - 1 for count in most_in_flight),
+        of_devices=tuple(table.of_devices[device] for device in rows if table.of_devices),
     )

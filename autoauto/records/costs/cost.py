@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -18,8 +19,9 @@ class CostTable:
     """The cost of any range `[start, stop)` of n layers on each of P devices; no array here is n x n.
 
     A range takes equally many compute cycles on every device, counted by the device's own clock: these are in the
-    arrays `compute_...`, `backward_...`, `weight_...` and `entry_cycles`. Transfers, the host's cycles and the results
-    of all methods are cycles of the reference clock, which is the first device's.
+    arrays `compute_...`, `backward_...`, `weight_...` and `entry_cycles`. Where the sessions of devices differ, cycles
+    and memory do too: these attributes are then those of the first device, and `on` gives those of any. Transfers, the
+    host's cycles and the results of all methods are cycles of the reference clock, which is the first device's.
 
     Attributes:
         compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends plus
@@ -43,6 +45,8 @@ class CostTable:
             period.
         exchange: where any device reaches any other, the transfers between them; `receive_cycles` and `send_cycles` are
             then those of the host's links only. None where tensors pass on from neighbour to neighbour.
+        of_devices: (P,) by device a table whose cycles and memory of ranges count, and nothing else; equal ones are one
+            object. Empty where all devices have those of this table.
     """
 
     compute_prefix_cycles: IntArray
@@ -59,6 +63,7 @@ class CostTable:
     period: Period = Period.BARRIER
     host_cycles: int = 0
     exchange: Exchange | None = None
+    of_devices: tuple[CostTable, ...] = ()
 
     @property
     def n_layers(self) -> int:
@@ -82,7 +87,20 @@ class CostTable:
     @property
     def plain(self) -> CostTable:
         """The same without subgraphs for equal layers."""
-        return self if self.memory.outlined is None else replace(self, memory=replace(self.memory, outlined=None))
+        return self if self.memory.outlined is None else self.with_memory(lambda memory: replace(memory, outlined=None))
+
+    def on(self, device: int) -> CostTable:
+        """A table with the cycles and the memory that ranges have on a device."""
+        return self.of_devices[device] if self.of_devices else self
+
+    def changed(self, change: Callable[[CostTable], CostTable]) -> CostTable:
+        """The table with other cycles or memory of ranges, on every device."""
+        tables = {id(table): change(table) for table in self.of_devices}
+        return replace(change(self), of_devices=tuple(tables[id(table)] for table in self.of_devices))
+
+    def with_memory(self, change: Callable[[RangeMemory], RangeMemory]) -> CostTable:
+        """The table with another memory of ranges, on every device."""
+        return self.changed(lambda table: replace(table, memory=change(table.memory)))
 
     def part(self, first: int, stop: int) -> CostTable:
         """The same layers on the devices `[first, stop)` alone.
@@ -91,8 +109,15 @@ class CostTable:
         ends of every pipeline (`Cluster.first`).
         """
         assert 0 <= first < stop <= self.n_devices
+        ranges = self.on(first)
         return replace(
             self,
+            compute_prefix_cycles=ranges.compute_prefix_cycles,
+            backward_prefix_cycles=ranges.backward_prefix_cycles,
+            weight_prefix_cycles=ranges.weight_prefix_cycles,
+            entry_cycles=ranges.entry_cycles,
+            memory=ranges.memory,
+            of_devices=self.of_devices[first:stop],
             receive_cycles=self.receive_cycles[[0, *range(first + 1, stop)]],
             send_cycles=self.send_cycles[[*range(first, stop - 1), -1]],
             memory_limit_bytes=self.memory_limit_bytes[first:stop],
@@ -103,19 +128,20 @@ class CostTable:
 
     def compute_cycles(self, start: int, stop: int, device: int = 0) -> int:
         """Cycles of the reference clock in which `device` computes one micro-batch of the range, rounded up."""
-        own_cycles = int(
-            self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start] + self.entry_cycles[start]
-        )
+        own, entry = self.on(device).compute_prefix_cycles, self.on(device).entry_cycles
+        own_cycles = int(own[stop] - own[start] + entry[start])
         return reference_cycles(own_cycles, self.speeds[device])
 
     def backward_cycles(self, start: int, stop: int, device: int = 0) -> int:
         """The backward part of `compute_cycles`."""
-        own_cycles = int(self.backward_prefix_cycles[stop] - self.backward_prefix_cycles[start])
+        own = self.on(device).backward_prefix_cycles
+        own_cycles = int(own[stop] - own[start])
         return reference_cycles(own_cycles, self.speeds[device])
 
     def weight_cycles(self, start: int, stop: int, device: int = 0) -> int:
         """The part of `backward_cycles` that makes the gradients of weights."""
-        own_cycles = int(self.weight_prefix_cycles[stop] - self.weight_prefix_cycles[start])
+        own = self.on(device).weight_prefix_cycles
+        own_cycles = int(own[stop] - own[start])
         return reference_cycles(own_cycles, self.speeds[device])
 
     def transfer_cycles(self, device: int, start: int, stop: int) -> int:
@@ -135,4 +161,4 @@ class CostTable:
     def memory_bytes(self, start: int, stop: int, device: int = 0) -> dict[str, int]:
         """Bytes of the range by category, with the stash of the other micro-batches in flight on `device`."""
         limit_bytes = int(self.memory_limit_bytes[device])
-        return self.memory.by_category(start, stop, self.stash_entries[device], limit_bytes)
+        return self.on(device).memory.by_category(start, stop, self.stash_entries[device], limit_bytes)

@@ -21,7 +21,7 @@ def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind
         for first in range(n_blocks):
             for last in range(first + 1, n_blocks + 1):
                 start, stop = blocks.cuts[first], blocks.cuts[last]
-                own_cycles = blocks.compute_prefix_cycles[last] - blocks.start_offset_cycles[first]
+                own_cycles = blocks.costs[0].compute_prefix_cycles[last] - blocks.costs[0].start_offset_cycles[first]
                 assert own_cycles == table.compute_cycles(start, stop)
                 for device in range(table.n_devices):
                     n_bytes = sum(table.memory_bytes(start, stop, device).values())
@@ -33,7 +33,7 @@ def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind
 
 def block_bytes(table: CostTable, first: int, last: int, device: int) -> int:
     blocks = contract(table)
-    (memory,) = blocks.forms
+    (memory,) = blocks.costs[0].forms
     keys = {key for keys in memory.shared_keys[first:last] for key in keys}
     others = memory.one_in_flight.plus(blocks.stash_entries[device], memory.stash_entry)
     largest = sum(max(column[first:last]) for column in others.maxima_bytes)

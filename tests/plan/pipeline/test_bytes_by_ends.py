@@ -20,7 +20,7 @@ def test_every_range_has_the_bytes_of_the_table(
     n_shared = 0
     for table in map(training_table, range(20)):
         blocks = contract(table)
-        form = blocks.forms[0]
+        form = blocks.costs[0].forms[0]
         shared, n_blocks = SharedUses.of(form.shared_keys, form.shared_bytes), len(blocks)
         every = parts([0] * (n_blocks + 1), range(1, n_blocks + 1))
         some = [RangeEnds(range(1, n_blocks + 1), range(1)), RangeEnds(range(n_blocks, n_blocks + 1), range(n_blocks))]

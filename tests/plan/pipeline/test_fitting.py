@@ -67,20 +67,21 @@ def test_a_stage_fits_when_one_of_its_forms_does(outlined_table: MakeTable) -> N
             sum(limited.memory_bytes(cuts[a], cuts[b]).values()) == (n[0] if n[0] <= limit else min(n))
             for (a, b), n in forms.items()
         )
-        fits = ranges(Fitting.of(contract(table), limit))
+        fits = ranges(Fitting.of(contract(table).costs[0], limit))
         assert fits == {ends for ends, n in forms.items() if min(n) <= limit}
-        more += fits > ranges(Fitting.of(contract(table.plain), limit))
+        more += fits > ranges(Fitting.of(contract(table.plain).costs[0], limit))
     assert more > 10, "no limit at which subgraphs matter"
 
 
 def test_devices_of_one_limit_and_stash_share_an_object(random_table: MakeTable) -> None:
-    blocks = replace(contract(random_table(3)), stash_entries=[0, 0, 0])
+    blocks = contract(random_table(3))
+    blocks = replace(blocks, costs=blocks.costs[:1] * 3, stash_entries=[0, 0, 0])
     small, large, again = Fitting.of_devices(blocks, [30, 60, 30])
     assert small is again
-    assert (small, large) == (Fitting.of(blocks, 30), Fitting.of(blocks, 60))
+    assert (small, large) == (Fitting.of(blocks.costs[0], 30), Fitting.of(blocks.costs[0], 60))
     again, other = Fitting.of_devices(replace(blocks, stash_entries=[0, 1]), [30, 30])
     assert again == small
-    assert other == Fitting.of(blocks, 30, 1)
+    assert other == Fitting.of(blocks.costs[0], 30, 1)
 
 
 def test_ranges_that_fit_in_one_of_two_ways() -> None:

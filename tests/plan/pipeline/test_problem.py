@@ -49,9 +49,9 @@ def test_a_part_of_a_problem_is_the_problem_of_a_part_of_the_table(any_table: Ma
     for table in map(any_table, range(100)):
         for first, stop in combinations(range(table.n_devices + 1), 2):
             part, prepared = prepare(table).part(first, stop), prepare(table.part(first, stop))
-            assert replace(part, prefix=prepared.prefix, offsets=prepared.offsets) == prepared
-            assert part.prefix.tolist() == prepared.prefix.tolist()
-            assert part.offsets.tolist() == prepared.offsets.tolist()
+            assert part == prepared
+            assert part.blocks.costs[0].prefix.tolist() == prepared.blocks.costs[0].prefix.tolist()
+            assert part.blocks.costs[0].offsets.tolist() == prepared.blocks.costs[0].offsets.tolist()
 
 
 def test_own_cycles_are_the_cycles_of_a_devices_own_clock(any_table: MakeTable) -> None:

@@ -227,7 +227,7 @@ def test_stages_of_one_device_exchange_nothing_and_add_up_to_its_memory() -> Non
     times = plan_times(plan, training=True, split_backward=True)
     assert times.forward_links[3] == 0 < times.forward_links[1]
     for device, own in enumerate(stages.stages):
-        parts = [stages.stage_memory(*plan.stages[s].layers, False) for s in own]
+        parts = [stages.stage_memory(s, *plan.stages[s].layers, False) for s in own]
         shared = {key: n_bytes for part in parts for key, n_bytes in part.shared_bytes.items()}
         assert sum(plan.stages[s].memory_bytes["vertexCode"] for s in own) == sum(shared.values())
         entries = np.array([part.entry_bytes for part in parts])
@@ -244,7 +244,7 @@ def test_one_stage_a_device_needs_what_its_row_says() -> None:
     stages = stage_table(random_profile(np.random.default_rng(2), 8), knobs, 2**40, Period.BARRIER)
     plan = stages.evaluate((0, 2, 5, 8), [True] * 3)
     for device, stage in enumerate(plan.stages):
-        [memory] = device_memory([stages.stage_memory(*stage.layers, True)], stages.in_flight[device])
+        [memory] = device_memory([stages.stage_memory(device, *stage.layers, True)], stages.in_flight[device])
         assert {name: n for name, n in memory.items() if n} == {n: b for n, b in stage.memory_bytes.items() if b}
 
 
