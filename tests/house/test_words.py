@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ def words(name: str) -> list[str]:
     return re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", IDIOMS.sub("", name))
 
 
+@cache
 def is_replaced(name: str) -> bool:
     return WHOLE.fullmatch(name) is not None or any(WORD.fullmatch(word) for word in words(name))
 

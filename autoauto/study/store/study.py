@@ -218,9 +218,9 @@ def note_answer(study: Study, winner: Trial | None) -> None:
 
 
 def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
-    """The values of every knob, but for those of other sessions, and the texts of the constraints."""
+    """The values of every knob, but for those that other sessions vary, and the texts of the constraints."""
     others = SESSION_KNOBS.keys() - {"runtime", *(knob.name for kind in space.grid.sessions for knob in kind.knobs)}
-    values = {name: list(values) for name, values in space.pairs if name not in others}
+    values = {name: list(values) for name, values in space.pairs if name not in others or not values}
     return values | {"constraints": [constraint.text for constraint in space.constraints]}
 
 

@@ -128,7 +128,8 @@ def test_a_study_of_another_tool_is_refused(storage: str) -> None:
 
 def test_a_locked_database_is_one_line(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT).get_trials()
-    monkeypatch.setattr("autoauto.database.retries.WAIT_S", 0)
+    for waits in ("retries", "sqlite"):
+        monkeypatch.setattr(f"autoauto.database.{waits}.WAIT_S", 0)
     connection = sqlite3.connect(tmp_path / "studies/search.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     with pytest.raises(
