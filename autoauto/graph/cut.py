@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.batch.rebatch import PlainModel, TracedModel, resolve_batch
 from autoauto.graph.load import find_model, load_graph
-from autoauto.graph.onnx_file import Weights, all_nodes, fill_value, read_model, reads, stand_in_weight
+from autoauto.graph.onnx_file import Weights, all_nodes, fill_value, read_model, reads
 from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.trace import READS_SHAPE
 from autoauto.graph.shapes.values import Value, is_float
@@ -235,8 +235,7 @@ class BatchedModel:
                 f"an ONNX file holds at most {MAX_WEIGHT_BYTES} bytes of weights, a range of layers has {n_bytes}; "
                 "try more devices"
             )
-        model, stored = self._assembled(subgraph, inputs, outputs)
-        return with_weights(model, [weights.serialised(tensor) for tensor in stored])
+        return with_weights(*self._assembled(subgraph, inputs, outputs, weights))
 
     def save(
         self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights, path: Path
@@ -249,22 +248,29 @@ class BatchedModel:
         if self._weight_bytes(subgraph) <= MAX_WEIGHT_BYTES:
             path.write_bytes(self.serialise(subgraph, inputs, outputs, weights))
             return
-        model, stored = self._assembled(subgraph, inputs, outputs)
+        model, stored = self._assembled(subgraph, inputs, outputs, weights)
         data = path.with_name(f"{path.name}.data")
         with data.open("wb") as file:
-            entries = [external(onnx.TensorProto.FromString(weights.serialised(each)), file) for each in stored]
+            entries = [external(onnx.TensorProto.FromString(each), file) for each in stored]
         path.write_bytes(with_weights(model, [entry.SerializeToString() for entry in entries]))
 
     def _weight_bytes(self, subgraph: Subgraph) -> int:
         return sum(self._n_bytes(name) for name in subgraph.constants)
 
     def _assembled(
-        self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port]
-    ) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
-        """The model of a subgraph without its constants, and these without the values of weights."""
-        stored = [self._constant(name) for name in subgraph.constants]
-        copied = [_copy(tensor) for tensor in stored if any(tensor.name == port.name for port in outputs)]
-        model = assemble(self._model, [*copied, *subgraph.nodes], self._entries(inputs), self._entries(outputs), [])
+        self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights
+    ) -> tuple[onnx.ModelProto, list[bytes]]:
+        """The model of a subgraph without its constants, and these, serialised."""
+        written = {port.name for port in outputs}
+        copies, stored = [], []
+        for name in subgraph.constants:
+            serialised = self._constant(name, weights)
+            if name in written:
+                constant = onnx.TensorProto.FromString(serialised)
+                copies.append(_copy(constant))
+                serialised = constant.SerializeToString()
+            stored.append(serialised)
+        model = assemble(self._model, [*copies, *subgraph.nodes], self._entries(inputs), self._entries(outputs), [])
         return model, stored
 
     def _writer(self, name: str) -> onnx.NodeProto:
@@ -306,18 +312,16 @@ class BatchedModel:
         value = self._values[name]
         return prod(value.shape) * helper.tensor_dtype_to_np_dtype(value.dtype).itemsize
 
-    def _constant(self, name: str) -> onnx.TensorProto:
-        """A copy of a stored constant, of a stand-in for a weight, or of the values of a shape."""
+    def _constant(self, name: str, weights: Weights) -> bytes:
+        """A stored constant, a stand-in for a weight, or the values of a shape, serialised."""
         if self._is_stand_in(name):
             shape, dtype = self._values[name].shape, fill_value(self._writer(name)).dtype
-            return stand_in_weight(name, shape, dtype, convolves=name in self._convolved)
+            return weights.stand_in(name, shape, dtype, convolves=name in self._convolved)
+        if name in self._constants:
+            return weights.serialised(self._constants[name])
         data = self._values[name].data
-        if name not in self._constants:
-            assert data is not None
-            return numpy_helper.from_array(data, name)
-        tensor = onnx.TensorProto()
-        tensor.CopyFrom(self._constants[name])
-        return tensor
+        assert data is not None
+        return weights.serialised(numpy_helper.from_array(data, name))
 
     def _entries(self, ports: Iterable[Port]) -> list[onnx.ValueInfoProto]:
         return [helper.make_tensor_value_info(port.name, self._values[port.name].dtype, port.shape) for port in ports]

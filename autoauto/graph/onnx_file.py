@@ -5,8 +5,8 @@ The values of a model's weights, which `read_model` leaves in the file: `Weights
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Array
 
 MAX_CONSTANT_ELEMENTS = 1 << 14  # larger constants are weights, of which only the shape matters
+MAX_SERIALISED_BYTES = 1 << 28
+"""How many bytes of weights stay in memory as they are written."""
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -62,6 +64,11 @@ def parse(path: Path) -> onnx.ModelProto:
 def is_weight(tensor: onnx.TensorProto) -> bool:
     """Whether the values of a stored tensor are left in the file."""
     return _n_elements(tensor) > MAX_CONSTANT_ELEMENTS
+
+
+def _is_in_file(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor of a model that `read_model` returned, or of its plain form, has no values of its own."""
+    return is_weight(tensor) and not tensor.HasField("raw_data")
 
 
 def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -149,7 +156,10 @@ class Weights:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Names and indices in the file: a check takes longer than the rest, and a model is cut many times.
+        # By names and indices in the file, or how they are used: a model is cut many times, and each weight is copied,
+        # or made, for the first one only, as far as there is room.
+        self._serialised: dict[tuple[str, str], bytes] = {}
+        self._room_bytes = MAX_SERIALISED_BYTES
         self._checked: set[tuple[str, str]] = set()
 
     def serialised(self, tensor: onnx.TensorProto) -> bytes:
@@ -158,7 +168,26 @@ class Weights:
         Raises:
             UnreadableModel: the file has changed, or what holds the values is missing or too short.
         """
-        stored = self._in_file(tensor) if is_weight(tensor) and not tensor.HasField("raw_data") else tensor
+        if not _is_in_file(tensor):
+            return self._read(tensor)
+        return self._known((tensor.name, tensor.doc_string), lambda: self._read(tensor))
+
+    def stand_in(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, convolves: bool) -> bytes:
+        """The serialised tensor of `stand_in_weight`."""
+        make = partial(stand_in_weight, name, shape, dtype, convolves=convolves)
+        return self._known((name, f"{dtype} {shape} {convolves}"), lambda: bytes(make().SerializeToString()))
+
+    def _known(self, key: tuple[str, str], make: Callable[[], bytes]) -> bytes:
+        if key in self._serialised:
+            return self._serialised[key]
+        made = make()
+        if len(made) <= self._room_bytes:
+            self._room_bytes -= len(made)
+            self._serialised[key] = made
+        return made
+
+    def _read(self, tensor: onnx.TensorProto) -> bytes:
+        stored = self._in_file(tensor) if _is_in_file(tensor) else tensor
         is_external = stored.data_location == onnx.TensorProto.EXTERNAL
         try:
             stored = self._loaded(stored) if is_external else stored
