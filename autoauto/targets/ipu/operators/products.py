@@ -26,7 +26,7 @@ from autoauto.targets.ipu.operator_cost import (
     together,
 )
 from autoauto.targets.ipu.operators import data_movement, rows
-from autoauto.targets.ipu.tiling.planner import Split, plan, reserve
+from autoauto.targets.ipu.tiling.planner import Batched, Bounded, Split, plan, reserve
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
@@ -235,17 +235,23 @@ def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[in
     It writes channels in groups of 16 and reads them in groups as deep as a panel of weights. Neither its code nor its
     temporaries fall when the batch grows.
     """
-    product, bound_bytes, n_samples = product_of(context), context.bound_bytes, context.options.batch_size
-    reserved = reserve(product, product_of(context.at(2 * n_samples)), n_samples, context.n_tiles)
-    split = plan(product, context.n_tiles, min(reserved.tile_bytes, bound_bytes))
+    batched, bound_bytes = batched_product(context, product_of), context.bound_bytes
+    product, reserved = batched.product, reserve(batched, context.n_tiles)
+    split = plan(Bounded(product, min(reserved.tile_bytes, bound_bytes)), context.n_tiles)
     is_free = split.within_bound and reserved.tile_bytes <= bound_bytes
     if not split.within_bound and reserved.tile_bytes < bound_bytes:
-        split = plan(product, context.n_tiles, bound_bytes)
+        split = plan(Bounded(product, bound_bytes), context.n_tiles)
     taken_bytes = min(reserved.tile_bytes, bound_bytes) if split.within_bound else reserved.tile_bytes
     coded = reserved.single._replace(serial=1 + (reserved.tile_bytes > bound_bytes))
     taken_bytes *= 1.0 if context.options.training else allocated_share(product.regroups)
     cost = _split_cost(context, product, operands, split, coded, taken_bytes)
     return replace(cost, binding_below_bytes=reserved.tile_bytes if is_free else inf)
+
+
+def batched_product(context: OperatorContext, product_of: ProductOf) -> Batched:
+    """A product at the batch size of a context, and how it grows with that."""
+    n_samples = context.options.batch_size
+    return Batched.of(product_of(context), product_of(context.at(2 * n_samples)), n_samples)
 
 
 def _split_cost(

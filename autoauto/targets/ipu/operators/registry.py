@@ -25,8 +25,7 @@ from autoauto.targets.ipu.operators import (
     sequences,
     signals,
 )
-from autoauto.targets.ipu.tiling.planner import products_to, unbounded_each
-from autoauto.targets.ipu.tiling.split import Product
+from autoauto.targets.ipu.tiling.planner import Batched, Bounded, plan_each, reserve_each
 
 _STANDARD = (convolutions, data_movement, elementwise, products, rows, sequences, signals)
 TABLES = tuple(module.COST_RULES for module in (*_STANDARD, classic, contrib, quantised))
@@ -64,15 +63,16 @@ def prepare(contexts: Iterable[OperatorContext]) -> None:
 
     What `forward_cost` then asks for is known. It is the same whether layers were prepared or not.
     """
-    asked: dict[int, list[Product]] = {}
+    asked: dict[int, list[tuple[Batched, float]]] = {}
     for context in contexts:
         if context.layer.op not in context.settings.float_operators:
             for product_of in PRODUCTS.get(context.layer.op, ()):
-                n_samples = context.options.batch_size
-                doubled = product_of(context.at(2 * n_samples))
-                asked.setdefault(context.n_tiles, []).extend(products_to(product_of(context), doubled, n_samples))
+                product = products.batched_product(context, product_of)
+                asked.setdefault(context.n_tiles, []).append((product, context.bound_bytes))
     for n_tiles, wanted in asked.items():
-        unbounded_each(wanted, n_tiles)
+        reserved = reserve_each([product for product, _ in wanted], n_tiles)
+        bounds = (min(each.tile_bytes, bound_bytes) for each, (_, bound_bytes) in zip(reserved, wanted, strict=True))
+        plan_each([Bounded(each.product, n_bytes) for (each, _), n_bytes in zip(wanted, bounds, strict=True)], n_tiles)
 
 
 def forward_cost(context: OperatorContext) -> OperatorCost:

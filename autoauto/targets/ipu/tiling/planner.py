@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from itertools import accumulate
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from autoauto.records.units import FloatArray, IntArray
-from autoauto.targets.ipu.tiling.price import SplitCosts, costs
-from autoauto.targets.ipu.tiling.split import Product, SplitCandidates, candidates
+from autoauto.targets.ipu.tiling.price import SplitCosts, costs, tile_bytes
+from autoauto.targets.ipu.tiling.split import Product, SplitCandidates, candidates, in_series
 
 _SIZES = ("groups", "batch", "height", "width", "inputs", "outputs")
 
@@ -44,20 +43,53 @@ class Split(NamedTuple):
         return self.exchange_cycles + self.compute_cycles
 
 
-def plan(product: Product, n_tiles: int, bound_bytes: float) -> Split:
-    """The fastest split whose temporary bytes a tile stay within `bound_bytes`, the fastest of all when none does.
+class Bounded(NamedTuple):
+    """A product, and the temporary bytes that it may take on a tile."""
+
+    product: Product
+    bound_bytes: float = inf
+
+
+def plan(wanted: Bounded, n_tiles: int) -> Split:
+    """The fastest split whose temporary bytes a tile stay within the bound, the fastest of all when none does.
 
     >>> from autoauto.records.units import Precision
     >>> from autoauto.targets.ipu.tiling.split import Engine
     >>> square = Product(Engine.GEMM, 1, 1, 1, 1024, 1024, 1024, (1, 1), (1, 1), Precision.FP16)
-    >>> plan(square, 1472, 600_000).cycles <= plan(square, 1472, 40_000).cycles
+    >>> plan(Bounded(square, 600_000), 1472).cycles <= plan(Bounded(square, 40_000), 1472).cycles
     True
     """
-    fastest = unbounded(product, n_tiles)
-    if fastest.tile_bytes <= bound_bytes:
+    return plan_each((wanted,), n_tiles)[0]
+
+
+def plan_each(wanted: Sequence[Bounded], n_tiles: int) -> list[Split]:
+    """`plan` for several products: those that differ in their sizes only are priced together, in less time."""
+    if len(_PLANS) > _MAX_PLANS:
+        _PLANS.clear()  # before looking: what is known of `wanted` must stay
+    alike: dict[tuple[object, ...], list[Bounded]] = {}
+    for each in dict.fromkeys(wanted):
+        if _known(each, n_tiles) is None:
+            product = each.product
+            formats = (product.engine, product.taps, product.stride, product.precision, product.partials)
+            alike.setdefault(formats, []).append(each)
+    for every in alike.values():
+        for first in range(0, len(every), _MAX_TOGETHER):
+            _plan_together(every[first : first + _MAX_TOGETHER], n_tiles)
+    return [split for each in wanted if (split := _known(each, n_tiles)) is not None]
+
+
+_PLANS: dict[tuple[Bounded, int], Split] = {}
+_MAX_PLANS = 32768
+_MAX_TOGETHER = 32  # products that are priced together: with more, columns of numbers leave the processor's caches
+_CLOSE = 1.1  # of the cycles of the fastest
+
+
+def _known(wanted: Bounded, n_tiles: int) -> Split | None:
+    """A plan that was made: the fastest, where that fits, or one within the bound."""
+    fastest = _PLANS.get((Bounded(wanted.product), n_tiles))
+    if fastest is None or fastest.tile_bytes <= wanted.bound_bytes:
         return fastest
-    fitting = (split for split in pareto_front(product, n_tiles) if split.tile_bytes <= bound_bytes)
-    return next(fitting, fastest._replace(within_bound=False))
+    return _PLANS.get((wanted, n_tiles))
 
 
 class Reserve(NamedTuple):
@@ -72,32 +104,53 @@ class Reserve(NamedTuple):
     single: Split
 
 
-def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) -> Reserve:
-    """The memory and code of a product's fastest plans, so that a larger batch never takes less (`never_falling`).
+class Batched(NamedTuple):
+    """A product at a batch size, the product of one sample, and which of its sizes grow with the samples."""
 
-    Args:
-        product: for `n_samples`.
-        doubled: the product for twice as many; sizes that are equal in both do not depend on the batch.
-        n_samples: the batch size.
-        n_tiles: of the device.
-    """
-    sizes = _sizes_to(n_samples)
-    *fastest, _ = unbounded_each(products_to(product, doubled, n_samples), n_tiles)  # the last one will be planned
-    bytes_of = {n: split.tile_bytes for n, split in zip(sizes, fastest, strict=True)}
-    return Reserve(never_falling(bytes_of.__getitem__, n_samples), fastest[0])
+    product: Product
+    n_samples: int
+    single: Product
+    growing: tuple[str, ...]
+
+    @classmethod
+    def of(cls, product: Product, doubled: Product, n_samples: int) -> Batched:
+        """A product of so many samples; sizes that are equal in that of twice as many do not depend on them."""
+        growing = tuple(
+            name
+            for name in ("groups", "batch", "width", "inputs")
+            if getattr(doubled, name) == 2 * getattr(product, name)
+        )
+        single = product._replace(**{name: getattr(product, name) // n_samples for name in growing})
+        return cls(product, n_samples, single, growing)
+
+    def at(self, n_samples: int) -> Product:
+        """The product at another batch size."""
+        return self.single._replace(**{name: n_samples * getattr(self.single, name) for name in self.growing})
 
 
-def products_to(product: Product, doubled: Product, n_samples: int) -> list[Product]:
-    """The products whose fastest plans `reserve` asks for: at powers of two of samples, and the product itself."""
-    per_sample = {
-        name: getattr(product, name) // n_samples
-        for name in ("groups", "batch", "width", "inputs")
-        if getattr(doubled, name) == 2 * getattr(product, name)
-    }
-    powers = (
-        product._replace(**{name: n * length for name, length in per_sample.items()}) for n in _sizes_to(n_samples)
-    )
-    return [*powers, product]
+def reserve(batched: Batched, n_tiles: int) -> Reserve:
+    """The memory and code of a product's fastest plans, so that a larger batch never takes less (`never_falling`)."""
+    return reserve_each((batched,), n_tiles)[0]
+
+
+def reserve_each(wanted: Sequence[Batched], n_tiles: int) -> list[Reserve]:
+    """`reserve` for several products, whose fastest plans at powers of two of samples are made together."""
+    if len(_FASTEST) > _MAX_FASTEST:
+        _FASTEST.clear()
+    keys = [(each.single, each.growing, n_tiles, (each.n_samples - 1).bit_length()) for each in wanted]
+    new = [(key, each) for key, each in dict(zip(keys, wanted, strict=True)).items() if key not in _FASTEST]
+    plan_each([Bounded(each.at(n)) for _, each in new for n in _sizes_to(each.n_samples)], n_tiles)
+    for key, each in new:
+        _FASTEST[key] = {n: plan(Bounded(each.at(n)), n_tiles) for n in _sizes_to(each.n_samples)}
+    return [_reserve(_FASTEST[key], each.n_samples) for key, each in zip(keys, wanted, strict=True)]
+
+
+def _reserve(fastest: Mapping[int, Split], n_samples: int) -> Reserve:
+    return Reserve(never_falling(lambda n: fastest[n].tile_bytes, n_samples), fastest[1])
+
+
+_FASTEST: dict[tuple[object, ...], dict[int, Split]] = {}
+_MAX_FASTEST = 4096
 
 
 def _sizes_to(n_samples: int) -> list[int]:
@@ -132,86 +185,92 @@ def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
     return below + (max(below, bytes_at(2 * lower)) - below) * (n_samples - lower) / lower
 
 
-_UNBOUNDED: dict[tuple[Product, int], Split] = {}
-_MAX_UNBOUNDED = 16384
-_MAX_TOGETHER = 32  # products that are priced together: with more, columns of numbers leave the processor's caches
+def _plan_together(wanted: Sequence[Bounded], n_tiles: int) -> None:
+    """Plan products that differ in their sizes and bounds only, with their bounds and without."""
+    parts = [candidates(product, n_tiles) for product, _ in wanted]
+    owner = np.repeat(np.arange(len(parts)), [len(part.groups) for part in parts])
+    one_step = _price(wanted, owner, SplitCandidates(*map(np.concatenate, zip(*parts, strict=True))), n_tiles)
+    fastest = one_step.fastest()
+    _PLANS.update(((Bounded(wanted[number].product), n_tiles), split) for number, split in fastest.items())
+    too_large = {number for number, split in fastest.items() if split.tile_bytes > wanted[number].bound_bytes}
+    if too_large:
+        fitting = _cut_in_series(wanted, one_step, n_tiles).fastest()
+        for number in too_large:
+            split = fitting.get(number, fastest[number]._replace(within_bound=False))
+            _PLANS[wanted[number], n_tiles] = split
 
 
-def unbounded(product: Product, n_tiles: int) -> Split:
-    """The fastest split, however many bytes it needs: more than one step only makes a product slower."""
-    return unbounded_each((product,), n_tiles)[0]
+class _Priced(NamedTuple):
+    """Candidates of several products with their costs; `owner` has by row the number of its product, ascending."""
+
+    owner: IntArray
+    split: SplitCandidates
+    cost: SplitCosts
+
+    @property
+    def cycles(self) -> FloatArray:
+        """Cycles of exchange and compute, as `Split.cycles`."""
+        cycles: FloatArray = np.ceil(self.cost.exchange_cycles) + np.ceil(self.cost.compute_cycles)
+        return cycles
+
+    def fastest(self) -> dict[int, Split]:
+        """Of every product the row of the fewest cycles, of these that of the fewest bytes, of these the first."""
+        cycles, first = self.cycles, np.flatnonzero(np.diff(self.owner, prepend=-1))
+        fewest = np.repeat(np.minimum.reduceat(cycles, first), np.diff(first, append=len(cycles)))
+        rows = np.flatnonzero(cycles == fewest)
+        rows = rows[np.lexsort((self.cost.tile_bytes[rows], self.owner[rows]))]
+        rows = rows[np.diff(self.owner[rows], prepend=-1) > 0]
+        return dict(zip(self.owner[rows].tolist(), _splits(self.split, self.cost, rows), strict=True))
 
 
-def unbounded_each(products: Sequence[Product], n_tiles: int) -> list[Split]:
-    """`unbounded` for several products: those that differ in their sizes only are priced together, in less time."""
-    if len(_UNBOUNDED) > _MAX_UNBOUNDED:
-        _UNBOUNDED.clear()  # before looking: what is known of `products` must stay
-    new = [product for product in dict.fromkeys(products) if (product, n_tiles) not in _UNBOUNDED]
-    alike: dict[tuple[object, ...], list[Product]] = {}
-    for product in new:
-        formats = (product.engine, product.taps, product.stride, product.precision, product.partials)
-        alike.setdefault(formats, []).append(product)
-    for every in alike.values():
-        for first in range(0, len(every), _MAX_TOGETHER):
-            part = every[first : first + _MAX_TOGETHER]
-            _UNBOUNDED.update(zip([(product, n_tiles) for product in part], _fastest_each(part, n_tiles), strict=True))
-    return [_UNBOUNDED[product, n_tiles] for product in products]
+def _price(wanted: Sequence[Bounded], owner: IntArray, split: SplitCandidates, n_tiles: int) -> _Priced:
+    return _Priced(owner, split, costs(_by_row(wanted, owner), split, n_tiles))
 
 
-def _fastest_each(products: Sequence[Product], n_tiles: int) -> list[Split]:
-    parts = [candidates(product, n_tiles, in_series=False) for product in products]
-    counts = [len(part.groups) for part in parts]
-    split = SplitCandidates(*map(np.concatenate, zip(*parts, strict=True)))
+def _by_row(wanted: Sequence[Bounded], owner: IntArray) -> Product:
+    """Products that differ in their sizes only as one, whose sizes are columns."""
     sizes: dict[str, Any] = {
-        name: np.repeat([getattr(product, name) for product in products], counts) for name in _SIZES
+        name: np.array([getattr(product, name) for product, _ in wanted])[owner] for name in _SIZES
     }
-    cost = costs(products[0]._replace(**sizes), split, n_tiles)
-    cycles, rows = _cycles(cost), []
-    for stop, n in zip(accumulate(counts), counts, strict=True):
-        own = slice(stop - n, stop)
-        fastest = stop - n + np.flatnonzero(cycles[own] == cycles[own].min())
-        rows.append(fastest[cost.tile_bytes[fastest].argmin()])
-    return _splits(split, cost, np.array(rows))
+    return wanted[0].product._replace(**sizes)
 
 
-@lru_cache(maxsize=8192)
-def pareto_front(product: Product, n_tiles: int) -> tuple[Split, ...]:
-    """The Pareto front of the candidates, fastest first: none is beaten in both cycles and temporary bytes."""
-    split = candidates(product, n_tiles)
-    cost = costs(product, split, n_tiles)
-    return tuple(_splits(split, cost, _undominated(_cycles(cost), cost.tile_bytes)))
+def _cut_in_series(wanted: Sequence[Bounded], one_step: _Priced, n_tiles: int) -> _Priced:
+    """The candidates that fit and may be the fastest of all that fit: in one step, and cut in series.
 
-
-def _cycles(cost: SplitCosts) -> FloatArray:
-    """Cycles of exchange and compute, as `Split.cycles`."""
-    cycles: FloatArray = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles)
-    return cycles
-
-
-def _undominated(cycles: FloatArray, n_bytes: FloatArray) -> IntArray:
-    """The rows that no other beats in both, by ascending cycles; of equal rows the first.
-
-    Sorting takes longest, so all rows go first that the knee beats, the row of the fewest cycles x bytes:
+    A split takes more cycles in series. So what takes more in one step than the fastest that fits is left out:
 
         bytes
-          |  .   |. . .  .
-          |    . |  .  .      those left of the knee or below it are sorted
-          |      x---------
-          |         .    .
-          +----------------- cycles
+          |  s  s   .  .          f: the fastest that fits in one step
+          |    s     .            s: cut in series, as is f
+        --+------------- bound    .: left out
+          |        f   .
+          |           .
+          +------------- cycles
+
+    Where none fits in one step, those close to the fastest are cut first, and the fastest of these that fits counts.
     """
-    knee = int((cycles * n_bytes).argmin())
-    is_left = (cycles < cycles[knee]) | (n_bytes < n_bytes[knee])
-    is_left[knee] = True
-    left = np.flatnonzero(is_left)
-    order = left[np.lexsort((n_bytes[left], cycles[left]))]
-    lowest_bytes = np.minimum.accumulate(n_bytes[order])
-    return order[np.concatenate(([True], n_bytes[order][1:] < lowest_bytes[:-1]))]
+    bounds, owner, cycles = np.array([bound_bytes for _, bound_bytes in wanted]), one_step.owner, one_step.cycles
+
+    def in_steps(rows: IntArray) -> _Priced:
+        steps_of, split = in_series(_by_row(wanted, owner[rows]), one_step.split.rows(rows))
+        owners = owner[rows][steps_of]
+        fitting = np.flatnonzero(np.ceil(tile_bytes(_by_row(wanted, owners), split)) <= bounds[owners])
+        return _price(wanted, owners[fitting], split.rows(fitting), n_tiles)
+
+    fits = np.ceil(one_step.cost.tile_bytes) <= bounds[owner]
+    limit, quickest = np.full(len(wanted), inf), np.full(len(wanted), inf)
+    np.minimum.at(limit, owner[fits], cycles[fits])
+    np.minimum.at(quickest, owner, cycles)
+    if np.isinf(limit).any():
+        close = in_steps(np.flatnonzero(np.isinf(limit)[owner] & (cycles <= _CLOSE * quickest[owner])))
+        np.minimum.at(limit, close.owner, close.cycles)
+    return in_steps(np.flatnonzero(cycles <= limit[owner]))
 
 
 def _splits(split: SplitCandidates, cost: SplitCosts, rows: IntArray) -> list[Split]:
     """Some of the candidates."""
-    of_rows = SplitCandidates(*(column[rows] for column in split))
+    of_rows = split.rows(rows)
     exchange_cycles, compute_cycles, tile_bytes, n_sources = (np.ceil(column[rows]).astype(np.int64) for column in cost)
     serial = (of_rows.serial_inputs * of_rows.serial_outputs).astype(np.int64)
     tiles = of_rows.tiles.astype(np.int64)

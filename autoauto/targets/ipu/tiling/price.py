@@ -37,25 +37,37 @@ def costs(product: Product, split: SplitCandidates, n_tiles: int) -> SplitCosts:
     """
     block = _block(product, split)
     received, sources = _receive(product, split, block, n_tiles)
-    combine_exchange, combine, partial_bytes = _combine(product, split, block, n_tiles)
+    combine_exchange, combine = _combine(product, split, block, n_tiles)
     steps = split.serial_inputs * split.serial_outputs
-    out_bytes = block.out_elements * product.sums.n_bytes
-    sharers = split.batch * split.height * split.width
-    sliced = block.weight_bytes / sharers + out_bytes + np.where(split.serial_inputs > 1, block.in_bytes, 0)
+    sliced = block.weight_bytes / block.sharers + block.out_bytes
+    sliced = sliced + np.where(split.serial_inputs > 1, block.in_bytes, 0)
     slicing = np.where(steps > 1, kernels.copy(sliced), 0)
     adding = np.where(split.serial_inputs > 1, kernels.reduce(block.out_elements, 2, product.sums), 0)
     regrouping = kernels.copy(block.in_bytes) if product.regroups else 0.0
     compute = _multiply(product, block) + combine + slicing + adding + regrouping + _halve(product, split, block)
     compute = steps * compute
-    tile_bytes = block.in_bytes + np.where(sharers > 1, block.weight_bytes, 0) + out_bytes
-    tile_bytes = np.maximum(tile_bytes, partial_bytes + out_bytes) + np.where(split.serial_inputs > 1, out_bytes, 0)
+    n_bytes = _tile_bytes(split, block)
     exchanged = steps * (kernels.exchange(received, sources) + combine_exchange)
-    return SplitCosts(*(np.asarray(column, dtype=np.float64) for column in (exchanged, compute, tile_bytes, sources)))
+    return SplitCosts(*(np.asarray(column, dtype=np.float64) for column in (exchanged, compute, n_bytes, sources)))
+
+
+def tile_bytes(product: Product, split: SplitCandidates) -> FloatArray:
+    """Temporary bytes of the fullest tile of every candidate: `SplitCosts.tile_bytes` alone takes less time."""
+    return np.asarray(_tile_bytes(split, _block(product, split)), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The share of the fullest tile in one serial step; every field is a column."""
+    """The share of the fullest tile in one serial step; every field is a column.
+
+    Attributes:
+        groups, cells, lines, width: of the output; a line is a row of a sample.
+        in_panels, out_panels: groups of channels.
+        in_bytes, weight_bytes: of operands.
+        out_elements, out_bytes: partial sums.
+        partial_bytes: those received from tiles that share the output; 0 where none does.
+        sharers: tiles that share the weights.
+    """
 
     groups: Amount
     cells: Amount
@@ -66,29 +78,44 @@ class _Block:
     in_bytes: Amount
     weight_bytes: Amount
     out_elements: Amount
+    out_bytes: Amount
+    partial_bytes: Amount
+    sharers: Amount
 
 
 def _block(product: Product, split: SplitCandidates) -> _Block:
-    in_panels, out_panels = product.panels
     grain_in, grain_out = product.grain
     batch = ceil_div(product.batch, split.batch)
     height, width = ceil_div(product.height, split.height), ceil_div(product.width, split.width)
-    k = ceil_div(in_panels, split.inputs * split.serial_inputs)
-    n = ceil_div(out_panels, split.outputs * split.serial_outputs)
+    k = ceil_div(ceil_div(product.inputs, grain_in), split.inputs * split.serial_inputs)
+    n = ceil_div(ceil_div(product.outputs, grain_out), split.outputs * split.serial_outputs)
     groups = ceil_div(product.groups, split.groups)
     window = product.reach(height, 0) * product.reach(width, 1)
     n_bytes = product.precision.n_bytes
+    lines = batch * height
+    out_elements = groups * batch * height * width * np.minimum(n * grain_out, product.outputs)
+    out_bytes = out_elements * product.sums.n_bytes
     return _Block(
         groups=groups,
-        cells=batch * height * width,
-        lines=batch * height,
+        cells=lines * width,
+        lines=lines,
         width=width,
         in_panels=k,
         out_panels=n,
         in_bytes=groups * batch * window * np.minimum(k * grain_in, product.inputs) * n_bytes,
         weight_bytes=groups * k * n * grain_in * grain_out * product.taps[0] * product.taps[1] * n_bytes,
-        out_elements=groups * batch * height * width * np.minimum(n * grain_out, product.outputs),
+        out_elements=out_elements,
+        out_bytes=out_bytes,
+        partial_bytes=out_elements * (split.inputs - 1) / split.inputs * product.sums.n_bytes,
+        sharers=split.batch * split.height * split.width,
     )
+
+
+def _tile_bytes(split: SplitCandidates, block: _Block) -> Amount:
+    """Operands and results of a step, or what it adds up; and where input channels are cut, the sums so far."""
+    operands = block.in_bytes + np.where(block.sharers > 1, block.weight_bytes, 0)
+    added = np.maximum(operands + block.out_bytes, block.partial_bytes + block.out_bytes)
+    return added + np.where(split.serial_inputs > 1, block.out_bytes, 0)
 
 
 def _multiply(product: Product, block: _Block) -> Amount:
@@ -114,13 +141,12 @@ def _receive(product: Product, split: SplitCandidates, block: _Block, n_tiles: i
     Weights lie on the tiles that use them, spread over those that share them; activations lie evenly on all tiles.
     Two neighbours share a bus, so what both want arrives at twice the speed.
     """
-    sharers = split.batch * split.height * split.width
-    weights = block.weight_bytes * (1 - 1 / sharers)
+    weights = block.weight_bytes * (1 - 1 / block.sharers)
     inputs = block.in_bytes * (1 - 1 / split.outputs)
     shared = np.maximum(inputs, weights)
     field = product.reach(product.height, 0) * product.reach(product.width, 1)
     tensor_bytes = product.groups * product.batch * product.inputs * field * product.precision.n_bytes
-    sources = ceil_div(block.in_bytes, np.maximum(tensor_bytes / n_tiles, 1)) + sharers - 1
+    sources = ceil_div(block.in_bytes, np.maximum(tensor_bytes / n_tiles, 1)) + block.sharers - 1
     return inputs + weights - shared / 2, sources
 
 
@@ -133,14 +159,14 @@ def _reductions(n_tiles: int) -> tuple[FloatArray, FloatArray]:
     return stages, partials
 
 
-def _combine(product: Product, split: SplitCandidates, block: _Block, n_tiles: int) -> tuple[Amount, Amount, Amount]:
-    """Exchange cycles, compute cycles and bytes to add the partial sums of the tiles that share an output."""
+def _combine(product: Product, split: SplitCandidates, block: _Block, n_tiles: int) -> tuple[Amount, Amount]:
+    """Exchange cycles and compute cycles to add the partial sums of the tiles that share an output."""
     n = split.inputs
-    received = block.out_elements * (n - 1) / n * product.sums.n_bytes
+    received = block.partial_bytes
     stages, partials = (column[n.astype(np.int64)] for column in _reductions(n_tiles))
     stage = kernels.reduce(ceil_div(block.out_elements, n), partials, product.sums)
     exchanged = kernels.exchange(received, n - 1) + (stages - 1) * kernels.exchange(received / n, partials)
-    return np.where(n > 1, exchanged, 0), np.where(n > 1, stages * stage, 0), np.where(n > 1, received, 0)
+    return np.where(n > 1, exchanged, 0), np.where(n > 1, stages * stage, 0)
 
 
 def _halve(product: Product, split: SplitCandidates, block: _Block) -> Amount:

@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.units import FloatArray, Precision
+from autoauto.records.units import FloatArray, IntArray, Precision
 from autoauto.targets.ipu.kernels import Amount
 
 _MAX_PARTS = 24  # values tried for one parallel axis
-_ONE_STEP = ((1, 1),)
 _SERIAL_PARTS = tuple((outputs, inputs) for outputs in (1, 2, 4, 8, 16, 32, 64) for inputs in (1, 2, 4, 8))
 
 
@@ -104,44 +103,51 @@ class SplitCandidates(NamedTuple):
         """Tiles that a candidate uses."""
         return self.groups * self.batch * self.height * self.width * self.inputs * self.outputs
 
+    def rows(self, rows: IntArray) -> SplitCandidates:
+        """Some of the candidates, by their numbers."""
+        return SplitCandidates(*(column[rows] for column in self))
 
-def candidates(product: Product, n_tiles: int, *, in_series: bool = True) -> SplitCandidates:
-    """Every split that is tried: all combinations of parts of groups, batch and channels; rows take the tiles left.
 
-    Without `in_series` all channels are computed in one step.
+@lru_cache(maxsize=64)
+def candidates(product: Product, n_tiles: int) -> SplitCandidates:
+    """Every split in one step: all combinations of parts of groups, batch and channels; rows take the tiles left.
+
+    The last ones are kept: a product whose fastest split needs too much memory is asked for again.
     """
-    channels = _channel_parts(*product.panels, n_tiles, in_series)
-    outer = np.meshgrid(_parts(product.groups, n_tiles), _parts(product.batch, n_tiles), indexing="ij")
-    groups, batch = (column.ravel().astype(np.float64) for column in outer)
-    used = np.multiply.outer(groups * batch, channels.inputs * channels.outputs)
+    inputs, outputs = _channel_parts(*product.panels, n_tiles)
+    group_parts, batch_parts = _parts(product.groups, n_tiles), _parts(product.batch, n_tiles)
+    groups = np.repeat(np.array(group_parts, dtype=np.float64), len(batch_parts))
+    batch = np.tile(np.array(batch_parts, dtype=np.float64), len(group_parts))
+    used = np.multiply.outer(groups * batch, inputs * outputs)
     row, column = np.nonzero(used <= n_tiles)
     free = np.floor(n_tiles / used[row, column])
     height = _fill(product.height, free)
     width = _fill(product.width, np.floor(free / height))
-    return SplitCandidates(groups[row], batch[row], height, width, *(each[column] for each in channels))
+    whole = np.ones(len(row))
+    return SplitCandidates(groups[row], batch[row], height, width, inputs[column], outputs[column], whole, whole)
 
 
-class _ChannelParts(NamedTuple):
-    """Columns of numbers, one row a way to cut the channels."""
+def in_series(product: Product, split: SplitCandidates) -> tuple[IntArray, SplitCandidates]:
+    """Splits in one step, and each of them with its channels cut in series: the row of `split` of each, and all.
 
-    inputs: FloatArray
-    outputs: FloatArray
-    serial_inputs: FloatArray
-    serial_outputs: FloatArray
+    What a split in one step cuts over tiles stays so in series.
+    """
+    outputs, inputs = np.array(_SERIAL_PARTS, dtype=np.float64).T
+    in_panels, out_panels = (np.reshape(n, (-1, 1)) for n in product.panels)
+    is_possible = np.multiply.outer(split.inputs, inputs) <= in_panels
+    is_possible &= np.multiply.outer(split.outputs, outputs) <= out_panels
+    row, step = np.nonzero(is_possible)
+    return row, split.rows(row)._replace(serial_inputs=inputs[step], serial_outputs=outputs[step])
 
 
 @lru_cache(maxsize=1024)
-def _channel_parts(in_panels: int, out_panels: int, n_tiles: int, in_series: bool) -> _ChannelParts:
-    """All combinations of parts of the channels over tiles and in series; at every batch size they are these."""
-    serial = np.array(_SERIAL_PARTS if in_series else _ONE_STEP, dtype=np.float64)
-    axes = (_parts(in_panels, n_tiles), _parts(out_panels, n_tiles), np.arange(len(serial)))
-    mesh = np.meshgrid(*axes, indexing="ij")
-    inputs, outputs = (column.ravel().astype(np.float64) for column in mesh[:2])
-    serial_outputs, serial_inputs = serial[mesh[2].ravel()].T
-    is_possible = (inputs * serial_inputs <= in_panels) & (outputs * serial_outputs <= out_panels)
-    is_possible &= inputs * outputs <= n_tiles
-    columns = (inputs, outputs, serial_inputs, serial_outputs)
-    return _ChannelParts(*(column[is_possible] for column in columns))
+def _channel_parts(in_panels: int, out_panels: int, n_tiles: int) -> tuple[FloatArray, FloatArray]:
+    """All combinations of parts of the input and output channels over tiles; at every batch size they are these."""
+    input_parts, output_parts = _parts(in_panels, n_tiles), _parts(out_panels, n_tiles)
+    inputs = np.repeat(np.array(input_parts, dtype=np.float64), len(output_parts))
+    outputs = np.tile(np.array(output_parts, dtype=np.float64), len(input_parts))
+    is_possible = inputs * outputs <= n_tiles
+    return inputs[is_possible], outputs[is_possible]
 
 
 @lru_cache(maxsize=4096)

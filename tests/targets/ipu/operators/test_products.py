@@ -7,7 +7,7 @@ from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext
 from autoauto.targets.ipu.operators import products
 from autoauto.targets.ipu.operators.registry import forward_cost
-from autoauto.targets.ipu.tiling.planner import plan
+from autoauto.targets.ipu.tiling.planner import Bounded, plan
 
 MakeContext = Callable[..., OperatorContext]
 
@@ -56,7 +56,7 @@ def test_single_precision_always_regroups_what_it_reads(context_of: MakeContext,
     for precision, can_be_saved in ((Precision.FP16, True), (Precision.FP32, False)):
         context = context_of(matmul, precision=precision)
         cost = products.multiply(context, products.matmul_product, context.present)
-        split = plan(products.matmul_product(context), context.n_tiles, context.bound_bytes)
+        split = plan(Bounded(products.matmul_product(context), context.bound_bytes), context.n_tiles)
         assert cost.cycles == split.cycles
         assert bool(cost.relayouts) == can_be_saved
         taken = cost.working_bytes

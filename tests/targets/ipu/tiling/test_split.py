@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.entry import IPU
-from autoauto.targets.ipu.tiling.split import Engine, Product, candidates
+from autoauto.targets.ipu.tiling.split import Engine, Product, candidates, in_series
 
 ONE, THREE = (1, 1), (3, 3)
 
@@ -25,7 +25,8 @@ products = st.builds(
 @given(products)
 @settings(deadline=None, max_examples=60)
 def test_every_candidate_uses_tiles_that_exist_and_cuts_no_axis_finer_than_it_is_long(product: Product) -> None:
-    split = candidates(product, 1472)
+    steps_of, split = in_series(product, candidates(product, 1472))
+    assert sorted(set(steps_of)) == list(range(len(candidates(product, 1472).tiles)))
     assert len(split.tiles) > 0
     assert split.tiles.min() >= 1
     assert split.tiles.max() <= 1472
