@@ -6,7 +6,7 @@ Batch sizes between two that were compiled are interpolated: `interpolate`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -35,8 +35,8 @@ from autoauto.records.target import Prepares, Target, traits_of
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
-_MAX_UNBOUND = 8192  # layers in memory, the variants of a model at all batch sizes of a search
-_MAX_IN_MODEL = 128  # profiles in memory: batch sizes of a search
+_MAX_IN_MODEL = 128  # in memory: batch sizes of a search
+_MAX_OPTIONS = 512  # and of each with several bounds
 _WRITE_EVERY_S = 0.5
 """A transaction takes a third of the time in which layers are compiled for it; what is lost if killed is no more."""
 _MAX_SESSIONS = 8  # for each of them, whose bounds differ
@@ -91,7 +91,9 @@ class Profiler:
         self._graph, self._target, self._device, self._cache = graph, target, device, cache
         self._variants: dict[bool, Variants] = {}  # by whether the model is trained
         self._positions = Positions(graph)
-        self._unbound: Memo[_Compile, UnboundLayer] = Memo(_MAX_UNBOUND)  # by options with the common session
+        self._names: Memo[CompileOptions, _Named] = Memo(_MAX_OPTIONS)
+        # By options with the common session, and by variant.
+        self._unbound: Memo[CompileOptions, dict[str, UnboundLayer]] = Memo(_MAX_IN_MODEL)
         self._unwritten: dict[str, LayerProfile | UnboundLayer] = {}  # by digest
         self._written_s = -inf
         finalize(self, _write_last, cache, self._unwritten)
@@ -127,21 +129,22 @@ class Profiler:
         batch_sizes = self._target.profiled(options.batch_size)
         low, high = batch_sizes[0], batch_sizes[-1]
         assert low <= options.batch_size <= high, batch_sizes
-        ends = [replace(options, batch_size=n) for n in dict.fromkeys((low, high))]
-        compiled = self._compiled(
-            variants, [_Compile(end, variant) for end in ends for variant in variants.first], progress
-        )
-        alone = [{variant: compiled[_Compile(end, variant)] for variant in variants.first} for end in ends]
+        ends = [self._named(replace(options, batch_size=n)) for n in dict.fromkeys((low, high))]
+        alone = self._compiled(variants, ends, progress)
         if low == high:
             return alone[0]
         share = Fraction(options.batch_size - low, high - low)
         return {variant: interpolate(alone[0][variant], alone[1][variant], share) for variant in variants.first}
 
+    def _named(self, options: CompileOptions) -> _Named:
+        """Options with the keys by which results with them are found; the same for every variant."""
+        return self._names.of(options, lambda: _Named.of(options, self._target, self._device))
+
     def _layers(
         self, variants: Variants, options: CompileOptions, alone: dict[str, LayerProfile]
     ) -> tuple[LayerProfile, ...]:
         """All layers in their model; where layers alone are the same objects, so are these."""
-        known = self._in_model.of(_any_bound(options), list)
+        known = self._in_model.of(self._named(options).any_bound, list)
         layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
         if layers is None:
             layers = self._positions.in_model(variants, options, alone)
@@ -150,76 +153,90 @@ class Profiler:
         return layers
 
     def _compiled(
-        self, variants: Variants, compiles: Collection[_Compile], progress: Progress | None
-    ) -> dict[_Compile, LayerProfile]:
+        self, variants: Variants, ends: Sequence[_Named], progress: Progress | None
+    ) -> list[dict[str, LayerProfile]]:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
-        compiled = self._known(compiles)
-        new: dict[_Compile, LayerProfile | UnboundLayer] = {}
-        missing = [job for job in compiles if job not in compiled]
+        compiled = self._known(variants, ends)
+        missing = [
+            _Compile(end, variant, layers)
+            for end, layers in zip(ends, compiled, strict=True)
+            for variant in variants.first
+            if variant not in layers
+        ]
         self._prepare(variants, missing)
+        n_all, new = len(ends) * len(variants.first), dict[str, LayerProfile | UnboundLayer]()
         try:
-            for job in missing:
+            for done, (end, variant, layers) in enumerate(missing, n_all - len(missing)):
                 if progress is not None:
-                    progress(len(compiled), len(compiles))
-                result = self._compile(variants, job)
+                    progress(done, n_all)
+                result = self._compile(variants, variant, end.options)
                 if isinstance(result, UnboundLayer):
-                    self._unbound[job.any_bound] = new[job.any_bound] = result
-                    compiled[job] = result.profile
+                    self._unbound_at(end)[variant] = new[end.unbound_digest(variant)] = result
+                    layers[variant] = result.profile
                 else:
-                    compiled[job] = new[job] = result
+                    layers[variant] = new[end.digest(variant)] = result
         except BaseException:
             self._store(new, at_once=True)
             raise
         self._store(new)
         if progress is not None:
-            progress(len(compiles), len(compiles))
+            progress(n_all, n_all)
         return compiled
 
-    def _store(self, new: Mapping[_Compile, LayerProfile | UnboundLayer], *, at_once: bool = False) -> None:
+    def _store(self, new: Mapping[str, LayerProfile | UnboundLayer], *, at_once: bool = False) -> None:
         """Store what was compiled; where little time has passed, with what is compiled next, or at the end."""
-        digests = _digests(self._target, self._device, new)
-        self._unwritten.update({digests[job]: result for job, result in new.items()})
+        self._unwritten.update(new)
         if at_once or monotonic() - self._written_s > _WRITE_EVERY_S:
             _write(self._cache, self._unwritten)
             self._written_s = monotonic()
 
-    def _known(self, compiles: Collection[_Compile]) -> dict[_Compile, LayerProfile]:
+    def _known(self, variants: Variants, ends: Sequence[_Named]) -> list[dict[str, LayerProfile]]:
         """What was compiled before, with the bound of a session, or as one that does not bind."""
-        bounds_bytes = {options: options.session.bound_bytes(self._device) for options, _ in compiles}
+        known = [self._known_unbound(variants, end) for end in ends]
+        bound: dict[str, tuple[str, dict[str, LayerProfile]]] = {}
+        unbound: dict[str, tuple[str, dict[str, UnboundLayer]]] = {}
+        for end, layers in zip(ends, known, strict=True):
+            with_any_bound = self._unbound_at(end)
+            for variant in (variant for variant in variants.first if variant not in layers):
+                bound[end.digest(variant)] = variant, layers
+                if end.bound_bytes < inf and variant not in with_any_bound:
+                    unbound[end.unbound_digest(variant)] = variant, with_any_bound
+        stored = self._cache.read_layers(unbound, bound)
+        for digest, layer in stored.bound.items():
+            variant, layers = bound[digest]
+            layers[variant] = layer
+        for digest, result in stored.unbound.items():
+            variant, with_any_bound = unbound[digest]
+            with_any_bound[variant] = result
+        for end, layers in zip(ends, known, strict=True) if stored.unbound else ():
+            layers.update(self._known_unbound(variants, end))
+        return known
 
-        def unbound(jobs: Collection[_Compile]) -> dict[_Compile, LayerProfile]:
-            layers = ((job, self._unbound.get(job.any_bound)) for job in jobs)
-            return {
-                job: layer.profile
-                for job, layer in layers
-                if layer is not None and layer.from_bytes <= bounds_bytes[job.options]
-            }
+    def _unbound_at(self, named: _Named) -> dict[str, UnboundLayer]:
+        """By variant the layers that were compiled with some bound and do not feel it from some bytes on."""
+        return self._unbound.of(named.any_bound, dict)
 
-        known = unbound(compiles)
-        asked = [job for job in compiles if job not in known]
-        new = dict.fromkeys(
-            job.any_bound for job in asked if bounds_bytes[job.options] < inf and job.any_bound not in self._unbound
-        )
-        digests = _digests(self._target, self._device, [*new, *asked])
-        stored = self._cache.read_layers([digests[job] for job in new], [digests[job] for job in asked])
-        for job in new:
-            if digests[job] in stored.unbound:
-                self._unbound[job] = stored.unbound[digests[job]]
-        bound = {job: stored.bound[digests[job]] for job in asked if digests[job] in stored.bound}
-        return known | bound | unbound(asked)
+    def _known_unbound(self, variants: Variants, named: _Named) -> dict[str, LayerProfile]:
+        """By variant the layers that do not feel the bound of a session."""
+        layers = self._unbound_at(named)
+        return {
+            variant: layers[variant].profile
+            for variant in variants.first
+            if variant in layers and layers[variant].from_bytes <= named.bound_bytes
+        }
 
     def _prepare(self, variants: Variants, compiles: Collection[_Compile]) -> None:
         if isinstance(self._target, Prepares):
-            for options in dict.fromkeys(job.options for job in compiles):
-                models = (variants.alone(job.variant) for job in compiles if job.options == options)
+            for options in dict.fromkeys(job.end.options for job in compiles):
+                models = (variants.alone(job.variant) for job in compiles if job.end.options == options)
                 self._target.prepare(models, self._device, options)
 
-    def _compile(self, variants: Variants, job: _Compile) -> LayerProfile | UnboundLayer:
+    def _compile(self, variants: Variants, variant: str, options: CompileOptions) -> LayerProfile | UnboundLayer:
         """A layer alone, and where it does not feel its bound from how many bytes on it would not."""
-        model = variants.alone(job.variant)
+        model = variants.alone(variant)
         layer = LayerRange(len(model) - 1, len(model))
-        compiled = self._target.compile(model, layer, self._device, job.options)
-        profile, bound_bytes = _alone(compiled), job.options.session.bound_bytes(self._device)
+        compiled = self._target.compile(model, layer, self._device, options)
+        profile, bound_bytes = _alone(compiled), options.session.bound_bytes(self._device)
         feels_bound = compiled.binding_below_bytes > bound_bytes or bound_bytes == inf
         return profile if feels_bound else UnboundLayer(profile, compiled.binding_below_bytes)
 
@@ -251,16 +268,48 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
         )
 
 
-class _Compile(NamedTuple):
-    """One compile of one layer."""
+class _Named(NamedTuple):
+    """Options, and the keys by which what compiles with them is found.
+
+    Attributes:
+        options: as asked for.
+        any_bound: the same with the session that all have in common which differ in their bound alone.
+        bound_bytes: the bound of its session.
+        text, any_bound_text: all that results depend on but the variant, with either.
+    """
 
     options: CompileOptions
-    variant: str
+    any_bound: CompileOptions
+    bound_bytes: float
+    text: str
+    any_bound_text: str
 
-    @property
-    def any_bound(self) -> _Compile:
-        """The key of what it compiles to whatever bounds it."""
-        return _Compile(_any_bound(self.options), f"{self.variant} under any bound")
+    @classmethod
+    def of(cls, options: CompileOptions, target: Target, device: Device) -> _Named:
+        """The keys of results of a target on a device."""
+        any_bound = replace(options, session=options.session.common)
+
+        def text(options: CompileOptions) -> str:
+            depends_on = target.depends_on(device, options)
+            return repr((PROFILE_SCHEMA, target.version, depends_on)).removesuffix(")")
+
+        return cls(options, any_bound, options.session.bound_bytes(device), text(options), text(any_bound))
+
+    def digest(self, variant: str) -> str:
+        """The digest of all that a layer depends on, one tuple."""
+        return hashlib.sha256(f"{self.text}, {variant!r})".encode()).hexdigest()
+
+    def unbound_digest(self, variant: str) -> str:
+        """The same of a layer whatever bounds it."""
+        return hashlib.sha256(f"{self.any_bound_text}, {f'{variant} under any bound'!r})".encode()).hexdigest()
+
+
+class _Compile(NamedTuple):
+    """One compile of one layer, whose result is put among other `layers` alone."""
+
+    end: _Named
+    variant: str
+    layers: dict[str, LayerProfile]
 
 
 class _InModel(NamedTuple):
@@ -270,25 +319,8 @@ class _InModel(NamedTuple):
     layers: tuple[LayerProfile, ...]
 
 
-def _any_bound(options: CompileOptions) -> CompileOptions:
-    return replace(options, session=options.session.common)
-
-
 def _are_identical(known: Mapping[str, LayerProfile], alone: Mapping[str, LayerProfile]) -> bool:
     return all(profile is known[variant] for variant, profile in alone.items())
-
-
-def _digests(target: Target, device: Device, compiles: Iterable[_Compile]) -> dict[_Compile, str]:
-    """By compile the digest of all that its result depends on, one tuple; all but its variant is written down once."""
-    written: dict[CompileOptions, str] = {}
-    digests = {}
-    for job in compiles:
-        if job.options not in written:
-            depends_on = target.depends_on(device, job.options)
-            written[job.options] = repr((PROFILE_SCHEMA, target.version, depends_on)).removesuffix(")")
-        content = f"{written[job.options]}, {job.variant!r})"
-        digests[job] = hashlib.sha256(content.encode()).hexdigest()
-    return digests
 
 
 def _alone(compiled: CompiledRange) -> LayerProfile:
