@@ -1,11 +1,12 @@
 """What a first search costs, beside a fixed piece of work: `python studies/search_cost.py [--before CHECKOUT]`.
 
 Every search is a command in a process of its own, with an empty cache and a new database; "again" is the same search
-with that cache and another new database. CPU seconds are user and system time of the whole command. "x work" divides
-them by the CPU seconds of a fixed piece of pure Python, measured just before, so that it compares between machines.
-"MiB" is the peak of resident memory. Forecasts, profiles and compilations are calls of the functions that make them,
-which the study wraps. With --before the package of another checkout of this repository makes every search first, and
-"ratio" is our CPU time over its, of the first search and of that again. `--small` makes one narrow search.
+with that cache and another new database. One that does not count compiles a package to bytecode first, as pip does.
+CPU seconds are user and system time of the whole command. "x work" divides them by the CPU seconds of a fixed piece of
+pure Python, measured just before, so that it compares between machines. "MiB" is the peak of resident memory.
+Forecasts, profiles and compilations are calls of the functions that make them, which the study wraps. With --before
+the package of another checkout of this repository makes every search first, and "ratio" is our CPU time over its, of
+the first search and of that again. `--small` makes one narrow search.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ def first_and_again(options: str, checkout: Path) -> tuple[Cost, Cost]:
 
 def _search(options: str, checkout: Path, home: str, database: str) -> Cost:
     changed = {"PYTHONPATH": str(checkout), "AUTOAUTO_CACHE_DIR": home, "OMP_NUM_THREADS": "1"}
+    changed["PYTHONDONTWRITEBYTECODE"] = ""
     argv = [*options.split(), "--storage", f"sqlite:///{home}/{database}", "--json"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *argv],
@@ -135,8 +137,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = f"{'before':>8}{'ratio':>7}" if args.before else ""
     columns = f"{'CPU s':>8}{before}{'x work':>8}{'again s':>9}{before}{'MiB':>6}"
     print(f"{'search':{width}}{columns}{'forecasts':>11}{'profiles':>10}{'compilations':>14}")
+    checkouts = [args.before.resolve(), HERE] if args.before else [HERE]
+    for checkout in checkouts:
+        first_and_again(SMALL[0], checkout)
     for options in searches:
-        earlier = first_and_again(options, args.before.resolve()) if args.before else None
+        earlier = first_and_again(options, checkouts[0]) if args.before else None
         work = work_s()
         first, again = now = first_and_again(options, HERE)
         ratios = [
