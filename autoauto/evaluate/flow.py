@@ -9,7 +9,6 @@ from typing import Any
 from autoauto.evaluate import check_space
 from autoauto.evaluate.costs.costs import Costs, pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts
-from autoauto.evaluate.costs.whole_first import WholeFirstCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import ModeFlow, StageFlow, StagePlanning, StepBounds
 from autoauto.evaluate.modes.phased import PhasedFlow
@@ -203,7 +202,11 @@ def _costs_of(setting: Setting) -> Costs:
         from autoauto.evaluate.costs.token_costs import TokenCosts  # of extra gpu
 
         return TokenCosts(setting)
-    return WholeFirstCosts(setting) if setting.begins_whole else LayerCosts(setting)
+    if setting.begins_whole:
+        from autoauto.evaluate.costs.whole_first import WholeFirstCosts  # of targets on which measuring takes time
+
+        return WholeFirstCosts(setting)
+    return LayerCosts(setting)
 
 
 def largest_transfers(flow: Flow, plan: Plan, batch_size: int) -> list[tuple[str, int]]:

@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 from onnx import ModelProto
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.imported import profiled_devices, profiled_model
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.huggingface import decoder_of, graph_of
@@ -193,6 +192,8 @@ def _open_profile(problem: Problem, profile: ProfileFiles) -> Flow:
     if problem.options or problem.target != DEFAULT_TARGET:
         given = ", ".join(problem.options) or f"--target {problem.target}"
         raise BadInput(f"with --profile nothing is compiled or run, got {given}; leave it out")
+    from autoauto.evaluate.imported import profiled_devices, profiled_model
+
     devices = profiled_devices(profile)
     if (devices is None) == (problem.cluster is None):
         raise BadInput(

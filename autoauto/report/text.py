@@ -12,12 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count, groupby
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS, Action, Schedule
@@ -25,6 +22,10 @@ from autoauto.records.units import IntArray
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, printable, spans_besides_actions
 from autoauto.report.wording import action_name, shows_stage, timeline_title
 from autoauto.space.trial import SearchActivity
+
+if TYPE_CHECKING:  # most commands draw nothing
+    from rich.progress import Progress, ProgressColumn
+    from rich.text import Text
 
 _BAR_WIDTH = 8
 
@@ -65,6 +66,8 @@ def progress_bar(what: str, unit: str) -> Iterator[CountReporter]:
     if not sys.stderr.isatty():
         yield _show_nothing
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn(what),
         BarColumn(bar_width=_BAR_WIDTH),
@@ -88,6 +91,8 @@ def search_bar() -> Iterator[SearchReporter]:
     if not sys.stderr.isatty():
         yield _show_nothing
         return
+    from rich.progress import BarColumn, TextColumn
+
     columns = (
         TextColumn("{task.fields[phase]}"),
         BarColumn(bar_width=_BAR_WIDTH),
@@ -129,6 +134,9 @@ def describe(done: int, total: int, samples_per_s: float | None, left_s: float |
 
 
 def _bar(*columns: ProgressColumn) -> Progress:
+    from rich.console import Console
+    from rich.progress import Progress
+
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
@@ -167,6 +175,8 @@ def timeline_picture(timeline: Timeline, width: int) -> Text:
         F0..B0---     bars as long as their actions, where units of equal width do not fit
         F.BB          no names: a column shows the activity that takes most of its time
     """
+    from rich.text import Text
+
     schedule = timeline.schedule
     names = [*(f"device {device}" for device in range(schedule.n_devices)), "cycles"]
     longest = max(map(len, names)) + 2

@@ -83,7 +83,9 @@ class LayerProfiles:
             return next(
                 known.session
                 for known, profile in self._profiles.items()
-                if replace(known, session=options.session) == options and profile.layers == layers
+                if known.batch_size == options.batch_size  # the cheapest to ask
+                and replace(known, session=options.session) == options
+                and profile.layers == layers
             )
 
         return self._equal_sessions.of(options, first)

@@ -48,7 +48,8 @@ class PhasedFlow(WithoutBounds):
     def fits(self, knobs: Knobs) -> bool:
         """See `ModeFlow`; where a layer does not fit alone, nothing else matters."""
         try:
-            may = self._may_fit.of(replace(knobs, n_ipu=1), lambda: self._layers_may_fit(knobs))
+            same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
+            may = self._may_fit.of(same, lambda: self._layers_may_fit(knobs))
         except DoesNotFit:
             return False
         return may and self.forecast(knobs).fits
@@ -88,7 +89,7 @@ class PhasedFlow(WithoutBounds):
             DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self.costs.setting.check_devices(knobs)
-        by_count = self._fastest.of(replace(knobs, n_ipu=1), dict)
+        by_count = self._fastest.of(self.costs.with_equal_costs(replace(knobs, n_ipu=1)), dict)
         if knobs.n_ipu not in by_count:
             by_count |= self._fastest_by_replicas(knobs)
         phases = by_count[knobs.n_ipu]
@@ -125,7 +126,8 @@ class PhasedFlow(WithoutBounds):
     def _one_step_table(self, knobs: Knobs) -> CostTable:
         """The table of phases, which depends on the numbers of steps and of replicas in nothing."""
         one_step = replace(knobs, n_ipu=1).with_values(n_micro_batches=1)
-        return self._tables.of(one_step, lambda: self._table(knobs, self._options(knobs)))
+        same = self.costs.with_equal_costs(one_step)
+        return self._tables.of(same, lambda: self._table(knobs, self._options(knobs)))
 
     def _sharing_host(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
         cycles = shared_cycles(self.costs, replace(knobs, n_ipu=1), range(options.n_replicas))

@@ -218,10 +218,10 @@ def _connect(url: URL, *, is_tuned: bool) -> RDBStorage:
     options = {"pool_events": pool_events, "pool_pre_ping": True, "connect_args": backend.connect_arguments()}
     text = url.render_as_string(hide_password=False)
     with storage_errors(shown(url)), driver_errors(url):
-        _reached(url)
+        engine = _reached(url)
         formatted = text.replace("{", "{{").replace("}", "}}")  # Optuna calls str.format
         try:
-            storage = retried(lambda: _open(formatted, options, backend), Interrupts.check)
+            storage = retried(lambda: _open(formatted, options, backend, engine), Interrupts.check)
         except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
             raise BadInput(f"{shown(url)} cannot be used: {error}") from error
     weakref.finalize(storage, _close, storage.engine, os.getpid())
@@ -251,11 +251,15 @@ def _may_repeat(method: str) -> bool:
     return method.startswith(("get_", "_get_trials", "set_study_", "create_new_study"))
 
 
-def _open(url: str, options: dict[str, Any], backend: Backend) -> RDBStorage:
-    """Optuna creates the tables that it does not find; it is tried again when another process just created one."""
+def _open(url: str, options: dict[str, Any], backend: Backend, engine: Engine) -> RDBStorage:
+    """Optuna creates the tables that it does not find; it is tried again when another process just created one.
+
+    Whether they are of this version of Optuna is asked where there are any: that takes as long as to create them.
+    """
     for _ in range(_MAX_CREATION_TRIES):
+        is_new = not inspect(engine).has_table("version_info")
         try:
-            return TrialStorage(url, engine_kwargs=options)
+            return TrialStorage(url, engine_kwargs=options, skip_compatibility_check=is_new)
         except DBAPIError as error:
             if not backend.is_made_already(error):
                 raise
