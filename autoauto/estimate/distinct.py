@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -64,18 +65,42 @@ class DistinctLayers(NamedTuple, Generic[L]):
 
 
 def distinct_layers(profile: ModelProfile) -> DistinctLayers[None]:
-    """The objects among the layers of a profile."""
-    return labelled_layers(profile, [None] * len(profile))
+    """The objects among the layers of a profile; those of the last profiles are known."""
+    return _distinct(_Same(profile.layers))
+
+
+class _Same:
+    """Layers as the key of what was found of them: equal to the same object, which costs less to tell than equality."""
+
+    __slots__ = ("layers",)
+
+    def __init__(self, layers: tuple[LayerProfile, ...]) -> None:
+        self.layers = layers
+
+    def __hash__(self) -> int:
+        return id(self.layers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.layers is other.layers
+
+
+@lru_cache(maxsize=4)
+def _distinct(same: _Same) -> DistinctLayers[None]:
+    return _labelled(same.layers, [None] * len(same.layers))
 
 
 def labelled_layers(profile: ModelProfile, labels: Sequence[L]) -> DistinctLayers[L]:
     """The objects among the layers of a profile; those of one object differ where their labels do, (n,)."""
+    return _labelled(profile.layers, labels)
+
+
+def _labelled(layers: Sequence[LayerProfile], labels: Sequence[L]) -> DistinctLayers[L]:
     number: dict[tuple[int, L], int] = {}
-    keys = list(zip(map(id, profile.layers), labels, strict=True))
+    keys = list(zip(map(id, layers), labels, strict=True))
     of_layers = [number.setdefault(key, len(number)) for key in keys]
-    layers = dict(zip(keys, profile.layers, strict=True))
+    by_key = dict(zip(keys, layers, strict=True))
     return DistinctLayers(
-        [layers[key] for key in number], [label for _, label in number], np.array(of_layers, dtype=np.int64)
+        [by_key[key] for key in number], [label for _, label in number], np.array(of_layers, dtype=np.int64)
     )
 
 

@@ -49,7 +49,7 @@ AXES = tuple(
     }.values()
 )
 """The knobs of a cell of the grid, the one that changes last first."""
-_BREAK_TIES = tuple(knob.name for knob in COLUMNS if knob.breaks_ties)
+_BREAK_TIES = tuple(knob for knob in COLUMNS if knob.breaks_ties)
 
 
 def flat(knobs: Knobs) -> dict[str, Any]:
@@ -84,5 +84,5 @@ def numbers(knobs: Knobs) -> dict[str, float]:
 
 def simplicity(knobs: Knobs) -> tuple[int, ...]:
     """Smaller for the simpler configuration: fewer devices, then fewer replicas, and so on."""
-    values = flat(knobs)
-    return (knobs.n_devices, *(values[name] for name in _BREAK_TIES))
+    values = knobs.values
+    return (knobs.n_devices, *(values.get(knob.name, knob.absent) for knob in _BREAK_TIES))

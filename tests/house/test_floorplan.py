@@ -12,8 +12,8 @@
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Four
 lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve, server), `http` (serve,
-server), `database` (profile, study, server) and `memo` (profile, evaluate). `space` gathers what may vary of `targets`
-and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
+server), `database` (profile, study, server) and `memo` (profile, evaluate, study). `space` gathers what may vary of
+`targets` and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -44,7 +44,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "programs": ROOMS | {"records", "processes"},
     "exporters": ROOMS | {"records", "space", "processes", "plugins"},
     "evaluate": ROOMS | {"records", "space", "exporters", "memo"},
-    "study": frozenset({"records", "space", "evaluate", "processes", "database"}),
+    "study": frozenset({"records", "space", "evaluate", "processes", "database", "memo"}),
     "http": frozenset({"records"}),
     "serve": frozenset({"records", "targets", "exporters", "processes", "http"}),
     "server": ROOMS | {"exporters", "records", "space", "evaluate", "study", "processes", "database", "http", "report"},

@@ -53,6 +53,7 @@ from sqlalchemy.orm import Session
 
 from autoauto.database.registry import LONG_TEXT, backend_of
 from autoauto.database.tables import create_table
+from autoauto.memo import Memo
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 from autoauto.study.store.database import database_of, through_restarts
@@ -60,6 +61,7 @@ from autoauto.study.store.trials import Ranges, from_optuna, knobs_of
 
 LEASE_S = 30.0
 """Duration of a lease that is not renewed."""
+_MAX_TRIALS = 64  # in memory: those that ended last
 _MAX_LEFT_S = 2 * LEASE_S  # a lease that would last longer was written before the clock was set back
 _LEASES = Table(
     "autoauto_leases",
@@ -113,6 +115,7 @@ class Leases:
         self.lease_s = lease_s
         self._storage, self._study_id = database_of(study)
         self._engine = self._storage.engine
+        self._trials: Memo[int, Trial] = Memo(_MAX_TRIALS)  # by number in the database: those that ended do not change
         self._make_table()
         self._forget_deleted_study()
 
@@ -191,7 +194,7 @@ class Leases:
     @through_restarts
     def trial(self, trial_id: int) -> Trial:
         """A trial that `finish` wrote, with its number."""
-        return from_optuna(self._storage.get_trial(trial_id))
+        return self._trials.of(trial_id, lambda: from_optuna(self._storage.get_trial(trial_id)))
 
     @through_restarts
     def finished(self, configurations: Collection[Knobs]) -> dict[Knobs, Trial]:

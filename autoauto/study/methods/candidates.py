@@ -151,7 +151,8 @@ class Candidates:
         if self._n_without_gain >= CELL_PATIENCE:
             return None
         if self._ranked is None:
-            self._ranked = sorted(self.open_candidates(), key=lambda candidate: candidate.rank, reverse=True)
+            # As `Candidate.rank`: in a cell the smaller batch is the simpler configuration.
+            self._ranked = sorted(self.open_candidates(), key=lambda each: (-each.bound, each.position))
         return next(iter(self._ranked), None)
 
     def survey(self, models: ErrorModels, floor: float) -> None:

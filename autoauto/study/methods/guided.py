@@ -163,6 +163,8 @@ class _BranchAndBound:
 
     def record_all(self, known: Mapping[Knobs, Observation]) -> None:
         """Record the observations of earlier searches."""
+        if not known:
+            return
         positions = {knobs: (cell, index) for cell in self._by_number for index, knobs in enumerate(cell.cell)}
         for knobs, observation in known.items():
             cell, index = positions[knobs]

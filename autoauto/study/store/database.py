@@ -178,7 +178,7 @@ def in_memory(storage: str) -> bool:
 class Database(NamedTuple):
     """The database of a study, and its number there."""
 
-    storage: RDBStorage
+    storage: TrialStorage
     study_id: int
 
 
@@ -186,7 +186,7 @@ def database_of(study: Study) -> Database:
     """The database of a study from `open_study`, for our own tables and queries."""
     cached = study._storage  # no public attribute holds it; Optuna wraps the storage that it was given
     storage = getattr(cached, "_backend", cached)
-    assert isinstance(storage, RDBStorage)
+    assert isinstance(storage, TrialStorage)
     with row_errors():
         return Database(storage, storage.get_study_id_from_name(study.study_name))
 

@@ -141,7 +141,7 @@ def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     known, wanted = study.user_attrs, fingerprint
     storage, study_id = database_of(study)
     has_trials = storage.get_n_trials(study_id) > 0
-    changed = [name for name in wanted if known.get(name) != wanted[name] and (name in study.user_attrs or has_trials)]
+    changed = [name for name in wanted if known.get(name) != wanted[name] and (name in known or has_trials)]
     if changed:
         differences = (f"{name} {known.get(name)!r}, this search has {wanted[name]!r}" for name in changed)
         meanings = [meaning for name, meaning in _DIGESTS.items() if name in changed]
@@ -155,9 +155,10 @@ def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
 
 def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> None:
     known = study.user_attrs
-    for name, value in attributes.items():
-        if known.get(name) != value:
-            study.set_user_attr(name, value)
+    changed = {name: value for name, value in attributes.items() if known.get(name) != value}
+    if changed:
+        storage, study_id = database_of(study)
+        storage.set_study_user_attrs(study_id, changed)
 
 
 @contextmanager

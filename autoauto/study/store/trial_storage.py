@@ -1,7 +1,7 @@
-"""Optuna's storage, which writes a finished trial in a few statements: `TrialStorage`.
+"""Optuna's storage, which writes a finished trial, and attributes of a study, in a few statements: `TrialStorage`.
 
-By Optuna each parameter, value and attribute of a trial is written by two or three statements of its own, which takes
-more time than many an estimated trial. Tables, rows, locks and numbers are Optuna's, so every program reads them.
+By Optuna each parameter, value and attribute is written by two or three statements of its own, which takes more time
+than many an estimated trial. Tables, rows, locks and numbers are Optuna's, so every program reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optuna.distributions import (
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial
-from sqlalchemy import Update, insert, select, update
+from sqlalchemy import Update, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 Distributions = Mapping[str, BaseDistribution]
@@ -28,7 +28,16 @@ Distributions = Mapping[str, BaseDistribution]
 
 
 class TrialStorage(RDBStorage):
-    """The `RDBStorage` that writes the rows of a finished trial together."""
+    """The `RDBStorage` that writes the rows of a finished trial together, and the attributes of a study."""
+
+    def set_study_user_attrs(self, study_id: int, attributes: Mapping[str, Any]) -> None:
+        """Write attributes in one transaction; `set_study_user_attr` writes one."""
+        table = models.StudyUserAttributeModel
+        rows = [{"study_id": study_id, **row} for row in _attributes(attributes)]
+        with self.scoped_session() as session, session.begin():
+            models.StudyModel.find_or_raise_by_id(study_id, session, for_update=True)  # nobody else inserts a key
+            session.execute(delete(table).where(table.study_id == study_id, table.key.in_(attributes)))
+            session.execute(insert(table), rows)
 
     def _get_prepared_new_trial(
         self, study_id: int, template_trial: FrozenTrial | None, session: Session
