@@ -209,12 +209,16 @@ def calibrated(table: CostTable, stages: Iterable[Stage]) -> CostTable:
     near those of the measured plan are then predicted better than by a `Correction`, which has the same factors for
     the whole model. Memory and transfers do not change.
     """
-    cycles = np.diff(table.compute_prefix_cycles).astype(np.float64)
-    entry = table.entry_cycles.astype(np.float64)
+    factors = np.ones(table.n_layers)
     for stage in stages:
-        factor = stage.compute_cycles / max(table.compute_cycles(*stage.layers, stage.device), 1)
-        cycles[slice(*stage.layers)] *= factor
-        entry[slice(*stage.layers)] *= factor
-    prefix = np.concatenate(([0], np.rint(np.cumsum(cycles)))).astype(np.int64)
-    entry_cycles = monotone_entry_cycles(np.rint(entry).astype(np.int64), prefix)
-    return replace(table, compute_prefix_cycles=prefix, entry_cycles=entry_cycles)
+        factors[slice(*stage.layers)] *= stage.compute_cycles / max(
+            table.compute_cycles(*stage.layers, stage.device), 1
+        )
+
+    def scaled(ranges: CostTable) -> CostTable:
+        cycles = np.diff(ranges.compute_prefix_cycles) * factors
+        prefix = np.concatenate(([0], np.rint(np.cumsum(cycles)))).astype(np.int64)
+        entry_cycles = np.rint(ranges.entry_cycles * factors).astype(np.int64)
+        return replace(ranges, compute_prefix_cycles=prefix, entry_cycles=monotone_entry_cycles(entry_cycles, prefix))
+
+    return table.changed(scaled)

@@ -18,7 +18,7 @@ from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
-from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options
+from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options, value_of
 from autoauto.space.numbers import NAMES_OF_GENERATION
 from autoauto.targets.clusters import check_fp8
 
@@ -110,9 +110,9 @@ class Setting:
         """The clock with which cycles are shown as time; None where they are shown as cycles."""
         return self.cluster.clock_hz if self.traits.in_seconds else None
 
-    def options(self, knobs: Knobs) -> CompileOptions:
-        """The options with which the target compiles at these knobs."""
-        return compile_options(knobs, self.precision)
+    def options(self, knobs: Knobs, device: int = 0) -> CompileOptions:
+        """The options with which the target compiles at these knobs for a device of the pipeline."""
+        return compile_options(knobs, self.precision, device)
 
     def device(self, options: CompileOptions) -> Device:
         """The first device, for which all layers are compiled."""
@@ -145,7 +145,10 @@ class Setting:
 
         Raises:
             Infeasible: there are too few.
+            BadInput: each is to have a session of its own, and their order is not given.
         """
+        if knobs.session.differs_by_device:
+            self.check_one_kind(f"memory_proportion {value_of(knobs, 'memory_proportion')}")
         if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
             cores = f" of {n_cores} cores" if (n_cores := knobs.session.cores_per_device) > 1 else ""
             raise Infeasible(

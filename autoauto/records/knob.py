@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import index
@@ -20,6 +20,7 @@ class Domain:
         maximum: the largest number; numbers begin at 1, or above 0 if they are fractions.
         words: the words that a person may write; of a switch those besides on and off.
         stored: the words that a database may hold, in an order that never changes.
+        by_device: whether a value may also be a text of several numbers, one for each device, as in "0.15:0.25".
         read: makes the value of a Python value; raises TypeError or ValueError.
     """
 
@@ -29,6 +30,7 @@ class Domain:
     maximum: int = 1
     words: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ()
+    by_device: bool = False
     read: Callable[[Any], Any] = index
 
     def allows(self, value: object) -> bool:
@@ -36,7 +38,11 @@ class Domain:
 
         >>> whole(4).allows(4), whole(4).allows(True), FRACTION.allows(1)
         (True, False, True)
+        >>> FRACTION_BY_DEVICE.allows("0.15:0.25"), FRACTION_BY_DEVICE.allows("0.15:2")
+        (True, False)
         """
+        if self.by_device and type(value) is str:
+            return all(map(self.allows, numbers_by_device(value)))
         if self.kind is str:
             return type(value) is str and value in self.words
         if self.kind is bool:
@@ -74,7 +80,50 @@ def words_or_none(known: Sequence[str]) -> Domain:
     )
 
 
+def numbers_by_device(value: float | str) -> tuple[float, ...]:
+    """The numbers of all devices in a value of a knob; those that are no numbers are 0, which no knob allows.
+
+    >>> numbers_by_device("0.15:0.25:x"), numbers_by_device(0.6)
+    ((0.15, 0.25, 0.0), (0.6,))
+    """
+    return tuple(map(_number, value.split(":"))) if isinstance(value, str) else (value,)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def text_by_device(numbers: Iterable[float]) -> str:
+    """The value of a knob that has these numbers, one for each device.
+
+    >>> text_by_device([0.1, 0.25])
+    '0.1:0.25'
+    """
+    return ":".join(map(repr, map(float, numbers)))
+
+
+def largest_by_device(value: float | str) -> float:
+    """A value as one number, of several devices the largest."""
+    return float(max(numbers_by_device(value)) if isinstance(value, str) else value)
+
+
+def _read_by_device(value: Any) -> float | str:
+    if isinstance(value, str) and 0.0 not in numbers_by_device(value):
+        return text_by_device(numbers_by_device(value))
+    return value if isinstance(value, str) else float(value)
+
+
 FRACTION = Domain(float, "a number above 0, at most 1", "numbers", read=float)
+FRACTION_BY_DEVICE = Domain(
+    float,
+    "a number above 0, at most 1, or one for each device, 0.15:0.25",
+    "numbers",
+    by_device=True,
+    read=_read_by_device,
+)
 SWITCH = Domain(bool, "true or false", "False and True", stored=(False, True), read=lambda value: bool(index(value)))
 _AS_DEFAULT = object()
 

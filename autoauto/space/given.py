@@ -99,6 +99,8 @@ def _plain(text: str, domain: Domain) -> int | float | bool | str | None:
     """A text as TOML would have the value of a knob; None for what is no such value."""
     if domain.kind is bool:
         return {"on": True, "off": False, "true": True, "false": False}.get(text, text)
+    if domain.by_device and ":" in text:
+        return text
     try:
         return text if domain.kind is str else domain.kind(text)
     except ValueError:

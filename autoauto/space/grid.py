@@ -152,6 +152,7 @@ def default_values(knob: Knob) -> tuple[Any, ...]:
 
 
 _MATCHED = {knob.name for mode in MODES for knob in mode.knobs if knob.field != N_MICRO_BATCHES.name}
+_MATCHED |= {knob.name for knob in AXES if knob.domain.by_device}
 """The knobs of which every value must be part of some configuration."""
 _POSITIONS = [knob.name for knob in AXES]
 _RUNTIME = _POSITIONS.index("runtime")

@@ -106,6 +106,7 @@ class Knobs(HasKnobs):
                 raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
         if not isinstance(batch_size, int) or not 1 <= batch_size <= MAX_SAMPLES:
             raise BadInput(f"batch_size must be 1 to {MAX_SAMPLES}, got {batch_size}")
+        self.session.check_devices(n_ipu, in_phases=self.is_phased)
         self.mode.check(n_ipu, replicas)
 
     if not TYPE_CHECKING:  # our own code says whose knob it reads
@@ -194,12 +195,14 @@ def value_of(knobs: Knobs, name: str) -> Any:
 _MODE_KNOBS = {"strategy": STRATEGY, **{knob.field: knob for mode in MODES[::-1] for knob in mode.knobs}}
 
 
-_COMPILED = tuple(each.name for each in fields(CompileOptions) if each.name != "precision")
+_COMPILED = tuple(each.name for each in fields(CompileOptions) if each.name not in ("precision", "session"))
 
 
-def compile_options(knobs: Knobs, precision: Precision) -> CompileOptions:
-    """How a target compiles a configuration, which has all options but the precision by their names.
+def compile_options(knobs: Knobs, precision: Precision, device: int = 0) -> CompileOptions:
+    """How a target compiles a configuration for a device of its pipeline.
 
-    So it has any knob of a mode that changes what is compiled.
+    It has all options but the precision and the session by their names, so any knob of a mode that changes what is
+    compiled.
     """
-    return CompileOptions(precision=precision, **{name: getattr(knobs, name) for name in _COMPILED})
+    session, others = knobs.session.on_device(device), {name: getattr(knobs, name) for name in _COMPILED}
+    return CompileOptions(precision=precision, session=session, **others)

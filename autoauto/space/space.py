@@ -88,7 +88,7 @@ class SearchSpace:
     def __init__(
         self,
         n_ipu: Sequence[int] | None = None,
-        memory_proportion: Sequence[float] | None = None,
+        memory_proportion: Sequence[float | str] | None = None,
         batch_size: Sequence[int] | None = None,
         *,
         constraints: Sequence[Constraint] = (),
@@ -340,7 +340,8 @@ def read_values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
         BadInput: one is not part of it.
     """
     try:
-        if domain.kind in (int, float) and any(isinstance(value, bool | str) for value in given):
+        no_numbers = bool if domain.by_device else bool | str
+        if domain.kind in (int, float) and any(isinstance(value, no_numbers) for value in given):
             raise TypeError("numbers are neither switches nor texts")
         values = tuple(map(domain.read, given))
     except BadInput:

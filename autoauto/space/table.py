@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from autoauto.records.knob import Knob
+from autoauto.records.knob import Knob, largest_by_device
 from autoauto.space.knobs import BATCH_SIZE, N_IPU, REPLICAS, Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.inference import STAGE_REPLICAS, Inference
@@ -32,7 +32,7 @@ COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
 KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
 """The names of knobs, and of numbers that follow from them, that a constraint may contain; a switch is 0 or 1."""
 _SWITCHES = {knob.name: knob.domain for knob in COLUMNS if knob.domain.kind is bool and knob.domain.words}
-_NUMBERS = {name: _SWITCHES[name].stored.index if name in _SWITCHES else float for name in KNOB_NAMES}
+_NUMBERS = {name: _SWITCHES[name].stored.index if name in _SWITCHES else largest_by_device for name in KNOB_NAMES}
 """What makes a number of a value; words of a switch follow off and on, 0 and 1."""
 PIPELINE_KNOBS = tuple(knob for knob in KNOBS if knob not in (STRATEGY, STEPS))
 """The knobs of pipelines."""

@@ -58,7 +58,12 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
         (lambda: SearchSpace(memory_proportion=(True,)), r"takes a tuple of numbers, got \(True,\)"),
         (lambda: SearchSpace("12"), "n_ipu takes a tuple of whole numbers, got '12'"),  # type: ignore[arg-type]
         (lambda: SearchSpace((1.5,)), r"n_ipu takes a tuple of whole numbers, got \(1.5,\)"),  # type: ignore[arg-type]
-        (lambda: SearchSpace(memory_proportion=("all",)), "tuple of numbers, got"),  # type: ignore[arg-type]
+        (lambda: SearchSpace(memory_proportion=("all",)), r"memory_proportion must be in \(0, 1\], got all"),
+        (lambda: SearchSpace((2,), ("0.3:1.5",)), r"memory_proportion must be in \(0, 1\], got 0.3:1.5"),
+        (
+            lambda: SearchSpace((2, 4), ("0.3:0.2:0.1", 0.6)),
+            "0.3:0.2:0.1 is for 3 devices, got n_ipu [24]; try --n-ipu 3",
+        ),
         (lambda: SearchSpace(schedule="gpipe"), "the words inference, popart, gpipe, .*, got 'gpipe'"),
         (lambda: SearchSpace(recompute=("off",)), 'tuple of False, True and "auto", got'),
         (

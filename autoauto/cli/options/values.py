@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TypeVar
 
 from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.knob import text_by_device
 from autoauto.space.constraint import Constraint
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.objectives import Objectives, parse_objectives
@@ -99,16 +100,19 @@ def integers(text: str) -> tuple[int, ...]:
     return tuple(range(ends[0], ends[1] + 1)) if colon else values
 
 
-def proportions(text: str) -> tuple[float, ...]:
-    """Read "0.3,0.6,1.0" as numbers.
+def proportions(text: str) -> tuple[float | str, ...]:
+    """Read "0.3,0.6,1.0" as numbers, and several with colons as those of the devices of a pipeline.
 
-    >>> proportions("0.3,1")
-    (0.3, 1.0)
+    >>> proportions("0.3,1"), proportions("0.6,.15:0.25")
+    ((0.3, 1.0), (0.6, '0.15:0.25'))
     """
     try:
-        return tuple(float(item) for item in text.split(","))
+        items = [[float(number) for number in item.split(":")] for item in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"proportions are written 0.3,0.6,1.0, got {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"proportions are written 0.3,0.6,1.0, or for each device 0.15:0.25, got {text!r}"
+        ) from None
+    return tuple(item[0] if len(item) == 1 else text_by_device(item) for item in items)
 
 
 def switches(text: str) -> tuple[bool, ...]:

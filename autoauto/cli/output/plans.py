@@ -126,7 +126,7 @@ def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         warn(
-            f"no plan of {names[0]}{more} meets memory proportion {value_of(knobs, 'memory_proportion'):g}, so the "
+            f"no plan of {names[0]}{more} meets memory proportion {value_of(knobs, 'memory_proportion')}, so the "
             "bound was dropped there; try a larger --memory-proportion or a smaller --batch-size"
         )
 

@@ -55,9 +55,12 @@ class Costs(Protocol):
         """The correction of sums of layers, fitted to ranges that were compiled whole."""
 
     def ranges(
-        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
-        """The corrected profile, and the costs of ranges on the first device; numbers of devices share them."""
+        """The corrected profile, and the costs of ranges, with the session of a device of the pipeline.
+
+        They are those of the cluster's first device; numbers of devices share them.
+        """
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers on each device of a line."""

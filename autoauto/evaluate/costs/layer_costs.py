@@ -133,7 +133,10 @@ class LayerCosts:
         """See `Costs`."""
         if self.setting.traits.runs_plans or self.setting.cluster.kinds:
             return knobs
-        return replace(knobs, session=self._profiles.first_equal_session(self.setting.options(knobs), progress))
+        session, setting = knobs.session, self.setting
+        devices = range(knobs.n_ipu if session.differs_by_device else 1)
+        equal = [self._profiles.first_equal_session(setting.options(knobs, device), progress) for device in devices]
+        return replace(knobs, session=session.of_devices(equal))
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
         """See `Costs`; beside layers timed in their model the entry overhead has its prior, until it is fitted."""
@@ -205,14 +208,16 @@ class LayerCosts:
         proportion, tensors = self.setting.proportion(correction), self._tensors(knobs)
         table = on_devices(ranges, profile, cluster, proportion, _in_flight(knobs), tensors)
         host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
-        return replace(table, host_cycles=host_cycles)
+        devices = range(len(cluster) if knobs.session.differs_by_device else 0)
+        of_devices = tuple(self.ranges(knobs, correction, progress, device)[1] for device in devices)
+        return replace(table, host_cycles=host_cycles, of_devices=of_devices)
 
     def ranges(
-        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
         """See `Costs`."""
         setting, recompute = self.setting, knobs.mode.recompute is True
-        options = setting.options(knobs)
+        options = setting.options(knobs, device)
         key = options, knobs.weight_update, recompute
         known = self._ranges.get(key)
         if known is not None and known[0] == correction:

@@ -151,7 +151,7 @@ class TokenCosts:
     layers = profile
 
     def ranges(
-        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
         """See `Costs`; there are none, as there is no `profile`."""
         raise BadInput(_NO_PROFILE)

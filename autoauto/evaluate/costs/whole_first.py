@@ -141,10 +141,10 @@ class WholeFirstCosts:
         return self._layers.correction(knobs, progress)
 
     def ranges(
-        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
         """See `Costs`."""
-        return self._layers.ranges(knobs, correction, progress)
+        return self._layers.ranges(knobs, correction, progress, device)
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """See `Costs`; all layers together cost what the whole model was measured to take."""

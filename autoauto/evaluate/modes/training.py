@@ -154,7 +154,7 @@ class TrainingFlow:
     def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes[int]:
         """What a stage compiled whole holds, with the optimizer's state and its update; its stash entry."""
         setting = self.costs.setting
-        layers = self.costs.profile(setting.options(knobs)).layers
+        layers = self.costs.profile(setting.options(knobs, stage.device)).layers
         alone = compiled_stage(compiled, layers[stage.layers.start].input_bytes, recompute=stage.recomputes)
         return stage_with_optimizer_state(alone, stage.layers, layers, knobs.weight_update, setting.precision)
 

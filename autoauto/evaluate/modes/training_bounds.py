@@ -70,9 +70,9 @@ class TrainingBounds:
         self._all_layers: Memo[tuple[CompileOptions, WeightUpdate, bool], AllLayers] = Memo(4096)
 
     def of_step(self, knobs: Knobs) -> StepBounds | None:
-        """Bounds of the forecast, in a moment; None on devices of several kinds."""
+        """Bounds of the forecast, in a moment; None on devices of several kinds, or with several sessions."""
         setting = self.costs.setting
-        if setting.cluster.kinds:
+        if setting.cluster.kinds or knobs.session.differs_by_device:
             return None
         knobs = with_known_state(knobs, setting)[-1]  # which needs least memory
         key = setting.options(knobs), knobs.weight_update, knobs.mode.recompute is True
@@ -90,10 +90,9 @@ class TrainingBounds:
 
         It is certain, or follows from the plan of a configuration that may do all that this one may.
         """
-        best = self.of_step(knobs)
-        if best is None or best.samples_per_s <= worth:
-            return best is not None
-        setting = self.costs.setting
+        best, setting = self.of_step(knobs), self.costs.setting
+        if setting.cluster.kinds or (best is not None and best.samples_per_s <= worth):
+            return not setting.cluster.kinds
         cycles = knobs.n_samples * setting.cluster.clock_hz / worth
         same = self.costs.with_equal_costs(knobs)
         # Stages that choose whether to recompute may do all that those of other configurations do.

@@ -36,7 +36,7 @@ def stage_tables(costs: Costs, knobs: Knobs, progress: Progress | None = None, s
     own = knobs.with_values(recompute=knobs.mode.recompute is True)
     table, recomputing, spared = pipeline_table(costs, own, progress, start), None, None
     if knobs.mode.recompute and turns_at_once(*knobs.step):
-        profile, _ = costs.ranges(own, costs.correction(own, progress), progress)
+        profile, _ = costs.ranges(own, costs.correction(own, progress), progress, devices_of(knobs.step)[-1])
         spared = last_segment_prefix_cycles(profile)
     if knobs.mode.recompute is Recompute.AUTO:
         recomputing = pipeline_table(costs, knobs.with_values(recompute=True), progress, start)
@@ -74,7 +74,8 @@ def with_ends_of_steps(stages: StageTable, cycles_per_byte: float) -> StageTable
         compute, backward = (column + more.astype(np.int64) for column in columns)
         return replace(table, compute_prefix_cycles=compute, backward_prefix_cycles=backward)
 
-    return replace(stages, rows=rows(stages.rows), recomputing=stages.recomputing and rows(stages.recomputing))
+    recomputing = stages.recomputing and stages.recomputing.changed(rows)
+    return replace(stages, rows=stages.rows.changed(rows), recomputing=recomputing)
 
 
 def _gradient_bytes(memory: RangeMemory) -> list[int]:

@@ -177,11 +177,13 @@ class Measurements:
     def _compiled(self, knobs: Knobs, plan: Plan) -> Plan:
         """`plan` with the compute and memory of its stages compiled whole, for the devices of its first replica."""
         setting = self.plans.costs.setting
-        cluster, options = setting.devices(knobs), setting.options(knobs)
+        cluster = setting.devices(knobs)
         devices = list(map(cluster.index, plan.placement[0])) if plan.placement else range(len(cluster))
         indices = [devices[stage.device] for stage in plan.stages]
         compiled = [
-            setting.target.compile(setting.graph, stage.layers, cluster.devices[index], options)
+            setting.target.compile(
+                setting.graph, stage.layers, cluster.devices[index], setting.options(knobs, stage.device)
+            )
             for stage, index in zip(plan.stages, indices, strict=True)
         ]
         keeps_last = knobs.training and turns_at_once(*knobs.step)

@@ -9,9 +9,11 @@ from typing import Any
 
 from autoauto.exporters.registry import Check, Deployment
 from autoauto.records.errors import BadInput
+from autoauto.records.knob import numbers_by_device
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision
+from autoauto.space.knobs import value_of
 
 FILLS_A_STEP = 16
 """Micro-batches that an inference step has for every stage; filling the pipeline then takes at most 6 % of a step."""
@@ -42,6 +44,12 @@ def ipu_plan(deployment: Deployment, runtime: str) -> Plan:
 def n_ipus(deployment: Deployment) -> int:
     """The IPUs of all replicas."""
     return deployment.plan.n_devices * deployment.knobs.replicas
+
+
+def proportions(deployment: Deployment) -> tuple[float, ...]:
+    """The memory proportion of every device of the pipeline."""
+    of_devices = numbers_by_device(value_of(deployment.knobs, "memory_proportion"))
+    return of_devices if len(of_devices) > 1 else of_devices * deployment.plan.n_devices
 
 
 def recomputes(deployment: Deployment) -> bool:

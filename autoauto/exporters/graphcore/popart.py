@@ -21,6 +21,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     ipu_plan,
     n_ipus,
     not_run,
+    proportions,
     recomputes,
 )
 from autoauto.exporters.onnx_stages import compared, examples, run_file, save_whole, whole_model
@@ -29,7 +30,6 @@ from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
-from autoauto.space.knobs import value_of
 
 MODEL, OPTIONS = "model.onnx", "options.py"
 IPU, STAGE, MEMORY = "__ipu_number", "__pipeline_stage", "__available_memory"
@@ -46,11 +46,12 @@ def write(deployment: Deployment, folder: Path) -> None:
     model = onnx.load(path, load_external_data=False)
     stages = stages_of_nodes(model.graph.node, _stage_of_tensors(deployment), len(plan.stages) - 1)
     separate_constants(model.graph, [plan.stages[stage].device for stage in stages])
+    of_devices = proportions(deployment)
     for node, stage in zip(model.graph.node, stages, strict=True):
         node.attribute.append(helper.make_attribute(IPU, plan.stages[stage].device))
         node.attribute.append(helper.make_attribute(STAGE, stage))
         if node.op_type in TAKES_MEMORY and not node.domain:
-            node.attribute.append(helper.make_attribute(MEMORY, float(value_of(deployment.knobs, "memory_proportion"))))
+            node.attribute.append(helper.make_attribute(MEMORY, of_devices[plan.stages[stage].device]))
     path.write_bytes(model.SerializeToString(deterministic=True))
     outputs = tuple(entry.name for entry in model.graph.output)
     (folder / OPTIONS).write_text(_program(deployment, outputs), encoding="utf-8")
@@ -196,7 +197,7 @@ def _options(deployment: Deployment) -> Iterator[str]:
     yield f"options.enablePipelining = {pipelined}"
     yield f"options.enableReplicatedGraphs = {knobs.replicas > 1}"
     yield f"options.replicatedGraphCount = {knobs.replicas}"
-    proportion = value_of(knobs, "memory_proportion")
+    proportion = min(proportions(deployment))  # of operators without one of their own, on any device
     for kind in ("convolution", "matmul"):
         yield f'options.{kind}Options = {{"availableMemoryProportion": "{proportion}"}}'
     if knobs.training:

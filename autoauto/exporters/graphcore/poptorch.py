@@ -19,6 +19,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     ipu_plan,
     n_ipus,
     not_run,
+    proportions,
     recomputes,
 )
 from autoauto.exporters.registry import Check, Deployment, Exporter
@@ -26,7 +27,7 @@ from autoauto.records.costs.stash import stash_of
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
-from autoauto.space.knobs import compile_options, value_of
+from autoauto.space.knobs import compile_options
 
 PROGRAM = "blocks.py"
 RECOMPUTE_NOTHING, RECOMPUTE_STAGES, RECOMPUTE_ALL = 0, 3, 4
@@ -164,8 +165,8 @@ def _options(deployment: Deployment) -> Iterator[str]:
     n_ipu = deployment.plan.n_devices
     yield "options = poptorch.Options()"
     yield f"options.replicationFactor({knobs.replicas})"
-    proportion = value_of(knobs, "memory_proportion")
-    yield f"options.setAvailableMemoryProportion({ {f'IPU{ipu}': proportion for ipu in range(n_ipu)} })"
+    by_ipu = {f"IPU{ipu}": proportion for ipu, proportion in enumerate(proportions(deployment))}
+    yield f"options.setAvailableMemoryProportion({by_ipu})"
     if len(stages) > 1:
         numbered = "SameAsIpu" if len(stages) == n_ipu else "AutoIncrement"  # a stage for every block
         yield f"options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.{numbered}))"

@@ -17,11 +17,11 @@ from autoauto.exporters.graphcore.ipu_plan import (
     ipu_plan,
     n_ipus,
     not_run,
+    proportions,
     recomputes,
 )
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
-from autoauto.space.knobs import value_of
 
 PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
 
@@ -73,7 +73,13 @@ def _program(deployment: Deployment) -> str:
 
 def _config(deployment: Deployment) -> Iterator[str]:
     """Lines that make an IPUConfig."""
-    proportion = f'{{"availableMemoryProportion": "{value_of(deployment.knobs, "memory_proportion")}"}}'
+    of_devices = proportions(deployment)
+    if len(set(of_devices)) > 1:
+        raise BadInput(
+            f"--to tensorflow-ipu sets one memory proportion for all devices, got {', '.join(map(str, of_devices))}; "
+            "try one --memory-proportion"
+        )
+    proportion = f'{{"availableMemoryProportion": "{of_devices[0]}"}}'
     yield "config = ipu.config.IPUConfig()"
     yield f"config.auto_select_ipus = {n_ipus(deployment)}"
     yield f"config.convolutions.poplar_options = {proportion}"

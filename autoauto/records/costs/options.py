@@ -6,6 +6,7 @@ A session on a device of this machine: `SessionOptions`, `DeviceSession`.
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -78,6 +79,26 @@ class Session(HasKnobs, ABC):
     def common(self) -> Self:
         """The session for which ranges are sampled, so that like sessions share what the samples teach."""
         return self
+
+    @property
+    def differs_by_device(self) -> bool:
+        """Whether the devices of a pipeline compute with sessions of their own."""
+        return False
+
+    def on_device(self, device: int) -> Self:
+        """The session of one device of a pipeline."""
+        return self
+
+    def of_devices(self, sessions: Sequence[Self]) -> Self:
+        """The session of a pipeline whose devices have these, one each."""
+        return sessions[0]
+
+    def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
+        """Refuse a number of devices of a pipeline, or in phases, for which the session is not.
+
+        Raises:
+            Mismatch: it is for others.
+        """
 
     def bound_bytes(self, device: Device) -> float:
         """Bytes that temporaries may take on one tile, if that is all in which it differs from `common`."""

@@ -24,6 +24,8 @@ _KNOBS = {knob.name: _KINDS[str if knob.domain.words else knob.domain.kind] for 
 _DEFAULTS = {knob.name: str(knob.absent) if isinstance(knob.absent, str) else knob.absent for knob in COLUMNS}
 _SWITCHES = [knob.name for knob in COLUMNS if knob.domain.kind is bool and knob.domain.words]
 """Switches that have other values besides on and off, which are words here, too."""
+_BY_DEVICE = [knob.name for knob in COLUMNS if knob.domain.by_device]
+"""Knobs of which a trial may have a number for each device, as a text."""
 _RESULTS = {
     **{number.name: _KINDS[int if number.is_whole else float] for number in NUMBERS},
     **dict.fromkeys(("host_cycles", "shared_cycles"), "Int64"),
@@ -73,6 +75,7 @@ def trial_table(study: Study) -> pd.DataFrame:
             if isinstance(row.get(name), bool):
                 row[name] = "on" if row[name] else "off"
     types = {**_HEAD, **dict.fromkeys(values, "float64"), **_KNOBS, **_RESULTS}
+    types |= {name: "object" for name in _BY_DEVICE if any(isinstance(row[name], str) for row in rows if name in row)}
     others = sorted({name for row in rows for name in row} - set(types))
     return pd.DataFrame(rows, columns=[*types, *others]).astype(types)
 

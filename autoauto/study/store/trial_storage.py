@@ -13,6 +13,7 @@ from typing import Any
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
+    FloatDistribution,
     check_distribution_compatibility,
     distribution_to_json,
     json_to_distribution,
@@ -22,6 +23,8 @@ from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial
 from sqlalchemy import Update, delete, insert, select, update
 from sqlalchemy.orm import Session
+
+from autoauto.records.errors import BadInput
 
 Distributions = Mapping[str, BaseDistribution]
 """Parameters of a trial and the values that they may take."""
@@ -54,7 +57,7 @@ class TrialStorage(RDBStorage):
         )
         session.add(trial)
         session.flush()  # gives it its id
-        distributions = _in_study(session, study_id, template_trial.distributions)
+        distributions = _in_study(session, study_id, template_trial)
         for name, rows in _rows(template_trial, distributions).items():
             if rows:
                 table = models.BaseModel.metadata.tables[name]
@@ -89,18 +92,24 @@ def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
 
 
-def _in_study(session: Session, study_id: int, distributions: Distributions) -> Distributions:
+def _in_study(session: Session, study_id: int, trial: FrozenTrial) -> Distributions:
     """The distributions of a trial, with the categories that its study has, and those that are new behind them.
 
     A later version, or a package that adds a runtime, knows more words than the study was made with. Optuna refuses
-    them; here earlier rows take the longer list, in which a category keeps its number.
+    them; here earlier rows take the longer list, in which a category keeps its number. A number may also be a category
+    of a study that has texts beside numbers.
 
     Raises:
+        BadInput: a text is new in a study of numbers.
         ValueError: an earlier trial has a parameter of another kind, as Optuna.
     """
-    widened: dict[str, BaseDistribution] = {}
+    distributions, widened = trial.distributions, dict[str, BaseDistribution]()
     for name, known in _known(session, study_id, distributions).items():
         distribution = distributions[name]
+        if isinstance(known, CategoricalDistribution) and isinstance(distribution, FloatDistribution):
+            distribution = CategoricalDistribution((trial.params[name],))
+        if isinstance(known, FloatDistribution) and isinstance(distribution, CategoricalDistribution):
+            raise BadInput(f"the study has numbers of {name} so far, got texts, too; give another --study-name")
         if isinstance(known, CategoricalDistribution) and isinstance(distribution, CategoricalDistribution):
             widened[name] = _joined(known, distribution)
             if widened[name] != known:

@@ -81,6 +81,8 @@ def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
 def _range(domain: Domain, values: Sequence[Any]) -> BaseDistribution:
     if domain.stored:
         return CategoricalDistribution(domain.stored)
+    if any(isinstance(value, str) for value in values):  # of each device, which are no range
+        return CategoricalDistribution(tuple(dict.fromkeys(values)))
     low, high = min(values), max(values)
     return FloatDistribution(low, high) if domain.kind is float else IntDistribution(low, high)
 

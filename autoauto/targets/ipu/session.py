@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from autoauto.records.costs.options import CompileOptions, DeviceType, Session
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.hardware import Device
-from autoauto.records.knob import FRACTION, Knob
+from autoauto.records.knob import FRACTION_BY_DEVICE, Knob, numbers_by_device, text_by_device
 
 POPLAR_MEMORY_PROPORTION = 0.6
 """Poplar's default of availableMemoryProportion [poplar-docs]."""
 
 MEMORY_PROPORTION = Knob(
     "memory_proportion",
-    FRACTION,
+    FRACTION_BY_DEVICE,
     POPLAR_MEMORY_PROPORTION,
-    "bound on the temporary memory of a matmul or convolution, as a share of a tile",
+    "bound on the temporary memory of a matmul or convolution, as a share of a tile; one for each device of a pipeline "
+    "with colons, 0.15:0.25",
     "0.3,0.6,1.0",
     (f"{POPLAR_MEMORY_PROPORTION}", "0.3,0.6,1.0"),
     absent=1.0,
@@ -32,16 +34,49 @@ class IpuSession(Session):
     """How the compiler of IPUs lays out layers.
 
     Attributes:
-        memory_proportion: Poplar's `availableMemoryProportion`, a bound on temporary memory [poplar-docs].
+        memory_proportion: Poplar's `availableMemoryProportion`, a bound on temporary memory [poplar-docs]; those of all
+            devices of a pipeline, as "0.15:0.25:0.25:0.25", where they differ.
     """
 
     device_type: ClassVar[DeviceType] = DeviceType.ACCELERATOR
     knobs: ClassVar[tuple[Knob, ...]] = (MEMORY_PROPORTION,)
-    memory_proportion: float = POPLAR_MEMORY_PROPORTION
+    memory_proportion: float | str = POPLAR_MEMORY_PROPORTION
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.memory_proportion <= 1.0:
+        if not all(0.0 < proportion <= 1.0 for proportion in self.proportions):
             raise BadInput(f"memory_proportion must be in (0, 1], got {self.memory_proportion}")
+
+    @property
+    def proportions(self) -> tuple[float, ...]:
+        """The proportion of every device, or the one of all."""
+        return numbers_by_device(self.memory_proportion)
+
+    @property
+    def differs_by_device(self) -> bool:
+        """See `Session`."""
+        return isinstance(self.memory_proportion, str)
+
+    def on_device(self, device: int) -> Self:
+        """See `Session`."""
+        return type(self)(self.proportions[device]) if self.differs_by_device else self
+
+    def of_devices(self, sessions: Sequence[Self]) -> Self:
+        """See `Session`."""
+        if len(set(sessions)) == 1:
+            return sessions[0]
+        return type(self)(text_by_device(session.proportions[0] for session in sessions))
+
+    def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
+        """See `Session`."""
+        if not self.differs_by_device:
+            return
+        if in_phases:
+            raise Mismatch(f"phases have one memory_proportion, got {self.memory_proportion}; try one number")
+        if (n := len(self.proportions)) != n_devices:
+            raise Mismatch(
+                f"memory_proportion {self.memory_proportion} is for {n} devices, got n_ipu {n_devices}; "
+                f"try --n-ipu {n}, or one number"
+            )
 
     @property
     def common(self) -> IpuSession:
@@ -50,9 +85,11 @@ class IpuSession(Session):
 
     def bound_bytes(self, device: Device) -> float:
         """See `Session`."""
-        return device.tile_memory_bytes * self.memory_proportion
+        [proportion] = self.proportions
+        return device.tile_memory_bytes * proportion
 
 
 def memory_proportion(options: CompileOptions) -> float:
     """The share of a tile's memory that temporaries of a matmul or convolution may take."""
-    return options.session.memory_proportion if isinstance(options.session, IpuSession) else POPLAR_MEMORY_PROPORTION
+    [proportion] = options.session.proportions if isinstance(options.session, IpuSession) else IpuSession().proportions
+    return proportion

@@ -50,7 +50,7 @@ def test_text_that_is_no_list_of_integers_is_refused(text: str) -> None:
         integers(text)
 
 
-@pytest.mark.parametrize("text", ["", "a", "0.3;0.6"])
+@pytest.mark.parametrize("text", ["", "a", "0.3;0.6", "0.3:", "0.3:a", "0.3:0.6,"])
 def test_text_that_is_no_list_of_proportions_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"0\.3,0\.6,1\.0"):
         proportions(text)

@@ -30,7 +30,7 @@ def deploy(tmp_path: Path) -> Deploy:
     def plan(n_ipu: int, model: str = "", precision: str = "fp16", **knobs: Any) -> Deployment:
         path = model or str(save_model(tmp_path / "chain.onnx"))
         flow = load_flow(path, "bow-pod16", precision=precision)
-        return deployment(flow, path, flow.expect(Knobs(n_ipu=n_ipu, memory_proportion=0.6, batch_size=2, **knobs)))
+        return deployment(flow, path, flow.expect(Knobs(n_ipu, 2, **{"memory_proportion": 0.6, **knobs})))
 
     return plan
 

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import helper
 
+from autoauto.exporters.graphcore.popart import IPU, MEMORY
 from autoauto.exporters.graphcore.poptorch import first_module, module_path
 from autoauto.exporters.registry import write_artifact
 from autoauto.records.costs.stash import checkpoints
@@ -170,3 +173,20 @@ def test_modules_run_on_the_ipus_of_the_plan(deploy: Deploy, tmp_path: Path, exe
         values = block(values)
     stages = {name: stage for stage, names in enumerate(plan.layer_names) for name in names}
     assert ran == {name.rpartition(".")[0]: stage for name, stage in stages.items()}
+
+
+def test_devices_have_memory_proportions_of_their_own(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
+    plan = with_cuts(deploy(3, memory_proportion="0.2:0.6:0.4"), 6, 12)
+    write_artifact(plan, "poptorch", tmp_path / "poptorch")
+    poptorch = Recorder()
+    execute(tmp_path / "poptorch" / "blocks.py", poptorch=poptorch)["ipu_options"]()
+    assert poptorch._calls["Options.setAvailableMemoryProportion"] == ([{"IPU0": 0.2, "IPU1": 0.6, "IPU2": 0.4}], {})
+    write_artifact(plan, "popart", tmp_path / "popart")
+    [model] = (tmp_path / "popart").glob("*.onnx")
+    nodes = [
+        {each.name: helper.get_attribute_value(each) for each in node.attribute} for node in onnx.load(model).graph.node
+    ]
+    pairs = {(node[IPU], round(node[MEMORY], 3)) for node in nodes if MEMORY in node}
+    assert pairs == {(0, 0.2), (1, 0.6), (2, 0.4)}
+    with pytest.raises(BadInput, match=r"one memory proportion for all devices, got 0\.2, 0\.6, 0\.4"):
+        write_artifact(plan, "tensorflow-ipu", tmp_path / "tensorflow")

@@ -180,3 +180,12 @@ def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: 
     table = trial_table(study)
     assert list(table["value"]) == [float("inf"), float("-inf"), 1.0]
     assert table[["schedule", "recompute", "n_micro_batches"]].iloc[0].tolist() == ["gpipe", "on", 4]
+
+
+def test_proportions_of_each_device_are_texts_beside_numbers(storage: str) -> None:
+    space = SearchSpace((2,), (0.6, "0.1:0.2"), (4,))
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    for knobs in (knobs for cell in space.cells for knobs in cell):
+        failed = finished_trial(knobs, ZeroDivisionError(), 0.5)
+        add_trial(study, to_optuna(failed, ranges_of(space, knobs), Objective.THROUGHPUT))
+    assert trial_table(load_study(storage, "bow"))["memory_proportion"].tolist() == [0.6, "0.1:0.2"]

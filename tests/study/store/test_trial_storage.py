@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from sqlalchemy import event, select
 from sqlalchemy.engine import make_url
 
 from autoauto.database.registry import driver_url
+from autoauto.records.errors import BadInput
 from autoauto.study.store.database import open_storage
 
 RANGES = {"n_ipu": IntDistribution(1, 4), "share": FloatDistribution(0.0, 1.0), "mode": CategoricalDistribution("ab")}
@@ -133,3 +135,23 @@ def test_a_switch_may_get_a_word(ours: Written) -> None:
         ours.add(create_trial(values=[1.0, 1.0], params={"recompute": own}, distributions=ranges))
     stored = [trial.params["recompute"] for trial in ours.storage.get_all_trials(ours.study_id)]
     assert [repr(value) for value in stored] == ["True", "'auto'"]
+
+
+def of_share(share: float | str, distribution: BaseDistribution) -> FrozenTrial:
+    return create_trial(
+        state=TrialState.COMPLETE, values=[1.0, 2.0], params={"share": share}, distributions={"share": distribution}
+    )
+
+
+def test_numbers_may_follow_texts_but_texts_no_numbers(tmp_path: Path) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path / 'a.db'}")
+    texts, numbers = Written.by(storage, "texts"), Written.by(storage, "numbers")
+    texts.add(
+        of_share("0.1:0.2", CategoricalDistribution(("0.1:0.2", 0.3))), of_share(0.4, FloatDistribution(0.3, 0.5))
+    )
+    trials = storage.get_all_trials(texts.study_id)
+    assert [trial.params["share"] for trial in trials] == ["0.1:0.2", 0.4]
+    assert {trial.distributions["share"] for trial in trials} == {CategoricalDistribution(("0.1:0.2", 0.3, 0.4))}
+    numbers.add(of_share(0.4, FloatDistribution(0.3, 0.5)))
+    with pytest.raises(BadInput, match="has numbers of share so far, got texts, too; give another --study-name"):
+        numbers.add(of_share("0.1:0.2", CategoricalDistribution(("0.1:0.2",))))
