@@ -18,7 +18,8 @@ The right side is a sum over stages, so a shortest path over cuts minimises it e
    There is a game for every stage too, in which this stage is twice as slow: the slopes then count its work in full.
 3. *Enumeration.* The plans that are left are built stage by stage, and those dropped whose bound is no lower than the
    best plan's step. If more than `MAX_PARTIAL` are left after a stage, the ones with the largest bounds are dropped
-   too, and the smallest of their bounds is the lower bound of all plans. If none was, the plan is optimal.
+   too, and the smallest of their bounds is the lower bound of all plans. If none was, the plan is optimal. Else
+   moves of its cuts, near and far, lead to a better one where there is one.
 
 Every method is a count of operations and never a time, so equal tables give equal plans.
 """
@@ -40,6 +41,8 @@ from autoauto.records.units import BoolArray, FloatArray, IntArray
 
 ROUNDS, FEW_ROUNDS = 8, 4
 MAX_MOVED = 8
+NEAR = (1, -1, 2, -2, 4, -4)  # blocks by which cuts are moved
+FAR = (*NEAR, 8, -8, 16, -16)
 MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000
 MAX_LENGTHS = 200_000  # of edges in games that are answered together: fewer take longer, more remove fewer edges
@@ -75,6 +78,8 @@ def best_by_step(costs: StageCosts, step: StepBound, starts: Sequence[Sequence[i
     search = _StepSearch(costs, step, starts)
     search.bound_edges()
     search.enumerate()
+    if search.lower_bound() < search.best_cycles:
+        search.descend(FAR)
     assert search.best_cycles < NOT_FOUND
     return BoundedPlan(costs.evaluate(search.best, search.recomputes), search.lower_bound(), search.best_cycles)
 
@@ -209,14 +214,14 @@ class _StepSearch:
         inside = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
         return min(inside, self.outside, self.best_cycles)
 
-    def descend(self) -> None:
+    def descend(self, steps: Sequence[int] = NEAR) -> None:
         """Move neighbouring cuts together, one or more of them, for as long as that makes the step shorter."""
         n_stages = len(self.best) - 1
         first, last = np.triu_indices(n_stages - 1)
         some = last - first < MAX_MOVED
         inner = np.arange(1, n_stages)
         moved = ((first[some, None] < inner) & (inner <= last[some, None] + 1)).astype(np.int64)
-        moves = np.concatenate([moved * step for step in (1, -1, 2, -2, 4, -4)])
+        moves = np.concatenate([moved * step for step in steps])
         before = np.inf
         while self.best_cycles < before:
             before = self.best_cycles

@@ -20,6 +20,7 @@ from autoauto.evaluate.modes.training_steps import (
 from autoauto.plan.pipeline import by_step
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
@@ -102,6 +103,28 @@ def test_a_search_that_is_cut_short_has_a_valid_bound(smaller: str, monkeypatch:
     assert short.step_cycles is not None
     assert best.gap == 0
     assert short.bound_cycles <= best.step_cycles <= short.step_cycles <= step_cycles(knobs, optimal(table))
+
+
+def test_no_move_of_a_cut_makes_a_plan_shorter_that_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches that are cut short, with the first and the last stage on one device."""
+    monkeypatch.setattr(by_step, "MAX_PARTIAL", 1)
+    monkeypatch.setattr(by_step, "ROUNDS", 1)
+    knobs = Knobs(n_ipu=4, batch_size=1, schedule=Order.POPART_RING, n_micro_batches=9)
+    devices, moments, n_tried = stage_devices_of(Order.POPART_RING, 4), in_flight_by_stage(*knobs.step), 0
+    for seed in range(8):
+        table = arranged(random_table(np.random.default_rng(seed), 60, 4, Period.OVERLAP), devices, [1] * len(devices))
+        stages = StageTable(table, devices, moments)
+        best = best_by_simulated_step(stages, knobs)
+        assert best.step_cycles is not None
+        costs = StageCosts.of(stages)
+        for cut, step in product(range(1, 5), (-16, -8, -4, -1, 1, 4, 8, 16) if best.gap else ()):
+            cuts = np.array(best.plan.partition)
+            cuts[cut] += step
+            if (np.diff(cuts) > 0).all() and costs.resolve(cuts) is not None:
+                plan = costs.evaluate(cuts, [False] * len(devices))
+                assert step_cycles(knobs, plan) >= best.step_cycles
+                n_tried += 1
+    assert n_tried > 20
 
 
 @pytest.mark.parametrize("period", [Period.BARRIER, Period.OVERLAP])
