@@ -63,7 +63,7 @@ def test_equal_proportions_are_one(resnet: Flow) -> None:
 
 
 @pytest.mark.parametrize("values", [{}, TRAINING])
-def test_the_plan_lies_between_those_of_the_least_and_the_largest_proportion(
+def test_the_plan_lies_between_those_of_the_smallest_and_the_largest_proportion(
     resnet: Flow, values: dict[str, Any]
 ) -> None:
     best = [resnet.expect(knobs_of(each, **values)).samples_per_s for each in (0.1, MIXED, 0.6)]
@@ -82,8 +82,8 @@ def test_the_plan_is_the_cheapest_of_all(resnet: Flow) -> None:
 
 def test_a_space_has_them_where_their_number_is_that_of_the_devices() -> None:
     space = SearchSpace((1, 2, 4), (0.6, "0.3:0.6", "0.1:.2:0.20:0.2"), (8,))
-    found = {(knobs.n_ipu, knobs.session.values["memory_proportion"]) for cell in space.cells for knobs in cell}
-    assert found == {(1, 0.6), (2, 0.6), (4, 0.6), (2, "0.3:0.6"), (4, "0.1:0.2:0.2:0.2")}
+    proportions = {(knobs.n_ipu, knobs.session.values["memory_proportion"]) for cell in space.cells for knobs in cell}
+    assert proportions == {(1, 0.6), (2, 0.6), (4, 0.6), (2, "0.3:0.6"), (4, "0.1:0.2:0.2:0.2")}
     within = SearchSpace((2,), (0.6, "0.3:0.5", "0.3:0.7"), (8,), constraints=(Constraint("memory_proportion <= 0.6"),))
     assert [knobs.session for cell in within.cells for knobs in cell] == [IpuSession(0.6), IpuSession("0.3:0.5")]
     assert numbers(Knobs(n_ipu=2, memory_proportion="0.3:0.7"))["memory_proportion"] == 0.7
