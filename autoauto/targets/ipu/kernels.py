@@ -327,7 +327,7 @@ def whiten(rows: float, width: float, precision: Precision) -> float:
     return 732 + rows * (456 + 72 * float(ceil_div(width, 24)))
 
 
-def gather(n_indices: float, row_vectors: float, share: float) -> float:
+def gather(n_indices: Amount, row_vectors: Amount, share: Amount) -> Amount:
     """Look up `n_indices` rows, `row_vectors` vectors each, of which this tile holds the given share (multiSlice)."""
-    worker = 30 + float(ceil_div(n_indices, WORKERS)) * (share * (19 + 2 * row_vectors) + (1 - share) * 8)
+    worker = 30 + ceil_div(n_indices, WORKERS) * (share * (19 + 2 * row_vectors) + (1 - share) * 8)
     return WORKERS * worker

@@ -16,12 +16,15 @@ be its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import inf, prod
 from typing import NamedTuple
 
+import numpy as np
+
+from autoauto.records.units import FloatArray
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.kernels import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
@@ -85,30 +88,39 @@ class LookUps(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """Into how many parts a plan divides each number of a `LookUps`."""
+    """Into how many parts plans divide each number of a `LookUps`: columns of numbers, one row a plan."""
 
-    groups: int
-    entries: int
-    columns: int
-    lookups: int
+    groups: FloatArray
+    entries: FloatArray
+    columns: FloatArray
+    lookups: FloatArray
+
+    def share(self, work: LookUps) -> _Split:
+        """The look-ups of the tile that has most, once plans have divided them."""
+        return _Split(*(np.ceil(n / parts) for n, parts in zip(work, self, strict=True)))
 
 
 class _Bytes(NamedTuple):
     """Temporary bytes on a tile: first indices, a copy of entries and found rows, then found rows and candidates."""
 
-    indices: int
-    rows: int
-    table: int
-    candidates: int
+    indices: FloatArray
+    rows: FloatArray
+    table: FloatArray
+    candidates: FloatArray
 
     @property
-    def peak(self) -> int:
-        return max(self.indices + self.rows + self.table, self.rows + self.candidates)
+    def peak(self) -> FloatArray:
+        return np.maximum(self.indices + self.rows + self.table, self.rows + self.candidates)
 
     @property
-    def exchanged(self) -> int:
-        """Bytes that a tile receives."""
-        return self.indices + self.table + (self.candidates or self.rows)
+    def found(self) -> FloatArray:
+        """Bytes of the rows that a tile receives, or of their candidates."""
+        return np.where(self.candidates > 0, self.candidates, self.rows)
+
+    @property
+    def exchanged(self) -> FloatArray:
+        """All bytes that a tile receives."""
+        return self.indices + self.table + self.found
 
 
 class _Plan(NamedTuple):
@@ -119,6 +131,17 @@ class _Plan(NamedTuple):
     @property
     def cycles(self) -> float:
         return self.exchange_cycles + self.compute_cycles
+
+
+class _Plans(NamedTuple):
+    """What look-ups take that are divided in several ways: columns of numbers, one row a plan."""
+
+    exchange_cycles: FloatArray
+    compute_cycles: FloatArray
+    n_bytes: _Bytes
+
+    def row(self, row: int) -> _Plan:
+        return _Plan(*(float(column[row]) for column in (self.exchange_cycles, self.compute_cycles, self.n_bytes.peak)))
 
 
 def look_up(context: OperatorContext) -> OperatorCost:
@@ -201,89 +224,82 @@ def _planned(context: OperatorContext, work: LookUps, updates: bool) -> _Plan:
         return plan
     laid_out = float(kernels.exchange(table_share, _SOURCES))
     plan = plan._replace(exchange_cycles=plan.exchange_cycles + laid_out)
-    split, width = _as_it_lies(work, context.n_tiles), context.precision.n_bytes
-    unmoved = _plan(work, split, _slice_bytes(work, split, width), width, updates)
-    return min(plan, unmoved, key=lambda way: way.cycles)
+    return min(plan, _unmoved(work, context.n_tiles, context.precision.n_bytes), key=lambda way: way.cycles)
 
 
-def _as_it_lies(work: LookUps, n_tiles: int) -> _Split:
-    """A table that is spread over the tiles from its first element to its last."""
+@lru_cache(maxsize=1024)
+def _unmoved(work: LookUps, n_tiles: int, width: int) -> _Plan:
+    """The plan for a table that is spread over the tiles from its first element to its last."""
     groups = min(work.groups, n_tiles)
     entries = max(1, min(n_tiles // groups, work.entries))
-    return _Split(groups, entries, max(1, min(n_tiles // (groups * entries), work.row // _GRAIN)), 1)
+    columns = max(1, min(n_tiles // (groups * entries), work.row // _GRAIN))
+    split = _Split(*np.array([[groups], [entries], [columns], [1]], dtype=np.float64))
+    return _plans(work, split, width, updates=False).row(0)
 
 
 @lru_cache(maxsize=1024)
 def _fastest(work: LookUps, updates: bool, n_tiles: int, width: int, bound_bytes: float) -> _Plan:
     """The fastest plan within the bound on temporary bytes; where none is, without the bound [poplar-docs].
 
-    Of plans that are nearly as fast, the one of fewest bytes. A plan whose bytes alone take longer is not priced.
+    Of plans that are nearly as fast, the one of fewest bytes.
     """
-    needed = _update_bytes if updates else _slice_bytes
-    ways = [(split, needed(work, split, width)) for split in _splits(work, updates, n_tiles)]
-    within = [way for way in ways if way[1].peak <= bound_bytes] or ways
-    plans: list[_Plan] = []
-    enough = inf
-    for split, n_bytes in sorted(within, key=lambda way: way[1].exchanged):
-        if n_bytes.exchanged / kernels.EXCHANGE_BYTES_PER_CYCLE > enough:
-            break
-        plan = _plan(work, split, n_bytes, width, updates)
-        enough = min(enough, _AS_FAST * plan.cycles)
-        plans.append(plan)
-    return min((plan for plan in plans if plan.cycles <= enough), key=lambda plan: (plan.tile_bytes, plan.cycles))
+    plans = _plans(work, _splits(work, updates, n_tiles), width, updates)
+    cycles, peak = plans.exchange_cycles + plans.compute_cycles, plans.n_bytes.peak
+    within = peak <= bound_bytes
+    rows = np.flatnonzero(within if within.any() else ~within)
+    rows = rows[cycles[rows] <= _AS_FAST * cycles[rows].min()]
+    order = np.lexsort((plans.n_bytes.exchanged[rows], cycles[rows], peak[rows]))
+    return plans.row(int(rows[order[0]]))
 
 
-def _splits(work: LookUps, updates: bool, n_tiles: int) -> Iterator[_Split]:
+def _splits(work: LookUps, updates: bool, n_tiles: int) -> _Split:
     """Groups first, then columns and indices; the tiles that are left divide the entries, or do not."""
     groups = min(work.groups, n_tiles)
-    for columns in (n for n in _COLUMN_PARTS if n == 1 or (work.row >= n * _GRAIN and n * groups <= n_tiles)):
-        for lookups in (1,) if updates else _LOOKUP_PARTS:
-            left = n_tiles // (groups * columns * lookups)
-            if left and lookups <= work.lookups:
-                yield from (_Split(groups, entries, columns, lookups) for entries in {1, min(left, work.entries)})
+    columns, lookups = map(np.ravel, np.meshgrid(_COLUMN_PARTS, (1,) if updates else _LOOKUP_PARTS, indexing="ij"))
+    left = n_tiles // (groups * columns * lookups)
+    is_possible = ((columns == 1) | (work.row >= columns * _GRAIN)) & (left > 0) & (lookups <= work.lookups)
+    divided = np.minimum(left, work.entries)[is_possible]
+    rows = np.ones_like(divided), columns[is_possible], lookups[is_possible], divided
+    ones, columns, lookups, divided = (np.repeat(column, 2).astype(np.float64) for column in rows)
+    divided[::2] = 1
+    return _Split(groups * ones, divided, columns, lookups)
 
 
-def _share(work: LookUps, split: _Split) -> LookUps:
-    """The look-ups of the tile that has most, once a plan has divided them."""
-    return LookUps(*(-(-n // parts) for n, parts in zip(work, split, strict=True)))
-
-
-def _plan(work: LookUps, split: _Split, n_bytes: _Bytes, width: int, updates: bool) -> _Plan:
+def _plans(work: LookUps, split: _Split, width: int, updates: bool) -> _Plans:
     """The cycles and temporary bytes of look-ups that are divided by `split`.
 
     For rows that are read, every tile finds those among its entries; where entries are divided, it then picks its own
     rows from the candidates of the tiles that looked for the same ones. For rows that are written, all six workers of a
     tile look at all indices, each for its own entries.
     """
-    part = _share(work, split)
-    vectors, share = -(-part.row * width // 8), 1 / split.entries
-    moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.candidates or n_bytes.rows, _SOURCES))
-    exchange = sum(float(kernels.exchange(amount, n_sources)) for amount, n_sources in moved if amount)
+    part = split.share(work)
+    n_bytes = (_update_bytes if updates else _slice_bytes)(part, split, width)
+    vectors, share = np.ceil(part.columns * width / 8), 1 / split.entries
+    moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.found, _SOURCES))
+    exchange = sum(np.where(amount > 0, kernels.exchange(amount, n_sources), 0) for amount, n_sources in moved)
     if updates:
         vertex = kernels.gather(WORKERS * part.lookups, vectors, share / WORKERS)
     else:
         vertex = kernels.gather(part.lookups, vectors, share)
-    if n_bytes.candidates:
-        vertex += kernels.gather(-(-part.lookups // split.entries), vectors, share)
-    return _Plan(exchange, part.groups * vertex, n_bytes.peak)
+    picked = kernels.gather(np.ceil(part.lookups / split.entries), vectors, share)
+    compute = part.groups * (vertex + np.where(n_bytes.candidates > 0, picked, 0))
+    return _Plans(np.asarray(exchange), np.asarray(compute), n_bytes)
 
 
-def _slice_bytes(work: LookUps, split: _Split, width: int) -> _Bytes:
-    part = _share(work, split)
-    row_bytes = part.groups * part.row * width
-    n_own = -(-part.lookups // split.entries)
+def _slice_bytes(part: _Split, split: _Split, width: int) -> _Bytes:
+    row_bytes = part.groups * part.columns * width
+    n_own = np.ceil(part.lookups / split.entries)
     return _Bytes(
         indices=part.groups * part.lookups * _INDEX_BYTES,
         rows=part.lookups * row_bytes,
-        table=part.entries * row_bytes if split.lookups > 1 else 0,
-        candidates=split.entries * n_own * row_bytes if split.entries > 1 else 0,
+        table=np.where(split.lookups > 1, part.entries * row_bytes, 0),
+        candidates=np.where(split.entries > 1, split.entries * n_own * row_bytes, 0),
     )
 
 
-def _update_bytes(work: LookUps, split: _Split, width: int) -> _Bytes:
-    part = _share(work, split)
-    n_updates = part.groups * part.lookups
-    return _Bytes(n_updates * _INDEX_BYTES, n_updates * part.row * width, 0, 0)
+def _update_bytes(part: _Split, split: _Split, width: int) -> _Bytes:
+    n_updates, nothing = part.groups * part.lookups, np.zeros_like(split.entries)
+    return _Bytes(n_updates * _INDEX_BYTES, n_updates * part.columns * width, nothing, nothing)
 
 
 COST_RULES: dict[str, CostRule] = {
