@@ -108,7 +108,8 @@ def _with_tensors_around(
     alone: LayerProfile, shared_weights: Mapping[str, int], around: Mapping[str, int]
 ) -> LayerProfile:
     """A layer in its model: weights that other layers read too are shared bytes, no exclusive ones."""
-    exclusive = Counter(alone.exclusive)
+    exclusive = dict(alone.exclusive)
     for key, n_bytes in shared_weights.items():
-        exclusive[category(key)] -= n_bytes
-    return replace(alone, shared={**alone.shared, **shared_weights}, exclusive=dict(exclusive), **around)
+        name = category(key)
+        exclusive[name] = exclusive.get(name, 0) - n_bytes
+    return replace(alone, shared={**alone.shared, **shared_weights}, exclusive=exclusive, **around)

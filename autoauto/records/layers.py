@@ -120,9 +120,10 @@ class Tensor(NamedTuple):
         >>> Tensor("x", (12, 128, 64), 0, "float", 0, 1).shape_at(4)
         (48, 128, 64)
         """
-        if self.batch_axis is None:
-            return self.shape
-        return tuple(n * batch_size if axis == self.batch_axis else n for axis, n in enumerate(self.shape))
+        shape, axis = self.shape, self.batch_axis
+        if axis is None:
+            return shape
+        return (*shape[:axis], shape[axis] * batch_size, *shape[axis + 1 :])
 
     def n_elements(self, batch_size: int) -> int:
         """How many elements the tensor has at `batch_size` samples."""
@@ -184,7 +185,7 @@ class Layer:
 
     def attribute(self, name: str) -> AttributeValue | None:
         """The attribute called `name`, None when the layer does not have it."""
-        return dict(self.attributes).get(name)
+        return next((value for key, value in self.attributes if key == name), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import mul
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -115,12 +116,15 @@ def _addends(
     stages: Sequence[StageBytes[Amount]], in_flight: IntArray
 ) -> Iterator[tuple[Mapping[str, Amount], Mapping[str, int], Mapping[str, Any]]]:
     """What counts of every stage on a device: its exclusive bytes, shared bytes by key, and bytes that come and go."""
-    entries = np.array([stage.entry_bytes for stage in stages], dtype=np.int64)
-    working = np.array([stage.temporary_bytes for stage in stages], dtype=np.int64) - entries
-    moment, largest = (in_flight @ entries).argmax(axis=0), working.argmax(axis=0)
-    counts: Any = in_flight[moment].T
-    if entries.ndim == 1:
-        counts, largest = counts.tolist(), int(largest)
+    entries = [stage.entry_bytes for stage in stages]
+    working = [stage.temporary_bytes - stage.entry_bytes for stage in stages]
+    counts: Any
+    largest: Any
+    if isinstance(entries[0], np.ndarray):
+        counts, largest = in_flight[(in_flight @ np.array(entries)).argmax(axis=0)].T, np.array(working).argmax(axis=0)
+    else:
+        counts = max(in_flight.tolist(), key=lambda moment: sum(map(mul, moment, entries)))
+        largest = max(range(len(stages)), key=working.__getitem__)
     stored: set[str] = set()
     for index, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         runs = largest == index
