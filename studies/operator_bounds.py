@@ -229,7 +229,7 @@ def _looked_up(context: OperatorContext) -> float:
     n_found, rounds = work.groups * work.lookups, ceil(work.groups / context.n_tiles)
     vectors = ceil(work.row * context.precision.n_bytes / 8)
     looked_at = work.lookups * (kernels.WORKERS if updates else 1 / n_copies) * rounds * context.n_tiles
-    one_vertex = kernels.gather(0, 0, 1) * rounds * context.n_tiles
+    one_vertex = float(kernels.gather(0, 0, 1)) * rounds * context.n_tiles
     divided = table_bytes > context.bound_bytes and 4 * work.lookups / n_copies < context.bound_bytes
     compared = looked_at if updates or divided else 0.0
     return n_found * (19 + 2 * vectors) + 8 * compared + one_vertex

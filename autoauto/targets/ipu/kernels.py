@@ -102,7 +102,7 @@ def ceil_div(amount: Amount, parts: Amount) -> Amount:
     4.0
     """
     share = amount / parts
-    return np.ceil(share) if isinstance(share, np.ndarray) else float(ceil(share))
+    return np.ceil(share, out=share) if isinstance(share, np.ndarray) else float(ceil(share))
 
 
 def exchange(n_bytes: Amount, n_sources: Amount = 1) -> Amount:

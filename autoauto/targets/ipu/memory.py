@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
@@ -128,9 +129,8 @@ def shared_bytes(kinds: Sequence[str], costs: Sequence[OperatorCost], n_tiles: i
     """
     shared = {f"{name}_program": n_bytes * n_tiles for name, n_bytes in _FLOOR_BYTES.items()}
     for kind, cost in zip(kinds, costs, strict=True):
-        for codelet in cost.codelets:
-            key = f"vertexCode_{codelet}"
-            shared[key] = max(shared.get(key, 0), _codelet(codelet).code_bytes * cost.n_tiles)
+        for key, code_bytes in _program(cost.family, cost.codelets).code_bytes:
+            shared[key] = max(shared.get(key, 0), code_bytes * cost.n_tiles)
         if exchanged := _exchange_bytes(cost):
             key = f"{EXCHANGE_CODE}_{kind}"
             shared[key] = max(shared.get(key, 0), exchanged - _own_exchange_bytes(cost))
@@ -233,15 +233,27 @@ def _codelet(name: str) -> Codelet:
     return _CODELETS.get(name, Codelet(generated, 2 if variant.startswith("broadcast") else 1))
 
 
-def _steps(cost: OperatorCost) -> list[str]:
-    """The codelets that a layer runs, one compute set each, without those that run within another one's compute set.
+class _Program(NamedTuple):
+    """What the codelets of a layer need on a tile.
 
-    Moving is a view of the tensor: the figures of the layer that reads it hold the copy.
+    Attributes:
+        code_bytes: shared keys, with the code of each.
+        state_bytes: of all vertices.
+        n_steps: compute sets, one for every codelet that does not run within another one's.
     """
-    if cost.family is Family.MOVE:
-        return []
-    fused = _FUSED_CODELETS.get(cost.family, frozenset())
-    return [name for name in cost.codelets if name.partition("_")[0] not in fused]
+
+    code_bytes: tuple[tuple[str, int], ...]
+    state_bytes: int
+    n_steps: int
+
+
+@lru_cache(maxsize=1024)
+def _program(family: Family, codelets: tuple[str, ...]) -> _Program:
+    """The codelets of a layer; moving is a view of the tensor: the figures of the layer that reads it hold the copy."""
+    fused = _FUSED_CODELETS.get(family, frozenset())
+    steps = [name for name in codelets if name.partition("_")[0] not in fused] if family is not Family.MOVE else []
+    code_bytes = tuple((f"vertexCode_{name}", _codelet(name).code_bytes) for name in codelets)
+    return _Program(code_bytes, sum(_codelet(name).state_bytes for name in steps), len(steps))
 
 
 def _n_exchanges(cost: OperatorCost) -> int:
@@ -249,11 +261,12 @@ def _n_exchanges(cost: OperatorCost) -> int:
 
 
 def _state_bytes(cost: OperatorCost) -> int:
-    return cost.n_tiles * sum(_codelet(name).state_bytes for name in _steps(cost))
+    return cost.n_tiles * _program(cost.family, cost.codelets).state_bytes
 
 
 def _control_bytes(cost: OperatorCost) -> int:
-    return cost.n_tiles * (len(_steps(cost)) * _STEP_CONTROL_BYTES + _n_exchanges(cost) * _EXCHANGE_CONTROL_BYTES)
+    n_steps = _program(cost.family, cost.codelets).n_steps
+    return cost.n_tiles * (n_steps * _STEP_CONTROL_BYTES + _n_exchanges(cost) * _EXCHANGE_CONTROL_BYTES)
 
 
 def _exchange_bytes(cost: OperatorCost) -> int:

@@ -73,8 +73,7 @@ class Relayout(NamedTuple):
     cycles: int
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCost:
+class OperatorCost(NamedTuple):
     """What one layer, or one pass over data, costs on the tiles.
 
     Attributes:
@@ -113,7 +112,7 @@ class OperatorCost:
         if self.follows < 0 and not self.relayouts:
             return self
         relayouts = tuple(relayout._replace(tensor=numbers[relayout.tensor]) for relayout in self.relayouts)
-        return replace(self, follows=numbers.get(self.follows, -1), relayouts=relayouts)
+        return self._replace(follows=numbers.get(self.follows, -1), relayouts=relayouts)
 
 
 def together(first: OperatorCost, *others: OperatorCost) -> OperatorCost:
@@ -134,8 +133,7 @@ def together(first: OperatorCost, *others: OperatorCost) -> OperatorCost:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorContext:
+class OperatorContext(NamedTuple):
     """A layer of a graph on a device, with the options that it is compiled for."""
 
     graph: LayerGraph
@@ -146,7 +144,7 @@ class OperatorContext:
 
     def at(self, batch_size: int) -> OperatorContext:
         """This layer at another batch size."""
-        return replace(self, options=replace(self.options, batch_size=batch_size))
+        return self._replace(options=replace(self.options, batch_size=batch_size))
 
     @property
     def tensors(self) -> tuple[int, ...]:

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,7 +35,7 @@ def test_equal_codelets_are_stored_once(graph_of: Any, node: Any, device: Device
 def test_costs_of_a_kind_share_the_largest_of_them(graph_of: Any, node: Any, device: Device, options: Options) -> None:
     graph = graph_of([node("MatMul", [X, (1024, 1024)], SHAPE, "a")])
     (large,) = operator_costs(graph, LayerRange(0, 1), device, options())
-    small = replace(large, n_sources=1)
+    small = large._replace(n_sources=1)
     both = [shared_bytes(["kind", "kind"], costs, device.n_tiles) for costs in ((small, large), (large, small))]
     assert both[0] == both[1] == shared_bytes(["kind"], [large], device.n_tiles)
 

@@ -98,7 +98,7 @@ def test_gelu_by_the_error_function_takes_16_cycles_of_a_worker_an_element(conte
 
 
 def in_training(context: OperatorContext) -> OperatorContext:
-    return replace(context, options=replace(context.options, training=True))
+    return context._replace(options=replace(context.options, training=True))
 
 
 def test_rows_that_do_not_fill_words_move_element_by_element_in_training(context_of: MakeContext, node: Any) -> None:

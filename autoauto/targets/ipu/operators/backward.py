@@ -99,7 +99,7 @@ def for_operand(context: OperatorContext, derivative: Derivative, operand: int, 
     if derivative.needs_gradient(operand):
         return Gradients(inputs=costs)
     added = one_pass(context, context.n_elements(operand), ("add",))
-    return Gradients(weights=(*costs, replace(added, working_bytes=context.n_bytes(operand))))
+    return Gradients(weights=(*costs, added._replace(working_bytes=context.n_bytes(operand))))
 
 
 BackwardRule = Callable[[OperatorContext, Derivative], Gradients]
@@ -113,7 +113,7 @@ def backward(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 
 def _with_backward_codelets(cost: OperatorCost) -> OperatorCost:
-    return replace(cost, codelets=tuple(f"{name}_backward" for name in cost.codelets))
+    return cost._replace(codelets=tuple(f"{name}_backward" for name in cost.codelets))
 
 
 def _as_forward(context: OperatorContext, derivative: Derivative) -> Gradients:
@@ -160,7 +160,7 @@ def _multiplied(
     parts: list[Gradients] = []
     for operand, product_of, relayouts in ways:
         if derivative.has_gradient(context.layer, operand):
-            cost = replace(products.multiply(context, product_of), relayouts=relayouts)
+            cost = products.multiply(context, product_of)._replace(relayouts=relayouts)
             parts.append(for_operand(context, derivative, operand, cost))
     return join(*parts)
 
@@ -218,8 +218,7 @@ def _recurrent(context: OperatorContext, derivative: Derivative) -> Gradients:
         for factor in ("state", "inputs", "input weights", "state weights")
     )
     nonlinear = one_pass(context, batch * directions * gates, ("sigmoid", "add", "add", "add", "add"))
-    step = replace(
-        state,
+    step = state._replace(
         exchange_cycles=steps * state.exchange_cycles,
         compute_cycles=steps * (state.compute_cycles + nonlinear.compute_cycles),
         codelets=(*state.codelets, "gates"),
@@ -339,7 +338,7 @@ def weight_update_cycles(
 
 def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> Iterator[OperatorCost]:
     """The passes over one weight tensor."""
-    single = replace(context, options=replace(context.options, precision=Precision.FP32))
+    single = context._replace(options=replace(context.options, precision=Precision.FP32))
     copied = update.has_master_weights(context.precision)
     weights = single if copied else context
     if update.optimizer is Optimizer.MOMENTUM:

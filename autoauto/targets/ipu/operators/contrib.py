@@ -26,7 +26,7 @@ def as_standard(context: OperatorContext, op: str, *positions: int, **attributes
     read = positions or range(len(layer.operands))
     operands = tuple(layer.operands[index] if index < len(layer.operands) else -1 for index in read)
     named = tuple(sorted((dict(layer.attributes) | attributes).items()))
-    return replace(context, layer=replace(layer, op=op, operands=operands, attributes=named, outputs=layer.outputs[:1]))
+    return context._replace(layer=replace(layer, op=op, operands=operands, attributes=named, outputs=layer.outputs[:1]))
 
 
 def alias(rule: CostRule, op: str, *positions: int, **attributes: AttributeValue) -> CostRule:
@@ -106,7 +106,7 @@ def group_norm(context: OperatorContext) -> OperatorCost:
 def softmax_of_sum(context: OperatorContext) -> OperatorCost:
     """BiasSoftmax: an addition, then the softmax."""
     summed = elementwise(as_standard(context, "Add"))
-    return together(rows.softmax(as_standard(context, "Softmax", 0)), replace(summed, follows=-1))
+    return together(rows.softmax(as_standard(context, "Softmax", 0)), summed._replace(follows=-1))
 
 
 def merged_attention(context: OperatorContext) -> OperatorCost:

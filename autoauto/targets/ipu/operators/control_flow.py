@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from autoauto.records.layers import Body, LayerGraph
 from autoauto.targets.ipu.operator_cost import OperatorContext, OperatorCost, together
@@ -18,16 +17,15 @@ def control_flow(context: OperatorContext, price: Price) -> OperatorCost:
     if not costs:
         return one_pass(context, max(context.n_out, 1), ("add",))
     binding_below_bytes = max(cost.binding_below_bytes for cost in costs)  # another bound may choose another branch
-    return replace(max(costs, key=lambda cost: cost.cycles), binding_below_bytes=binding_below_bytes)
+    return max(costs, key=lambda cost: cost.cycles)._replace(binding_below_bytes=binding_below_bytes)
 
 
 def _body_cost(context: OperatorContext, body: Body, price: Price) -> OperatorCost:
     """All runs of a body, one after the other; its code is there once, and its tensors are alive in one run."""
-    inner = [replace(context, graph=body.graph, layer=layer) for layer in body.graph.layers]
+    inner = [context._replace(graph=body.graph, layer=layer) for layer in body.graph.layers]
     run = together(*map(price, inner))
     n_runs = body.n_runs * (context.options.batch_size if body.runs_per_sample else 1)
-    return replace(
-        run,
+    return run._replace(
         exchange_cycles=n_runs * (run.exchange_cycles + sum(relayout.cycles for relayout in run.relayouts)),
         compute_cycles=n_runs * run.compute_cycles,
         working_bytes=run.working_bytes + _most_alive(body.graph, inner[0]),

@@ -71,7 +71,7 @@ def causal_product(context: OperatorContext) -> Product:
     """The product of a convolution of every channel by itself."""
     channels = context.shape(1)[0] if context.shape(1) else 1
     layer = replace(context.layer, attributes=(*context.layer.attributes, ("group", channels)))
-    return convolution_product(replace(context, layer=layer))
+    return convolution_product(context._replace(layer=layer))
 
 
 def transposed_convolution(context: OperatorContext) -> OperatorCost:
@@ -181,7 +181,7 @@ def pool(context: OperatorContext) -> OperatorCost:
     codelet, n_samples = windows.codelets[0].partition("_")[0], context.options.batch_size
     cut = rows.reduce_to(context, read, max(context.n_out, 1), codelet, n_samples=n_samples)
     gathered = float(kernels.exchange(read * context.precision.n_bytes / context.n_tiles, 4))
-    cut = replace(cut, family=Family.POOL, exchange_cycles=cut.exchange_cycles + round(gathered))
+    cut = cut._replace(family=Family.POOL, exchange_cycles=cut.exchange_cycles + round(gathered))
     return min(windows, cut, key=lambda cost: cost.cycles)
 
 

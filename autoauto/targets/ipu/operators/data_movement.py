@@ -17,7 +17,6 @@ be its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from math import inf, prod
 from typing import NamedTuple
@@ -51,7 +50,7 @@ def interpolate(context: OperatorContext) -> OperatorCost:
         return moved
     share = -(-context.n_out // context.n_tiles)
     weighing = round(kernels.elementwise(share, ("add", "add") * 4, 2, context.precision))
-    return replace(moved, compute_cycles=moved.compute_cycles + weighing)
+    return moved._replace(compute_cycles=moved.compute_cycles + weighing)
 
 
 def move_everything(context: OperatorContext) -> OperatorCost:
@@ -113,14 +112,14 @@ class _Bytes(NamedTuple):
         return np.maximum(self.indices + self.rows + self.table, self.rows + self.candidates)
 
     @property
-    def found(self) -> FloatArray:
+    def received(self) -> FloatArray:
         """Bytes of the rows that a tile receives, or of their candidates."""
         return np.where(self.candidates > 0, self.candidates, self.rows)
 
     @property
     def exchanged(self) -> FloatArray:
         """All bytes that a tile receives."""
-        return self.indices + self.table + self.found
+        return self.indices + self.table + self.received
 
 
 class _Plan(NamedTuple):
@@ -275,7 +274,7 @@ def _plans(work: LookUps, split: _Split, width: int, updates: bool) -> _Plans:
     part = split.share(work)
     n_bytes = (_update_bytes if updates else _slice_bytes)(part, split, width)
     vectors, share = np.ceil(part.columns * width / 8), 1 / split.entries
-    moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.found, _SOURCES))
+    moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.received, _SOURCES))
     exchange = sum(np.where(amount > 0, kernels.exchange(amount, n_sources), 0) for amount, n_sources in moved)
     if updates:
         vertex = kernels.gather(WORKERS * part.lookups, vectors, share / WORKERS)

@@ -5,8 +5,6 @@ A compound operator is one generated codelet (`popops::map` [poplibs]): the loop
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import (
@@ -138,8 +136,7 @@ def dropout(context: OperatorContext) -> OperatorCost:
     three further launches keep, set and restore the state of every tile's generator; the seed comes by exchange.
     """
     cost = elementwise(context)
-    return replace(
-        cost,
+    return cost._replace(
         exchange_cycles=round(float(kernels.exchange(_SEED_BYTES))),
         compute_cycles=cost.compute_cycles + 3 * kernels.UNARY_LAUNCH_CYCLES,
         n_sources=1,

@@ -7,7 +7,6 @@ An operator is first described as a `Product`, which the planner of `tiling` cut
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from math import ceil, inf
 from typing import NamedTuple
@@ -245,7 +244,7 @@ def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[in
     coded = reserved.single._replace(serial=1 + (reserved.tile_bytes > bound_bytes))
     taken_bytes *= 1.0 if context.options.training else allocated_share(product.regroups)
     cost = _split_cost(context, product, operands, split, coded, taken_bytes)
-    return replace(cost, binding_below_bytes=reserved.tile_bytes if is_free else inf)
+    return cost._replace(binding_below_bytes=reserved.tile_bytes if is_free else inf)
 
 
 def batched_product(context: OperatorContext, product_of: ProductOf) -> Batched:

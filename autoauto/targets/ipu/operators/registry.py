@@ -82,16 +82,15 @@ def forward_cost(context: OperatorContext) -> OperatorCost:
     if context.layer.op in CONTROL_FLOW:
         return control_flow.control_flow(context, forward_cost)
     cost = rule_of(context.layer.op)(context)
-    return cost if cost.cycles else replace(cost, compute_cycles=kernels.UNARY_LAUNCH_CYCLES)
+    return cost if cost.cycles else cost._replace(compute_cycles=kernels.UNARY_LAUNCH_CYCLES)
 
 
 def _in_single_precision(context: OperatorContext) -> OperatorCost:
     """A layer in fp32 between casts of its first operand and of what it writes; it works on the copy in fp32."""
-    single = forward_cost(replace(context, options=replace(context.options, precision=Precision.FP32)))
+    single = forward_cost(context._replace(options=replace(context.options, precision=Precision.FP32)))
     sizes = context.n_elements(context.present[0]), context.n_out
     casts = sum(round(kernels.elementwise(-(-n // context.n_tiles), ("convert",), 1, context.precision)) for n in sizes)
-    return replace(
-        single,
+    return single._replace(
         compute_cycles=single.compute_cycles + casts,
         codelets=(*single.codelets, "cast_fp16"),
         working_bytes=single.working_bytes + Precision.FP32.n_bytes * max(sizes),

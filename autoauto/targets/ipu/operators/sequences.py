@@ -5,7 +5,6 @@ Sorts (TopK) and scans (CumSum, CumProd) along an axis, recurrences (LinearAtten
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, log2
 from typing import NamedTuple
 
@@ -96,8 +95,7 @@ def suppress(context: OperatorContext) -> OperatorCost:
     n_rows = max(samples * classes, 1)
     n_rounds = min(max(-(-context.out_shape[0] // n_rows), 1), max(n_boxes, 1))
     overlap = one_pass(context, n_rows * max(n_boxes, 1), ("maximum", "maximum", "add", "add", "divide", "compare"))
-    chosen = replace(
-        overlap,
+    chosen = overlap._replace(
         exchange_cycles=n_rounds * round(float(kernels.exchange(4 * _KEYED_BYTES))),
         compute_cycles=n_rounds * overlap.compute_cycles,
         n_sources=1,
@@ -200,8 +198,7 @@ def linear_attention(context: OperatorContext) -> OperatorCost:
     changed = one_pass(context, n_state, ("add", "add", "add"))
     read = reduce_to(context, n_state, max(n_state // max(width, 1), 1))
     step = together(changed, read)
-    return replace(
-        step,
+    return step._replace(
         family=Family.PRODUCT,
         exchange_cycles=n_tokens * step.exchange_cycles,
         compute_cycles=n_tokens * step.compute_cycles,
@@ -215,8 +212,7 @@ def eliminate(context: OperatorContext) -> OperatorCost:
     n_elements = size(shape) * (2 if context.layer.op == "Inverse" else 1)
     step = one_pass(context, max(n_elements // 2, 1), ("add", "add"))
     row = float(kernels.exchange(-(-size(shape) // length // context.n_tiles) * context.precision.n_bytes))
-    return replace(
-        step,
+    return step._replace(
         family=Family.SORT,
         exchange_cycles=length * round(row),
         compute_cycles=length * step.compute_cycles,

@@ -230,7 +230,7 @@ def _price(wanted: Sequence[Bounded], owner: IntArray, split: SplitCandidates, n
 def _by_row(wanted: Sequence[Bounded], owner: IntArray) -> Product:
     """Products that differ in their sizes only as one, whose sizes are columns."""
     sizes: dict[str, Any] = {
-        name: np.array([getattr(product, name) for product, _ in wanted])[owner] for name in _SIZES
+        name: np.array([getattr(product, name) for product, _ in wanted], dtype=np.float64)[owner] for name in _SIZES
     }
     return wanted[0].product._replace(**sizes)
 

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from autoauto.records.hardware import Device
@@ -39,6 +38,6 @@ def test_only_gradients_of_parameters_are_summed_over_micro_batches(
     context, passes = OperatorContext(graph, graph.layers[1], device, options()), derivative(graph)
     activation, parameter, constant, fed = context.layer.operands
     assert for_operand(context, passes, activation, COST) == Gradients(inputs=(COST,))
-    added = replace(one_pass(context, 64 * 64, ("add",)), working_bytes=2 * 64 * 64)
+    added = one_pass(context, 64 * 64, ("add",))._replace(working_bytes=2 * 64 * 64)
     assert for_operand(context, passes, parameter, COST) == Gradients(weights=(COST, added))
     assert for_operand(context, passes, constant, COST) == for_operand(context, passes, fed, COST) == Gradients()

@@ -37,7 +37,7 @@ def test_groups_and_instances_are_rows(context_of: MakeContext, node: Any) -> No
 def test_batches_are_normalised_by_their_statistics_in_training_only(context_of: MakeContext, node: Any) -> None:
     layer = node("BatchNormalization", ["x:1x64x28x28", *[(64,)] * 4], (1, 64, 28, 28))
     inference, training = context_of(layer), context_of(layer)
-    training = replace(training, options=replace(training.options, training=True))
+    training = training._replace(options=replace(training.options, training=True))
     assert rows.batch_norm(inference) == elementwise(inference)
     statistics = rows.batch_norm(training)
     assert statistics.family is Family.NORM
