@@ -252,13 +252,16 @@ class ErrorModel:
         """The expected value of measured / estimated at `positions`, and its upper bound."""
         prior_variance = SIGMA_ALL**2 + SIGMA_FAMILY**2 + self._batch_variance + SIGMA_CELL**2 + SIGMA_OWN**2
         n = len(self._log_ratios)
+        if not n:  # as below, without products of nothing
+            nothing = np.zeros(len(positions.cell))
+            return np.exp(nothing), np.exp(nothing + N_SIGMAS * np.sqrt(nothing + prior_variance))
         known = self._covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
         across = self._covariance(positions, self._measured)
         weights = np.linalg.solve(known, across.T)
         mean = self._log_ratios @ weights
         variance = np.maximum(prior_variance - np.einsum("ij,ji->i", across, weights), 0.0)
         scatter = self._log_ratios @ np.linalg.solve(known, self._log_ratios)  # n on average, by the prior
-        scale = max(scatter / max(n, 1), (PRIOR_STRENGTH + scatter) / (PRIOR_STRENGTH + n))
+        scale = max(scatter / n, (PRIOR_STRENGTH + scatter) / (PRIOR_STRENGTH + n))
         return np.exp(mean), np.exp(mean + N_SIGMAS * np.sqrt(scale * variance))
 
     def _covariance(self, first: GridPositions, second: GridPositions) -> FloatArray:

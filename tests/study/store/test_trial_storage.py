@@ -1,4 +1,4 @@
-"""Trials that are written in a few statements: row by row as Optuna writes them, and refused where Optuna refuses."""
+"""Trials, and attributes of a study, in a few statements: row by row as Optuna writes them, refused as by Optuna."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sqlalchemy.engine import make_url
 from autoauto.database.registry import driver_url
 from autoauto.records.errors import BadInput
 from autoauto.study.store.database import open_storage
+from autoauto.study.store.trial_storage import TrialStorage
 
 RANGES = {"n_ipu": IntDistribution(1, 4), "share": FloatDistribution(0.0, 1.0), "mode": CategoricalDistribution("ab")}
 TABLES = (
@@ -102,6 +103,22 @@ def test_a_table_takes_one_statement_however_many_rows_a_trial_has(ours: Written
     event.listen(ours.storage.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     ours.add(TRIALS[0])
     assert sum(text.startswith("INSERT INTO trial") for text in statements) == 1 + len(TABLES)
+
+
+def test_attributes_of_a_study_are_those_that_optuna_writes(ours: Written, theirs: Written) -> None:
+    attributes = {"status": "ok", "note": "ä", "sizes": [1, 2]}
+    for study in (ours, theirs):
+        study.storage.set_study_user_attr(study.study_id, "note", "old")
+        study.storage.set_study_user_attr(study.study_id, "other", 1)
+    statements: list[str] = []
+    event.listen(ours.storage.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    assert isinstance(ours.storage, TrialStorage)
+    ours.storage.set_study_user_attrs(ours.study_id, attributes)
+    assert sum(text.startswith("INSERT INTO study_user_attributes") for text in statements) == 1
+    for name, value in attributes.items():
+        theirs.storage.set_study_user_attr(theirs.study_id, name, value)
+    stored = ours.storage.get_study_user_attrs(ours.study_id)
+    assert stored == theirs.storage.get_study_user_attrs(theirs.study_id) == {"other": 1, **attributes}
 
 
 def test_parameters_of_another_kind_are_refused_as_by_optuna(ours: Written, theirs: Written) -> None:
