@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import gc
 import io
 import os
 import signal
@@ -12,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from autoauto.processes.circles import collect_no_more, collect_seldom
 from autoauto.processes.signals import catch, watch
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 LOST_S = 0.05
 """Time after which a lost interrupt is sent again: by then the destructor that it fell into has ended."""
-
-COLLECT_EVERY = 500_000
-"""Objects after which circles among them are looked for. Ours are in none; a library's are one object in a hundred.
-Every 700, as Python does by default, takes 10 % of a search, every 50,000 still 5 %."""
 
 
 def main() -> int:
@@ -42,7 +38,7 @@ def main() -> int:
         for number in caught:
             catch(number, interrupt)
         send_lost_interrupts_again()
-        gc.set_threshold(COLLECT_EVERY)
+        collect_seldom()
         from autoauto.cli.main import main as run
 
         code = run()
@@ -54,7 +50,7 @@ def main() -> int:
     # When Ctrl-C interrupts an `exec`, for example that of a dataclass, Python ends with this signal even though the
     # KeyboardInterrupt was caught. The next `exec` resets that state.
     exec("")
-    gc.freeze()  # Python would look for circles in all that is left, which takes as long as a tenth of a search
+    collect_no_more()
     return code
 
 

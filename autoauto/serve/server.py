@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.http.bodies import Bodies
 from autoauto.http.connections import Answers, Connections, answered, listen, note_errors, raise_descriptors
 from autoauto.http.responses import json_response, silent_logger, unhurried
+from autoauto.processes.circles import collect_often
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
@@ -93,6 +94,7 @@ async def serve(
     from aiohttp import web
 
     raise_descriptors()
+    collect_often()
     note_errors(asyncio.get_running_loop(), log)
     server = Server(artifact, options, log)
     runner = web.AppRunner(

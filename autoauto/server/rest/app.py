@@ -11,6 +11,7 @@ import msgspec
 
 from autoauto.http.connections import listen, note_errors, raise_descriptors
 from autoauto.http.responses import silent_logger
+from autoauto.processes.circles import collect_often
 from autoauto.server.call import ReadRequest, Service, WriteCommand
 from autoauto.server.metrics import ServiceMetrics
 from autoauto.server.rest.door import Door, Log
@@ -51,6 +52,7 @@ async def serve_searches(
     from aiohttp import web
 
     raise_descriptors()
+    collect_often()
     loop, is_ending = asyncio.get_running_loop(), asyncio.Event()
     note_errors(loop, lambda line: log({"event": "error", "message": line}))
     commands = Commands(database.storage, run_command)

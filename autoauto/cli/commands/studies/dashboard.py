@@ -26,6 +26,7 @@ from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
 from autoauto.cli.output.search_result import simulated_timeline
+from autoauto.processes.circles import collect_often
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.space.study_summary import StudySummary
@@ -84,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
     server.set_app(own_host_only(optuna_dashboard.wsgi(dashboard.backend, artifact_store=dashboard.files)))
     print(f"study {study.study_name}: http://{HOST}:{args.port}/dashboard/studies/{dashboard.study_id}", flush=True)
     print("Ctrl-C ends the dashboard", flush=True)
+    collect_often()
     with _ending_at_signals():
         server.serve_forever()
     return 0
