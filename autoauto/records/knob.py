@@ -36,7 +36,7 @@ class Domain:
     def allows(self, value: object) -> bool:
         """Whether a value from a file is one of them.
 
-        >>> whole(4).allows(4), whole(4).allows(True), FRACTION.allows(1)
+        >>> whole(4).allows(4), whole(4).allows(True), FRACTION_BY_DEVICE.allows(1)
         (True, False, True)
         >>> FRACTION_BY_DEVICE.allows("0.15:0.25"), FRACTION_BY_DEVICE.allows("0.15:2")
         (True, False)
@@ -116,7 +116,6 @@ def _read_by_device(value: Any) -> float | str:
     return value if isinstance(value, str) else float(value)
 
 
-FRACTION = Domain(float, "a number above 0, at most 1", "numbers", read=float)
 FRACTION_BY_DEVICE = Domain(
     float,
     "a number above 0, at most 1, or one for each device, 0.15:0.25",

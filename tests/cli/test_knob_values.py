@@ -78,7 +78,7 @@ def test_words_choose_the_method_where_none_is_named(knobs: str, named: str, met
         ("n_ipu = []", "", 3, "n_ipu takes 1 to 100,000 values, got 0"),
         ("n_ipu = [1, 1]", "", 3, "has a value twice"),
         ("batch_size = [2, 1]", "", 3, "must ascend"),
-        ("memory_proportion = 1.5", "", 3, "a number above 0, at most 1, got 1.5"),
+        ("memory_proportion = 1.5", "", 3, "at most 1, or one for each device, 0.15:0.25, got 1.5"),
         ('schedule = "grouped"', "", 3, "schedule must be one of popart"),
         ("recompute = { from = 1, to = 2 }", "", 3, 'true, false or "auto", or a list, got a range'),
         ("n_ipu = { from = 1 }", "", 3, "it lacks 'to'"),

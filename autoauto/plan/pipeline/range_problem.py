@@ -118,6 +118,7 @@ class RangeProblem:
         """The number of blocks."""
         return len(self.choices[0].costs.fits) - 1
 
+    @np.errstate(invalid="ignore")  # BLAS may compute with what lies beside an array, too, and leaves it out
     def probe(self, compute_cycles: int, transfer_cycles: int) -> Route | None:
         """The stages of a plan within both bounds; None when there is none.
 
