@@ -160,7 +160,7 @@ class Weights:
         # or made, for the first one only, as far as there is room.
         self._serialised: dict[tuple[str, str], bytes] = {}
         self._room_bytes = MAX_SERIALISED_BYTES
-        self._checked: set[tuple[str, str]] = set()
+        self._checked: set[tuple[str, str]] = set()  # a check takes longer than a copy, where there is no room
 
     def serialised(self, tensor: onnx.TensorProto) -> bytes:
         """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside.
