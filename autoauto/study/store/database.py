@@ -178,15 +178,15 @@ def in_memory(storage: str) -> bool:
 class Database(NamedTuple):
     """The database of a study, and its number there."""
 
-    storage: TrialStorage
+    storage: RDBStorage
     study_id: int
 
 
 def database_of(study: Study) -> Database:
-    """The database of a study from `open_study`, for our own tables and queries."""
+    """The database of a study, from `open_study` or from `optuna.load_study`, for our own tables and queries."""
     cached = study._storage  # no public attribute holds it; Optuna wraps the storage that it was given
     storage = getattr(cached, "_backend", cached)
-    assert isinstance(storage, TrialStorage)
+    assert isinstance(storage, RDBStorage)
     with row_errors():
         return Database(storage, storage.get_study_id_from_name(study.study_name))
 

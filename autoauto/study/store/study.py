@@ -34,6 +34,7 @@ from autoauto.study.store.database import (
     shown_storage,
     through_restarts,
 )
+from autoauto.study.store.trial_storage import TrialStorage
 from autoauto.study.store.trials import finished_trials, stored_trials
 
 REQUEST = "request"
@@ -158,6 +159,7 @@ def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> No
     changed = {name: value for name, value in attributes.items() if known.get(name) != value}
     if changed:
         storage, study_id = database_of(study)
+        assert isinstance(storage, TrialStorage)  # `open_storage` made it
         storage.set_study_user_attrs(study_id, changed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import optuna
 import pytest
 from optuna.trial import create_trial
 
@@ -154,6 +155,12 @@ def test_several_objectives_have_a_column_each(storage: str, fake: Fake) -> None
     add_trial(study, to_optuna(trial, ranges_of(SPACE, trial.knobs), objectives))
     [row] = trial_table(study)[["value_latency", "value_throughput"]].to_numpy().tolist()
     assert row == [trial.latency_s, trial.samples_per_s]
+
+
+def test_a_study_that_optuna_opened_is_read(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    run_search(SPACE, fake, study, Objective.THROUGHPUT)
+    assert trial_table(optuna.load_study(study_name="bow", storage=storage)).equals(trial_table(study))
 
 
 def test_attributes_of_other_programs_come_last(storage: str) -> None:
