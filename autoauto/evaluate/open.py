@@ -159,7 +159,7 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     if entry is not None:
         is_file = objects.model is None and decoder is None
         source = onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs) if is_file else None
-        target, devices = entry.open(Request(graph, source, devices, precision, options, decoder, decoder_of))
+        target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, decoder_of))
     assert target is not None
     return Flow(
         Setting(

@@ -11,7 +11,7 @@ from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.layers import LayerGraph, Source
-from autoauto.records.target import Target
+from autoauto.records.target import Target, traits_of
 from autoauto.records.units import Precision
 
 OptionValues = Mapping[str, Any]
@@ -114,6 +114,21 @@ class NamedTarget:
     precisions: tuple[Precision, ...] = (Precision.FP16, Precision.FP32, Precision.FP8)
     serves_decoders: bool = False
     cluster_named: Callable[[str], Cluster | None] = lambda _: None
+
+    def opened(self, request: Request) -> tuple[Target, Cluster]:
+        """What `open` gives.
+
+        Raises:
+            BadInput: the target computes in sessions that are not among `sessions`, so that their knobs would be
+                missing where a command or a stored trial is read; or as `open`.
+        """
+        target, cluster = self.open(request)
+        if unnamed := [kind.__name__ for kind in traits_of(target).sessions if kind not in self.sessions]:
+            raise BadInput(
+                f"the sessions of target {self.name} must be among those of its NamedTarget, got {', '.join(unnamed)}; "
+                "name them there, too"
+            )
+        return target, cluster
 
     def read_options(self, given: Mapping[str, object]) -> OptionValues:
         """The value of every option, by default its default.
