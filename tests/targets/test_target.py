@@ -21,5 +21,5 @@ def test_a_session_that_the_entry_does_not_name_is_refused() -> None:
     target, cluster = IPU.opened(request)
     assert traits_of(target).sessions == IPU.sessions
     assert cluster == request.cluster
-    with pytest.raises(BadInput, match=r"^the sessions of target ipu must be among .*, got IpuSession; name them there"):
+    with pytest.raises(BadInput, match=r"^the sessions of target ipu must be among .*, got IpuSession; name them"):
         replace(IPU, sessions=()).opened(request)
