@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.trees import parsed
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,7 +36,7 @@ def texts(files: list[Path]) -> Mapping[Path, str]:
 def sources(texts: Mapping[Path, str]) -> Mapping[Path, ast.Module]:
     """Every Python file of autoauto/, studies/ and tests/, parsed."""
     folders = {"autoauto", "studies", "tests"}
-    return {path: ast.parse(text) for path, text in texts.items() if path.suffix == ".py" and path.parts[0] in folders}
+    return {path: parsed(text) for path, text in texts.items() if path.suffix == ".py" and path.parts[0] in folders}
 
 
 @pytest.fixture(scope="session")

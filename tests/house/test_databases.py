@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.trees import nodes
+
 NAMES = re.compile(r"sqlite|postgres|psycopg|mysql|mariadb|oracle|mssql", re.IGNORECASE)
 EXAMPLE = re.compile(r"(?:sqlite|postgresql):/{2,4}\w")
 """A whole URL, as users copy one; one that is put together has nothing behind its slashes."""
@@ -21,7 +23,7 @@ PACKAGES = Path("records/installation.py")
 
 def named(tree: ast.Module) -> Iterator[str]:
     """What a file says of a database: its name, its own SQL, an attribute that only some statements have."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Constant(value=str(text)) if NAMES.search(EXAMPLE.sub("", text)) or SQL.search(text):
                 yield text

@@ -25,6 +25,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.trees import nodes
+
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule"})
 ALL_BUT_CLI = ROOMS | {
     *("records", "processes", "database", "space", "report"),
@@ -75,7 +77,7 @@ def module(path: Path) -> tuple[str, ...]:
 
 def imports(tree: ast.Module) -> Iterator[str]:
     """Dotted names that a file imports, at its top or inside a function."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -195,7 +197,7 @@ def test_the_listing_of_a_room_is_short(files: list[Path]) -> None:
 def test_every_class_name_is_defined_once(package: Package) -> None:
     definitions: dict[str, list[str]] = defaultdict(list)
     for path, tree in package.items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 definitions[node.name].append(str(path))
     assert {name: paths for name, paths in definitions.items() if len(paths) > 1} == {}
@@ -203,10 +205,10 @@ def test_every_class_name_is_defined_once(package: Package) -> None:
 
 def test_no_class_that_another_extends_is_instantiated(package: Package) -> None:
     """Classes are abstract or final; errors, which are caught by their bases, are not."""
-    nodes = [node for path, tree in package.items() if path.name != "errors.py" for node in ast.walk(tree)]
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    others = [node for path, tree in package.items() if path.name != "errors.py" for node in nodes(tree)]
+    classes = [node for node in others if isinstance(node, ast.ClassDef)]
     bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    called = {node.func.id for node in others if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     assert bases & called & {node.name for node in classes} == set()
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.house.trees import nodes, parsed
+
 Package = Mapping[Path, ast.Module]
 MAX_FIELDS, MAX_PARAMETERS = 12, 8
 LARGE_CLASSES = {
@@ -29,7 +31,7 @@ def n_fields(node: ast.ClassDef) -> int:
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """All functions with their names; methods with the name of their class where that says more."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ClassDef):
             for item in node.body:
                 if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -45,7 +47,7 @@ def n_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_only_listed_classes_have_many_fields(package: Package) -> None:
-    classes = [node for tree in package.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in package.values() for node in nodes(tree) if isinstance(node, ast.ClassDef)]
     assert {node.name for node in classes if n_fields(node) > MAX_FIELDS} == LARGE_CLASSES
 
 
@@ -58,11 +60,11 @@ def test_records_name_no_runtime(files: list[Path]) -> None:
     """Only what pip installs for an extra does."""
     records = [path for path in files if path.parts[:2] == ("autoauto", "records") and path.name != "installation.py"]
     root = Path(__file__).parents[2]
-    code = {path: ast.parse((root / path).read_text(encoding="utf-8")) for path in records if path.suffix == ".py"}
+    code = {path: parsed((root / path).read_text(encoding="utf-8")) for path in records if path.suffix == ".py"}
     named = {
         str(path)
         for path, tree in code.items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Name | ast.Attribute | ast.ClassDef | ast.FunctionDef)
         and RUNTIMES.search(getattr(node, "name", "") or getattr(node, "id", "") or getattr(node, "attr", ""))
     }

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.trees import nodes
+
 REPLACED = {
     r"prospects?": "forecast curve",
     r"trusts?|trusted": "error model",
@@ -57,7 +59,7 @@ WHOLE = re.compile(rf"(?:{'|'.join(REPLACED_NAMES)})")
 
 def names(tree: ast.Module) -> Iterator[str]:
     """Everything that a file gives a name: classes, functions, arguments, variables, attributes, imports."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield name
