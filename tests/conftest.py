@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from hypothesis import HealthCheck, settings
 
 from autoauto.records.layers import Layer, LayerGraph, Tensor
@@ -62,22 +60,6 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_CACHE_DIR", os.environ.get("AUTOAUTO_TEST_CACHE_DIR", str(folder / "cache")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def migrations_read_once() -> Iterator[None]:
-    """Read the revisions of Optuna's tables once: opening one of a thousand new databases reads 27 files thrice."""
-    read, scripts = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
-
-    def from_config(config: Config) -> ScriptDirectory:
-        folder = config.get_main_option("script_location")
-        if folder not in scripts:
-            scripts[folder] = read(config)
-        return scripts[folder]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ScriptDirectory, "from_config", from_config)
         yield
 
 

@@ -25,6 +25,7 @@ from sqlalchemy import Update, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from autoauto.records.errors import BadInput
+from autoauto.study.store.schema_revision import SchemaRevision
 
 Distributions = Mapping[str, BaseDistribution]
 """Parameters of a trial and the values that they may take."""
@@ -32,6 +33,8 @@ Distributions = Mapping[str, BaseDistribution]
 
 class TrialStorage(RDBStorage):
     """The `RDBStorage` that writes the rows of a finished trial together, and the attributes of a study."""
+
+    _version_manager: SchemaRevision
 
     def set_study_user_attrs(self, study_id: int, attributes: Mapping[str, Any]) -> None:
         """Write attributes in one transaction; `set_study_user_attr` writes one."""
