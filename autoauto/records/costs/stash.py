@@ -60,12 +60,14 @@ class ActivationStash:
 
 def stash_of(graph: LayerGraph, options: CompileOptions) -> ActivationStash:
     """What is stashed of a model that is compiled with these options."""
-    if not options.training:
-        return ActivationStash(Derivative(graph, frozenset()))
+    return _in_training(graph) if options.training else ActivationStash(Derivative(graph, frozenset()))
+
+
+@lru_cache(maxsize=256)  # a model has one, and each of its kinds of layers alone
+def _in_training(graph: LayerGraph) -> ActivationStash:
     return ActivationStash(derivative(graph), checkpoints(graph))
 
 
-@lru_cache(maxsize=16)
 def checkpoints(graph: LayerGraph) -> tuple[int, ...]:
     """The boundaries, ascending: one at layer i lies before it.
 

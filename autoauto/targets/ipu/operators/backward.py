@@ -49,10 +49,10 @@ from autoauto.records.costs.profile import Optimizer, WeightUpdate
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, derivative
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, Relayout
+from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators import convolutions, data_movement, products, rows
 from autoauto.targets.ipu.operators.elementwise import PASSES_GRADIENT_ON, derivative_loops, elementwise, one_pass
-from autoauto.targets.ipu.operators.products import GradientsOf, ProductOf, matrix_gradients
+from autoauto.targets.ipu.operators.products import GradientsOf, matrix_gradients
 from autoauto.targets.ipu.operators.registry import forward_cost, rule_of
 from autoauto.targets.ipu.operators.rows import reduce_to
 from autoauto.targets.ipu.tiling.split import Product
@@ -145,23 +145,20 @@ def _multiplied(
     dY B^T adds up what dY has together in panels, so that only B is transposed; A^T dY adds up the rows of both.
     """
     output = context.layer.outputs[0]
-    ways: tuple[tuple[int, ProductOf, tuple[Relayout, ...]], ...] = (
+    ways = zip(
+        (left, right),
+        products.batched_gradients(context, gradients_of),
         (
-            left,
-            lambda c: gradients_of(c).left,
             (products.relayout_to_panels(context, output), products.transpose_panels(context, right)),
-        ),
-        (
-            right,
-            lambda c: gradients_of(c).right,
             (products.transpose_panels(context, left), products.transpose_panels(context, output)),
         ),
+        strict=True,
     )
-    parts: list[Gradients] = []
-    for operand, product_of, relayouts in ways:
-        if derivative.has_gradient(context.layer, operand):
-            cost = products.multiply(context, product_of)._replace(relayouts=relayouts)
-            parts.append(for_operand(context, derivative, operand, cost))
+    parts = [
+        for_operand(context, derivative, operand, products.priced(context, product)._replace(relayouts=relayouts))
+        for operand, product, relayouts in ways
+        if derivative.has_gradient(context.layer, operand)
+    ]
     return join(*parts)
 
 

@@ -20,7 +20,7 @@ from autoauto.targets.ipu.operator_cost import (
 )
 from autoauto.targets.ipu.operators import data_movement, rows
 from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
-from autoauto.targets.ipu.operators.products import FactorGradients, ProductOf, multiply, with_bias
+from autoauto.targets.ipu.operators.products import FactorGradients, GradientsOf, ProductOf, multiply, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
@@ -216,5 +216,11 @@ COST_RULES: dict[str, CostRule] = {
 PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
     **dict.fromkeys(("Conv", "ConvInteger"), (convolution_product,)),
     "ConvTranspose": (transposed_convolution_product,),
+}
+"""As in `products`."""
+
+GRADIENTS: dict[str, tuple[GradientsOf, ...]] = {
+    "Conv": (convolution_gradients,),
+    "ConvTranspose": (transposed_convolution_gradients,),
 }
 """As in `products`."""

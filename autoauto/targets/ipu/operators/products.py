@@ -229,13 +229,17 @@ def matrix_product(context: OperatorContext, groups: int, rows: int, inputs: int
 
 
 def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[int, ...] = ()) -> OperatorCost:
-    """The cost of a product that depends on the batch size of a context; `operands` are wanted in panels of channels.
+    """The cost of a product that depends on the batch size of a context, as `priced`."""
+    return priced(context, batched_product(context, product_of), operands)
+
+
+def priced(context: OperatorContext, batched: Batched, operands: tuple[int, ...] = ()) -> OperatorCost:
+    """The cost of a product; `operands` are wanted in panels of channels.
 
     It writes channels in groups of 16 and reads them in groups as deep as a panel of weights. Neither its code nor its
     temporaries fall when the batch grows.
     """
-    batched, bound_bytes = batched_product(context, product_of), context.bound_bytes
-    product, reserved = batched.product, reserve(batched, context.n_tiles)
+    bound_bytes, product, reserved = context.bound_bytes, batched.product, reserve(batched, context.n_tiles)
     split = plan(Bounded(product, min(reserved.tile_bytes, bound_bytes)), context.n_tiles)
     is_free = split.within_bound and reserved.tile_bytes <= bound_bytes
     if not split.within_bound and reserved.tile_bytes < bound_bytes:
@@ -251,6 +255,13 @@ def batched_product(context: OperatorContext, product_of: ProductOf) -> Batched:
     """A product at the batch size of a context, and how it grows with that."""
     n_samples = context.options.batch_size
     return Batched.of(product_of(context), product_of(context.at(2 * n_samples)), n_samples)
+
+
+def batched_gradients(context: OperatorContext, gradients_of: GradientsOf) -> tuple[Batched, Batched]:
+    """The gradients of both factors at the batch size of a context, and how they grow with that."""
+    n_samples = context.options.batch_size
+    made, doubled = gradients_of(context), gradients_of(context.at(2 * n_samples))
+    return Batched.of(made.left, doubled.left, n_samples), Batched.of(made.right, doubled.right, n_samples)
 
 
 def _split_cost(
@@ -389,3 +400,8 @@ PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
     "Gemm": (gemm_product,),
 }
 """The products of an operator in its forward pass, as far as they are priced together (`registry.prepare`)."""
+
+GRADIENTS: dict[str, tuple[GradientsOf, ...]] = {
+    name: tuple(map(matrix_gradients, made)) for name, made in PRODUCTS.items()
+}
+"""The same for its backward pass."""

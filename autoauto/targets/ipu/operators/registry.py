@@ -5,7 +5,7 @@ An operator that is in no table is priced by a default, `as_elementwise`, and `d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from autoauto.records.layers import LayerGraph
@@ -34,6 +34,7 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 COST_RULES: dict[str, CostRule] = {name: rule for table in TABLES for name, rule in table.items()}
 
 PRODUCTS = {**convolutions.PRODUCTS, **products.PRODUCTS}
+GRADIENTS = {**convolutions.GRADIENTS, **products.GRADIENTS}
 
 
 def rule_of(operator: str) -> CostRule:
@@ -61,18 +62,24 @@ def has_rule(operator: str) -> bool:
 def prepare(contexts: Iterable[OperatorContext]) -> None:
     """Find the fastest plans of the products of several layers on one device together, which takes less time.
 
-    What `forward_cost` then asks for is known. It is the same whether layers were prepared or not.
+    What `forward_cost` and the backward pass then ask for is known. It is the same whether layers were prepared or not.
     """
     asked: dict[int, list[tuple[Batched, float]]] = {}
     for context in contexts:
         if context.layer.op not in context.settings.float_operators:
-            for product_of in PRODUCTS.get(context.layer.op, ()):
-                product = products.batched_product(context, product_of)
+            for product in _products(context):
                 asked.setdefault(context.n_tiles, []).append((product, context.bound_bytes))
     for n_tiles, wanted in asked.items():
         reserved = reserve_each([product for product, _ in wanted], n_tiles)
         bounds = (min(each.tile_bytes, bound_bytes) for each, (_, bound_bytes) in zip(reserved, wanted, strict=True))
         plan_each([Bounded(each.product, n_bytes) for (each, _), n_bytes in zip(wanted, bounds, strict=True)], n_tiles)
+
+
+def _products(context: OperatorContext) -> Iterator[Batched]:
+    for product_of in PRODUCTS.get(context.layer.op, ()):
+        yield products.batched_product(context, product_of)
+    for gradients_of in GRADIENTS.get(context.layer.op, ()) if context.options.training else ():
+        yield from products.batched_gradients(context, gradients_of)
 
 
 def forward_cost(context: OperatorContext) -> OperatorCost:
