@@ -100,73 +100,46 @@ def earliest_starts(blocks: BlockCosts, limit_bytes: int, stash_entries: int = 0
         [start . . . . . . stop)          does not fit: the next start, until it fits
               [start . . . stop)
     """
-    windows = [_Window(form, stash_entries) for form in blocks.forms]
-    if any(window.all_bytes() <= limit_bytes for window in windows):
-        return [0] * (len(blocks) + 1)
-    start, starts = 0, [0]
-    for stop in range(1, len(blocks) + 1):
-        for window in windows:
-            window.grow()
-        while start < stop and all(window.n_bytes() > limit_bytes for window in windows):
+    by_form = [_earliest_starts(form, limit_bytes, stash_entries) for form in blocks.forms]
+    return by_form[0] if len(by_form) == 1 else list(map(min, *by_form))
+
+
+def _earliest_starts(memory: BlockMemory, limit_bytes: int, stash_entries: int) -> list[int]:
+    """The same in one form. Bytes of the window change with a block that joins it, and with one that leaves it."""
+    blocks = memory.one_in_flight.plus(stash_entries, memory.stash_entry)
+    keys, shared_bytes = memory.shared_keys, memory.shared_bytes
+    stop_bytes, start_bytes = blocks.stop_bytes, list(accumulate(blocks.start_bytes, max))
+    all_shared = sum(shared_bytes[key] for key in set(chain.from_iterable(keys)))
+    if stop_bytes[-1] - start_bytes[0] + all_shared + sum(map(max, blocks.maxima_bytes)) <= limit_bytes:
+        return [0] * len(stop_bytes)
+    before, after = _uses(tuple(keys))
+    # Every column with a queue for its maximum in the window: blocks with a larger entry than any later block.
+    maxima: list[tuple[Sequence[int], deque[int]]] = [(column, deque()) for column in blocks.maxima_bytes]
+    start, starts, shared = 0, [0], 0
+    for last in range(len(keys)):
+        for previous, key in before[last]:
+            if previous >= start:
+                break
+            shared += shared_bytes[key]
+        n_bytes = stop_bytes[last + 1] + shared
+        for column, queue in maxima:
+            while queue and column[queue[-1]] <= column[last]:
+                queue.pop()
+            queue.append(last)
+            n_bytes += column[queue[0]]
+        while start <= last and n_bytes - start_bytes[start] > limit_bytes:
+            for following, key in after[start]:
+                if following <= last:
+                    break
+                shared -= shared_bytes[key]
+                n_bytes -= shared_bytes[key]
+            for column, queue in maxima:
+                if queue[0] == start:
+                    queue.popleft()
+                    n_bytes += (column[queue[0]] if queue else 0) - column[start]
             start += 1
-            for window in windows:
-                window.shrink()
         starts.append(start)
     return starts
-
-
-class _Window:
-    """The memory of the blocks `[start, stop)` in one form while both ends move right."""
-
-    __slots__ = ("_after", "_before", "_ends", "_keys", "_maxima", "_shared", "_shared_bytes", "start", "stop")
-
-    def __init__(self, memory: BlockMemory, stash_entries: int) -> None:
-        self.start = self.stop = 0
-        self._keys, self._shared_bytes = memory.shared_keys, memory.shared_bytes
-        self._before, self._after = _uses(tuple(memory.shared_keys))
-        self._shared = 0
-        n_bytes = memory.one_in_flight.plus(stash_entries, memory.stash_entry)
-        self._ends = n_bytes.stop_bytes, list(accumulate(n_bytes.start_bytes, max))
-        # Every column with a queue for its maximum in a sliding window: blocks with a larger entry than any later block
-        # of the window.
-        self._maxima: list[tuple[list[int], deque[int]]] = [(column, deque()) for column in n_bytes.maxima_bytes]
-
-    def all_bytes(self) -> int:
-        """Bytes of all blocks together."""
-        stop_bytes, start_bytes = self._ends
-        used = sum(self._shared_bytes[key] for key in set(chain.from_iterable(self._keys)))
-        return stop_bytes[-1] - start_bytes[0] + used + sum(max(column) for column, _ in self._maxima)
-
-    def n_bytes(self) -> int:
-        """Bytes of a window that is not empty."""
-        stop_bytes, start_bytes = self._ends
-        n_bytes = stop_bytes[self.stop] - start_bytes[self.start] + self._shared
-        for column, queue in self._maxima:
-            n_bytes += column[queue[0]]
-        return n_bytes
-
-    def grow(self) -> None:
-        """Add the block at `stop`."""
-        for before, key in self._before[self.stop]:
-            if before >= self.start:
-                break
-            self._shared += self._shared_bytes[key]
-        for column, queue in self._maxima:
-            while queue and column[queue[-1]] <= column[self.stop]:
-                queue.pop()
-            queue.append(self.stop)
-        self.stop += 1
-
-    def shrink(self) -> None:
-        """Remove the block at `start`."""
-        for after, key in self._after[self.start]:
-            if after < self.stop:
-                break
-            self._shared -= self._shared_bytes[key]
-        for _, queue in self._maxima:
-            if queue[0] == self.start:
-                queue.popleft()
-        self.start += 1
 
 
 _Uses = list[list[tuple[int, int]]]
