@@ -145,12 +145,12 @@ def contract(table: CostTable) -> Blocks:
 
 def _costs(table: CostTable, cuts: IntArray, cut_allowed: BoolArray) -> BlockCosts:
     prefix, offsets = table.compute_prefix_cycles[cuts], table.start_offset_cycles[cuts]
-    forms = _forms(table.memory, cut_allowed.tobytes())
+    forms = block_forms(table.memory, cut_allowed.tobytes())
     return BlockCosts(prefix.tolist(), offsets.tolist(), prefix, offsets, forms)
 
 
 @lru_cache(maxsize=64)
-def _forms(memory: RangeMemory, cut_allowed: bytes) -> tuple[BlockMemory, ...]:
+def block_forms(memory: RangeMemory, cut_allowed: bytes) -> tuple[BlockMemory, ...]:
     """The memory of blocks in every form; asked for again by tables of the same ranges with other devices or orders."""
     cuts = np.flatnonzero(np.frombuffer(cut_allowed, dtype=np.bool_))
     return tuple(_block_memory(form, cuts) for form in memory.forms)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import repeat
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import BlockCosts, Blocks, contract
+from autoauto.plan.pipeline.blocks import Blocks, block_forms, contract
 from autoauto.plan.pipeline.bytes_by_ends import RangeEnds, SharedUses, bytes_by_ends
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
@@ -28,10 +27,11 @@ from autoauto.plan.pipeline.range_problem import (
     usages,
 )
 from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.memory import RangeMemory
 from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.plans.plan import BoundedPlan, Plan
-from autoauto.records.units import Amount, IntArray
+from autoauto.records.units import Amount, BoolArray, IntArray
 
 MAX_BLOCKS = 2_000
 """With more of them, only so many cuts are tried, and the plan has a lower bound (`BoundedPlan`)."""
@@ -67,7 +67,9 @@ def best_in_line(table: CostTable) -> BoundedPlan:
     coarse = _with_fewer_cuts([table])[0]
     blocks = contract(coarse)
     moved = moved_bytes(coarse, blocks)
-    choices = tuple(StageChoice(device, 1, range_costs(coarse, device, blocks, moved)) for device in rows)
+    fits = [range_bytes(coarse, device) <= coarse.memory_limit_bytes[device] for device in rows]
+    costs = [range_costs(coarse, device, blocks, moved, fits[row]) for row, device in enumerate(rows)]
+    choices = tuple(StageChoice(device, 1, each) for device, each in zip(rows, costs, strict=True))
     bound, n_in_use = _lower_bound([table], table.n_devices), np.arange(table.n_devices + 1)
     searched = RangeProblem(choices, tuple(steps), n_in_use, (table.n_devices,), table.period, bound)
     route = searched.best()
@@ -229,23 +231,21 @@ class _KindStages:
     def choices(self, allowance_bytes: int) -> Iterator[StageChoice]:
         """The costs of all ranges in every way, with so many bytes more than the limit of a device."""
         limits = [int(table.memory_limit_bytes[0]) + allowance_bytes for table in self.tables]
-        fits = [n_bytes <= limit for n_bytes, limit in zip(self._range_bytes, limits, strict=True)]
+        fits = [range_bytes(table, 0) <= limit for table, limit in zip(self.coarse, limits, strict=True)]
         for (kind, m), costs in zip(self.ways, self._costs, strict=True):
             yield StageChoice(kind, m, replace(costs, fits=fits[kind]))
 
     @cached_property
-    def _range_bytes(self) -> list[IntArray]:
-        return [
-            range_bytes(blocks.costs[0], table.stash_entries[0])
-            for table, blocks in zip(self.coarse, self.blocks, strict=True)
-        ]
-
-    @cached_property
     def _costs(self) -> list[RangeCosts]:
-        """By way the costs of all ranges, within the limit of a device."""
-        kinds = zip(self.coarse, repeat(0), self.blocks)
-        costs = [range_costs(*kind, self._moved) for kind in kinds]
-        return [costs[kind].in_turn(m, self._exchanged(m, self._weight_bytes)) for kind, m in self.ways]
+        """By way the costs of all ranges that may be a stage of any device."""
+        kinds = zip(self.coarse, self.blocks, strict=True)
+        costs = [
+            range_costs(table, 0, blocks, self._moved, range_bytes(table, 0) < _NO_RANGE) for table, blocks in kinds
+        ]
+        return [
+            costs[kind] if m == 1 else costs[kind].in_turn(m, self._exchanged(m, self._weight_bytes))
+            for kind, m in self.ways
+        ]
 
     def _exchanged(self, m: int, n_bytes: Amount) -> Amount:
         """Cycles in which one of m replicas exchanges the gradients of its weights."""
@@ -258,7 +258,8 @@ class _KindStages:
         for way, start, stop in route:
             kind, m = self.ways[way]
             stage = stage_of(self.tables[kind], 0, cuts[start], cuts[stop])
-            backward = stage.backward_cycles + self._exchanged(m, int(self._weight_bytes[start, stop]))
+            exchanged = 0 if m == 1 else self._exchanged(m, int(self._weight_bytes[start, stop]))
+            backward = stage.backward_cycles + exchanged
             stages.append(replace(stage, device=free[kind], n_replicas=m, backward_cycles=backward))
             free[kind] += m
         return Plan(tuple(stages), self.tables[0].period, self.tables[0].host_cycles)
@@ -273,8 +274,8 @@ def moved_bytes(table: CostTable, blocks: Blocks) -> MovedBytes:
     return None if table.exchange is None else table.exchange.range_bytes(blocks.cuts)
 
 
-def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes) -> RangeCosts:
-    """The costs of all ranges on one device."""
+def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes, fits: BoolArray) -> RangeCosts:
+    """The costs of all ranges on one device, of which some fit."""
     speed = table.speeds[device]
     own = blocks.costs[device]
     own_cycles = np.subtract.outer(own.offsets, own.prefix) * -speed.denominator
@@ -284,18 +285,25 @@ def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes
         received, sent = moved
         receive = receive + table.exchange.receive_links[device].load_cycles(received, table.exchange.clock_hz)
         send = send + table.exchange.send_links[device].load_cycles(sent, table.exchange.clock_hz)
-    fits = range_bytes(own, table.stash_entries[device]) <= table.memory_limit_bytes[device]
     return RangeCosts(-(-own_cycles // speed.numerator), receive, send, fits)
 
 
-def range_bytes(blocks: BlockCosts, stash_entries: int) -> IntArray:
-    """The bytes of every range of blocks with so many micro-batches in the stash, by start and stop.
+def range_bytes(table: CostTable, device: int) -> IntArray:
+    """The bytes of every range of blocks on a device, by start and stop.
 
     Those of its smallest program; more than any limit for what is no range.
     """
-    n_bytes = np.full((len(blocks) + 1, len(blocks) + 1), _NO_RANGE)
-    ends = RangeEnds(range(1, len(blocks) + 1), range(len(blocks)))
-    for form in blocks.forms:
+    return _range_bytes(table.on(device).memory, table.cut_allowed.tobytes(), table.stash_entries[device])
+
+
+@lru_cache(maxsize=4)
+def _range_bytes(memory: RangeMemory, cut_allowed: bytes, stash_entries: int) -> IntArray:
+    """The same with so many micro-batches in the stash; asked for again with other links, and on fewer devices."""
+    forms = block_forms(memory, cut_allowed)
+    n_blocks = len(forms[0].shared_keys)
+    n_bytes = np.full((n_blocks + 1, n_blocks + 1), _NO_RANGE)
+    ends = RangeEnds(range(1, n_blocks + 1), range(n_blocks))
+    for form in forms:
         unshared = form.one_in_flight.plus(stash_entries, form.stash_entry)
         by_ends = bytes_by_ends(unshared, ends) + SharedUses.of(form.shared_keys, form.shared_bytes).by_ends(ends)
         of_form = np.where(ends.are_ranges, by_ends, _NO_RANGE).T

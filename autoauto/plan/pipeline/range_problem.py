@@ -17,17 +17,18 @@ use so many? A stage leads from a state to one with more devices, and from a sta
 The stages within the bounds are a matrix by start and stop, so all states with equally many devices are one product of
 matrices. Before that, a line is searched in which every device may be of any kind. Its states are how many devices are
 in use, so there are few, and what it cannot reach from the start, or from where it cannot reach the end, no state of
-equally many devices needs. Near the optimum few blocks remain.
+equally many devices needs. Near the optimum few blocks remain. A search looks for them with the loosest of its bounds
+first (`windows`); its probes compare no other ranges with theirs.
 
 How many devices of every kind a line of stages uses so far: the states of a `RangeProblem`, and its steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from math import ceil, floor
 from typing import NamedTuple
@@ -56,8 +57,6 @@ class RangeCosts:
 
     def in_turn(self, n_replicas: int, gradient_cycles: IntArray) -> RangeCosts:
         """The cycles of one of several devices a micro-batch, if they take micro-batches in turn; rounded up."""
-        if n_replicas == 1:
-            return self
         whole = self.compute + gradient_cycles, self.receive, self.send
         compute, receive, send = (-(-part // n_replicas) for part in whole)
         return RangeCosts(compute, receive, send, self.fits)
@@ -80,6 +79,12 @@ class RangeStage(NamedTuple):
 
 
 Route = list[RangeStage]
+
+Windows = list[slice]
+"""By the number of devices in use, the blocks that a line of stages may reach with so many."""
+
+StagesWithin = Callable[[tuple[int, ...], slice, slice], Float32Array]
+"""By start and stop, 1 for ranges within two bounds as one of the choices, 0 for others: floats multiply quickly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,14 +124,17 @@ class RangeProblem:
         return len(self.choices[0].costs.fits) - 1
 
     @np.errstate(invalid="ignore")  # BLAS may compute with what lies beside an array, too, and leaves it out
-    def probe(self, compute_cycles: int, transfer_cycles: int) -> Route | None:
+    def probe(self, compute_cycles: int, transfer_cycles: int, within: Windows | None = None) -> Route | None:
         """The stages of a plan within both bounds; None when there is none.
 
         Without a barrier both are one bound of the cost.
+
+        Args:
+            compute_cycles, transfer_cycles: the bounds.
+            within: the `windows` of bounds that are no tighter, where the caller has them.
         """
-        allowed = [(compute <= compute_cycles) & (transfer <= transfer_cycles) for compute, transfer in self._limits]
-        matrices = [stages.astype(np.float32) for stages in allowed]
-        useful = self._useful_blocks(matrices)
+        stages = self._stages_within(compute_cycles, transfer_cycles, within or self._all_blocks)
+        useful = self._useful_blocks(stages, within or self._all_blocks)
         if useful is None:
             return None
         reached = np.zeros((len(self.n_in_use), self.n_blocks + 1), dtype=np.bool_)
@@ -134,34 +142,64 @@ class RangeProblem:
         for choice, before, after in self.steps:
             starts, stops = (useful[self.n_in_use[states[0]]] for states in (before, after))
             rows = reached[before, starts].astype(np.float32)
-            reached[after, stops] |= rows @ matrices[choice][starts, stops] > 0
+            reached[after, stops] |= rows @ stages((choice,), starts, stops) > 0
         ends = [state for state in self.last_states if reached[state, -1]]
-        return self._trace(reached, allowed, ends[0]) if ends else None
+        return self._trace(reached, compute_cycles, transfer_cycles, ends[0]) if ends else None
 
-    def _useful_blocks(self, matrices: Sequence[Float32Array]) -> list[slice] | None:
+    @np.errstate(invalid="ignore")
+    def windows(self, compute_cycles: int, transfer_cycles: int, within: Windows | None = None) -> Windows | None:
+        """What `probe` looks at with these bounds, and with any tighter ones; None where there is no plan.
+
+        Args:
+            compute_cycles, transfer_cycles: the bounds.
+            within: as in `probe`.
+        """
+        within = within or self._all_blocks
+        return self._useful_blocks(self._stages_within(compute_cycles, transfer_cycles, within), within)
+
+    @property
+    def _all_blocks(self) -> Windows:
+        return [slice(0, 1)] + [slice(0, self.n_blocks + 1)] * int(self.n_in_use.max())
+
+    def _stages_within(self, compute_cycles: int, transfer_cycles: int, windows: Windows) -> StagesWithin:
+        """The ranges of some starts and stops within both bounds; all are compared at once where that is less."""
+
+        def stages(choices: tuple[int, ...], starts: slice, stops: slice) -> Float32Array:
+            parts = [
+                (compute[starts, stops] <= compute_cycles) & (transfer[starts, stops] <= transfer_cycles)
+                for compute, transfer in map(self._limits.__getitem__, choices)
+            ]
+            within: Float32Array = np.logical_or.reduce(parts).astype(np.float32)
+            return within
+
+        lengths = [blocks.stop - blocks.start for blocks in windows]
+        if sum(lengths[before] * lengths[after] for before, after in self._choices_between) < self.n_blocks**2:
+            return stages
+        of_all = cache(partial(stages, starts=slice(None), stops=slice(None)))
+        return lambda choices, starts, stops: of_all(choices)[starts, stops]
+
+    def _useful_blocks(self, stages: StagesWithin, within: Windows) -> Windows | None:
         """By the devices in use the blocks that a line of devices of any kinds reaches, and can reach the end from.
 
         None when it cannot reach the end. All blocks from the first to the last of them, of which few are others.
-
-        Args:
-            matrices: by choice, 1 for ranges within the bounds and 0 for others: products of floats are the quick ones.
         """
-        unions: dict[tuple[int, ...], Float32Array] = {}
-        for choices in self._choices_between.values():
-            if choices not in unions:
-                unions[choices] = np.maximum.reduce([matrices[choice] for choice in choices])
+        unions = [
+            (before, after, stages(choices, within[before], within[after]))
+            for (before, after), choices in self._choices_between.items()
+        ]
         forward, backward = np.zeros((2, int(self.n_in_use.max()) + 1, self.n_blocks + 1), dtype=np.bool_)
         forward[0, 0] = True
-        for (before, after), choices in self._choices_between.items():
-            forward[after] |= forward[before].astype(np.float32) @ unions[choices] > 0
+        for before, after, union in unions:
+            forward[after, within[after]] |= forward[before, within[before]].astype(np.float32) @ union > 0
         backward[self.n_in_use[list(self.last_states)], -1] = True
         backward &= forward
         if not backward.any():
             return None
-        for (before, after), choices in reversed(self._choices_between.items()):
-            backward[before] |= (unions[choices] @ backward[after].astype(np.float32) > 0) & forward[before]
+        for before, after, union in reversed(unions):
+            backward[before, within[before]] |= union @ backward[after, within[after]].astype(np.float32) > 0
+            backward[before] &= forward[before]
         useful = map(np.flatnonzero, backward)
-        return [slice(int(blocks[0]), int(blocks[-1]) + 1) if len(blocks) else slice(0) for blocks in useful]
+        return [slice(int(blocks[0]), int(blocks[-1]) + 1) if len(blocks) else slice(0, 0) for blocks in useful]
 
     def _limits_of(self, costs: RangeCosts) -> tuple[IntArray, IntArray]:
         """By range, how large the two bounds of a probe must be; more than `UNBOUNDED` for what is no stage."""
@@ -174,16 +212,20 @@ class RangeProblem:
             transfer = receive + send
         return compute, np.where(costs.fits, transfer, UNBOUNDED + 1)
 
-    def _trace(self, reached: BoolArray, allowed: Sequence[BoolArray], state: int) -> Route:
+    def _trace(self, reached: BoolArray, compute_cycles: int, transfer_cycles: int, state: int) -> Route:
         """Walk back from the last state: every block that is reached has a stage that leads to it."""
         stop, route = self.n_blocks, Route()
         while stop:
+            allowed = [
+                (compute[:, stop] <= compute_cycles) & (transfer[:, stop] <= transfer_cycles)
+                for compute, transfer in self._limits
+            ]
             choice, state, start = next(
                 (choice, int(state_before), int(starts[0]))
                 for choice, before, after in self.steps
                 if self.n_in_use[after[0]] == self.n_in_use[state]
                 for state_before in before[after == state]
-                if len(starts := np.flatnonzero(reached[state_before] & allowed[choice][:, stop]))
+                if len(starts := np.flatnonzero(reached[state_before] & allowed[choice]))
             )
             route.append(RangeStage(choice, start, stop))
             stop = start
@@ -227,9 +269,11 @@ class RangeProblem:
         low = self.bound_cycles
         if self.period is Period.BARRIER:
             return self._best_with_barrier(low, below_cycles)
-        return search_smallest_bound(
-            lambda cost: self.probe(cost, cost), self.cost_cycles, low, below_cycles - 1, low + low // 8
-        )
+        windows = self.windows(below_cycles - 1, below_cycles - 1)
+        if windows is None:
+            return None
+        attempt = lambda cost: self.probe(cost, cost, windows)  # noqa: E731
+        return search_smallest_bound(attempt, self.cost_cycles, low, below_cycles - 1, low + low // 8)
 
     def _best_with_barrier(self, low: int, cost: int) -> Route | None:
         """Walk over compute from the smallest upwards, each with the smallest transfer (`optimal.py` draws it).
@@ -237,15 +281,19 @@ class RangeProblem:
         No plan with less compute than `low` costs less than the best so far, or than `cost`, so a better one has less
         transfer than the rest of it.
         """
-        best, lowest_transfer = None, self._lowest_transfer_cycles()
+        best, lowest_transfer, windows = None, self._lowest_transfer_cycles(), self._all_blocks
         while low + lowest_transfer < cost:
-            attempt = partial(self.probe, transfer_cycles=cost - low - 1)
             highest = cost - lowest_transfer - 1
+            useful = self.windows(highest, cost - low - 1, windows)
+            if useful is None:
+                break
+            windows = useful
+            attempt = partial(self.probe, transfer_cycles=cost - low - 1, within=windows)
             route = search_smallest_bound(attempt, self.compute_cycles, low, highest, low + low // 8)
             if route is None:
                 break
             low = self.compute_cycles(route)
-            transfer = partial(self.probe, low)
+            transfer = partial(self.probe, low, within=windows)
             high = min(self.transfer_cycles(route), cost - low - 1)
             nearest = search_smallest_bound(transfer, self.transfer_cycles, lowest_transfer, high, high)
             if nearest is not None:
@@ -258,8 +306,8 @@ class RangeProblem:
 
         0 where no range fits that could be one of them.
         """
-        cycles = np.stack([transfer for _, transfer in self._limits])
-        lowest = max(int(cycles[:, 0, :].min()), int(cycles[:, :, -1].min()))
+        first, last = (min(int(transfer[ends].min()) for _, transfer in self._limits) for ends in (0, (..., -1)))
+        lowest = max(first, last)
         return 0 if lowest > UNBOUNDED else lowest
 
 
