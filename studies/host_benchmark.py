@@ -12,6 +12,7 @@ the interval of that ratio over the rounds: the two tie where it contains 1.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -40,7 +41,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import on_cluster
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import host_cluster
-from autoauto.targets.host.run import run as host_run
+from autoauto.targets.host.run.run import RUN_S
 from autoauto.targets.host.runtimes.registry import SESSIONS, installed
 from autoauto.targets.host.target import HostTarget
 from studies.planner_baselines import uniform_count
@@ -241,10 +242,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--precisions", help="default: all in which a runtime computes on this machine")
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)s")
     parser.add_argument(
-        "--min-s", type=float, default=host_run.MIN_S, help="of a run, at most four times as long; default %(default)s"
+        "--min-s", type=float, default=RUN_S, help="of a run, at most twice as long; default %(default)s"
     )
     args = parser.parse_args(argv)
-    host_run.MIN_S, host_run.MAX_S = args.min_s, args.min_s * host_run.MAX_S / host_run.MIN_S
+    os.environ["AUTOAUTO_RUN_S"] = str(args.min_s)
     batch_sizes = [int(size) for size in args.batch_sizes.split(",")]
     runtimes = args.runtimes.split(",")
     measured: dict[tuple[str, Precision], list[MeasuredEntrant]] = {}

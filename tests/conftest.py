@@ -43,9 +43,10 @@ def ctrl_c_interrupts() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def measure_at_any_speed() -> Iterator[None]:
-    """Do not wait for a fast core before measurements: no test looks at their values."""
+    """Do not wait for a fast core before measurements, nor for a steady pace: no test looks at their values."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_PATIENCE_S", "0")
+        patch.setenv("AUTOAUTO_RUN_S", "0.1")
         yield
 
 

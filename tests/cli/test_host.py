@@ -13,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 from autoauto.graph.cut import onnx_source
 from autoauto.records.units import Precision
 from autoauto.targets.host.machine import cores
-from autoauto.targets.host.run import run as steady
 from autoauto.targets.host.target import HostTarget
 from tests.cli.conftest import RunCli
 
@@ -22,13 +21,6 @@ QUICK = ("--estimator", "sum", "--repeats", "0")
 ONE_RUNTIME = ("--runtime", "onnxruntime")
 ONE_CORE = (*ONE_RUNTIME, "--n-ipu", "1", "--replicas", "1", "--cores-per-device", "1")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test looks at the throughput of a pipeline, so a short measurement is enough."""
-    monkeypatch.setattr(steady, "MIN_S", 0.1)
-    monkeypatch.setattr(steady, "MAX_S", 0.2)
 
 
 @pytest.fixture

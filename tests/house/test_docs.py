@@ -29,6 +29,9 @@ BLOCK = re.compile(r"^```(?P<language>console|python)(?P<words>[^\n]*)\n(?P<body
 COMMAND = re.compile(r"^\$ (?P<command>(?:[^\n]*\\\n)*[^\n]*)\n(?P<output>(?:(?!\$ )[^\n]*\n)*)", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]+\]\((?P<file>[^)#:]+)(?:#[^)]*)?\)")
 
+UNSET = {"FORCE_COLOR", "NO_COLOR", "AUTOAUTO_RUN_S"}
+"""Pages show what is printed without these, and by runs as long as those of a user."""
+
 
 class Example(NamedTuple):
     """A command and what it should print, or a program; the words of its block, and whether it must fail."""
@@ -90,7 +93,7 @@ def checkout(tmp_path: Path) -> Path:
 def run(example: Example, checkout: Path) -> subprocess.CompletedProcess[str]:
     base = checkout.parent
     environment = {
-        **{name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "NO_COLOR"}},
+        **{name: value for name, value in os.environ.items() if name not in UNSET},
         "PATH": f"{base / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(checkout),
         "PYTHONUTF8": "1",

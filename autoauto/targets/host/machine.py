@@ -169,7 +169,8 @@ class SpeedProbe:
     """
 
     def __init__(self) -> None:
-        self._patience_s, self._waited_s, self._start_s = _patience_s(), 0.0, perf_counter()
+        self._patience_s = seconds_of("AUTOAUTO_PATIENCE_S", PATIENCE_S)
+        self._waited_s, self._start_s = 0.0, perf_counter()
         self._cache = MachineCache("yardstick", 3, python_version())
         self._sampled_s, self._stored_s = 0.0, perf_counter()
         stored = self._cache.read(_stored_samples_ns) if self._patience_s else [1]
@@ -222,14 +223,19 @@ class SpeedProbe:
         return min(tries_ns)
 
 
-def _patience_s() -> float:
-    text = os.environ.get("AUTOAUTO_PATIENCE_S", str(PATIENCE_S))
+def seconds_of(variable: str, default_s: float) -> float:
+    """What a variable of the environment sets instead of a default.
+
+    Raises:
+        BadInput: it is not a number of seconds.
+    """
+    text = os.environ.get(variable, str(default_s))
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise BadInput(f"AUTOAUTO_PATIENCE_S must be a number of seconds, 0 or more, got {text!r}; try 10")
+        raise BadInput(f"{variable} must be a number of seconds, 0 or more, got {text!r}; try {default_s:g}")
     return seconds
 
 

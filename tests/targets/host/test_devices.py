@@ -27,7 +27,6 @@ from autoauto.targets.host.detect import LinkTimes, usable_cores
 from autoauto.targets.host.devices import HostDevices, NamedDevice, check_named, devices_named, unlike_cluster
 from autoauto.targets.host.gpu.cluster import GpuLinkTimes, gpu_cluster
 from autoauto.targets.host.gpu.gpus import Gpu
-from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
@@ -170,15 +169,13 @@ def test_cores_and_gpus_together_compute_in_fp32(machine: None) -> None:
 
 
 @pytest.fixture
-def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flow]:
-    """24 MiB of weights on a core that holds all of them and one that holds a quarter; runs are short."""
+def flow(tmp_path: Path) -> Iterator[Flow]:
+    """24 MiB of weights on a core that holds all of them and one that holds a quarter."""
     import onnx
 
     if usable_cores() < 2:
         pytest.skip("two devices need two cores")
     pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
-    monkeypatch.setattr(run_module, "MIN_S", 0.1)
-    monkeypatch.setattr(run_module, "MAX_S", 0.2)
     path = tmp_path / "residual.onnx"
     onnx.save(residual(6, 1024), path)
     cluster = unlike_of(256 * MIB, 16 * MIB)

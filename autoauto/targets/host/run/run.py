@@ -28,7 +28,7 @@ from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.devices import ALIKE, HostDevices
-from autoauto.targets.host.machine import cores, cores_of
+from autoauto.targets.host.machine import cores, cores_of, seconds_of
 from autoauto.targets.host.measure.examples import examples
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.cluster import DaskMachines
@@ -40,8 +40,9 @@ from autoauto.targets.host.samples import InputSamples
 N_ATTEMPTS, MAX_REPEATED_S = 2, 10.0
 """Attempts at an undisturbed run, and their time until the last begins: over a longer run disturbances even out."""
 
-MIN_S, MAX_S = 1.0, 2.0
-"""Duration of a run: the minimum, and the time after which an unsteady run ends, too, with what is in flight."""
+RUN_S, MAX_RATIO = 1.0, 2.0
+"""Minimum duration of a run, and how many times as long an unsteady one may take, with what is then in flight.
+`AUTOAUTO_RUN_S` sets another minimum."""
 
 PRECISION = 0.01
 """A pace is steady when half the width of the confidence interval of its mean is at most this part of it."""
@@ -212,16 +213,20 @@ def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[Stage
 class SteadyPace:
     """Records the outputs of pipelines, and decides when the pace of each is steady.
 
-    It is steady when its mean is known well enough (`pace_error`), after at least `MIN_S` seconds. Any pace counts as
-    steady where `MAX_S` seconds will have passed when all micro-batches in flight have left: those of a long run take
-    seconds, and count as well.
+    It is steady when its mean is known well enough (`pace_error`), after at least `RUN_S` seconds. Any pace counts as
+    steady where `MAX_RATIO` times as many will have passed when all micro-batches in flight have left: those of a long
+    run take seconds, and count as well.
 
     Attributes:
         is_steady: whether no more inputs are needed.
+
+    Raises:
+        BadInput: `AUTOAUTO_RUN_S` is not a number of seconds.
     """
 
     def __init__(self, n_pipelines: int, n_devices: int) -> None:
         self.is_steady = False
+        self._min_s = seconds_of("AUTOAUTO_RUN_S", RUN_S)
         self._n_inputs = 0
         self._output_times_ns: list[list[int]] = [[] for _ in range(n_pipelines)]
         self._min_outputs = n_devices + 3
@@ -239,9 +244,12 @@ class SteadyPace:
         if n_outputs < 2:
             return
         n_in_the_end = n_outputs + max(self._n_inputs - sum(counts), 0) // len(counts)
-        if n_in_the_end >= self._min_outputs and seconds * (n_in_the_end - 1) / (n_outputs - 1) >= MAX_S:
+        if (
+            n_in_the_end >= self._min_outputs
+            and seconds * (n_in_the_end - 1) / (n_outputs - 1) >= MAX_RATIO * self._min_s
+        ):
             self.is_steady = True
-        elif seconds >= MIN_S and n_outputs >= self._min_outputs:
+        elif seconds >= self._min_s and n_outputs >= self._min_outputs:
             self.is_steady = max(map(pace_error, self._output_times_ns)) <= PRECISION
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.targets.host.run import run as host_run
 from tests.cli.conftest import RunCli
 from tests.graph.conftest import make
 from tests.serve.conftest import RunningServer, need_libraries, write_folder
@@ -61,8 +60,6 @@ def test_a_url_that_is_no_model_is_refused_in_one_line(url: str, run_cli: RunCli
 def test_the_winner_of_a_study_is_served_and_measured(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_run, "MIN_S", 0.1)
-    monkeypatch.setattr(host_run, "MAX_S", 0.2)
     model = str(write_folder(tmp_path / "folder").parent / "lookup.onnx")
     space = ("--n-ipu", "1", "--replicas", "1", "--cores-per-device", "1", "--batch-size", "8")
     words = [
@@ -114,10 +111,8 @@ def test_the_winner_of_a_study_is_served_and_measured(
 
 @pytest.mark.slow
 def test_a_model_that_refuses_made_up_inputs_is_served_and_measured_on_given_ones(
-    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_cli: RunCli, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(host_run, "MIN_S", 0.1)
-    monkeypatch.setattr(host_run, "MAX_S", 0.2)
     table = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
     nodes = "Sub ids five > i; Gather table i > rows axis=0; Tanh rows > y"
     model = make(nodes, {"int:ids": ["n", 3]}, "y", {"table": table, "five": np.array(5)})

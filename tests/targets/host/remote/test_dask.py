@@ -144,8 +144,6 @@ def test_two_workers_serve_a_plan_and_one_that_is_killed_is_named(
 
     from autoauto.evaluate.open import load_flow
 
-    monkeypatch.setattr(run, "MIN_S", 0.1)
-    monkeypatch.setattr(run, "MAX_S", 0.5)
     monkeypatch.setattr(run, "N_ATTEMPTS", 1)
     (tmp_path / "two.toml").write_text(TWO)
     onnx.save(residual(2, 64), tmp_path / "residual.onnx")

@@ -31,13 +31,6 @@ Models = Callable[[int, int], Any]
 LINK = Link(1e9, 1000)
 
 
-@pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test needs a steady pace, so runs are short."""
-    monkeypatch.setattr(run_module, "MIN_S", 0.1)
-    monkeypatch.setattr(run_module, "MAX_S", 0.2)
-
-
 def run_plan(source: Any, graph: Any, plan: Plan, devices: Cluster, options: CompileOptions, replicas: int = 1) -> Run:
     with OpenPlan(source, graph, plan, devices, options, replicas) as opened:
         return opened.measure(plan)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoauto.records.errors import BadInput
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.run.run import SteadyPace, pace_error
 
@@ -20,6 +21,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(run_module, "monotonic_ns", clock)
+    monkeypatch.delenv("AUTOAUTO_RUN_S")
     return clock
 
 
@@ -42,13 +44,13 @@ def test_a_slow_start_delays_the_steady_pace(clock: Clock) -> None:
     """Three intervals of 0.3 s, then of a tenth: the first quarter must hold all the slow ones."""
     n = n_until_steady(clock, [0.1] + [0.3] * 3 + [0.1] * 100)
     assert n == 1 + 4 * 3
-    assert clock.now < run_module.MAX_S
+    assert clock.now < 2.0
 
 
 def test_an_uneven_pace_counts_as_steady_after_the_maximum_time(clock: Clock) -> None:
     wild = [0.1 * 1.5 ** (i // 3 % 5) for i in range(200)]
     n_until_steady(clock, wild)
-    assert 1.0 <= clock.now < run_module.MAX_S + 1
+    assert 1.0 <= clock.now < 2.0 + 1
 
 
 def test_a_few_long_micro_batches_suffice(clock: Clock) -> None:
@@ -86,6 +88,14 @@ def test_a_pace_that_varies_more_is_measured_for_longer(clock: Clock) -> None:
     n_even = n_until_steady(clock, even)
     clock.now = 0.0
     assert n_until_steady(clock, uneven) > n_even
+
+
+def test_the_environment_sets_the_minimum_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOAUTO_RUN_S", "0.5")
+    assert n_until_steady(clock, [0.125] * 100) == 5
+    monkeypatch.setenv("AUTOAUTO_RUN_S", "long")
+    with pytest.raises(BadInput, match="AUTOAUTO_RUN_S must be a number of seconds, 0 or more, got 'long'; try 1"):
+        SteadyPace(1, 1)
 
 
 def test_two_intervals_are_too_few() -> None:
