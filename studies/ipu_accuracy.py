@@ -28,7 +28,6 @@ from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
-from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
@@ -36,11 +35,13 @@ from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import CompilerSettings
-from autoauto.targets.ipu.target import IpuTarget, overlap_io
+from autoauto.targets.ipu.session import IpuSession
+from autoauto.targets.ipu.target import IpuTarget
 from studies import fused_kernels as fused
 from studies.published_rows import read_rows
 
 HALF = Precision.FP16
+IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 NEEDED = ("name", "model", "cluster", "precision", "memory_proportion", "host", "batch_sizes", "samples_per_s")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # [okabe-ito]
 KERNELS: dict[str, Callable[..., float]] = {
@@ -81,7 +82,8 @@ def flow_of(series: dict[str, Any]) -> Flow:
     """The model on its cluster under the conditions of a series."""
     partials, operators = Precision(series.get("partials", "fp16")), frozenset(series.get("float_operators", ()))
     settings = CompilerSettings(partials, operators, series.get("erf_gelu", False))
-    cluster = _with_host(load_cluster(series["cluster"]), series["host"])
+    cluster = load_cluster(series["cluster"])
+    cluster = cluster.with_synthetic_data() if series["host"] == "synthetic" else cluster
     precision = Precision(series["precision"])
     return Flow(Setting(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0))
 
@@ -91,19 +93,12 @@ def fits(flow: Flow, knobs: Knobs) -> bool:
     if knobs.n_ipu > 1:
         return samples_per_s(flow, knobs) is not None
     options = CompileOptions(knobs.batch_size, flow.setting.precision, session=knobs.session)
-    device = flow.cluster.devices[0]
+    device = flow.setting.device(options)
     try:
         program = flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), device, options)
     except DoesNotFit:
         return False
     return sum(compiled_bytes(program).values()) <= device.memory_bytes
-
-
-def _with_host(cluster: Cluster, host: str) -> Cluster:
-    """The cluster with a host that feeds nothing ("synthetic"), overlaps with compute ("overlapped") or does not."""
-    if host == "synthetic":
-        return cluster.with_synthetic_data()
-    return overlap_io(cluster) if host == "overlapped" else cluster
 
 
 def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
@@ -130,8 +125,9 @@ def with_file(series: dict[str, Any], folder: Path | None) -> dict[str, Any] | N
 
 
 def knobs_of(series: dict[str, Any], batch_size: int) -> Knobs:
-    """A series at one batch size."""
-    return Knobs(n_ipu=series.get("n_ipu", 1), memory_proportion=series["memory_proportion"], batch_size=batch_size)
+    """A series at one batch size; its transfers with the host may overlap with computation."""
+    session = IpuSession(series["memory_proportion"], IO_TILES if series["host"] == "overlapped" else 0)
+    return Knobs(n_ipu=series.get("n_ipu", 1), batch_size=batch_size, session=session)
 
 
 def points(series: dict[str, Any]) -> Iterator[Point]:

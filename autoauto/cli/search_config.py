@@ -208,10 +208,6 @@ def config_values(
             raise file.bad([key], unknown(key, [*options, *_NO_OPTIONS], tuple(TABLE), is_table))
     values = _values(file, {key: options[key] for key in file.table if key in options})
     knobs, method = read_knobs(file)
-    for group in parser._mutually_exclusive_groups:
-        first, *others = [action.dest for action in group._group_actions if values.get(action.dest)] or [""]
-        if others:
-            raise file.bad([others[0]], f"{others[0]} and {first} exclude each other; leave one out")
     return values | knobs | ({"method": str(method)} if method else {})
 
 

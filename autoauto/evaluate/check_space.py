@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoauto.evaluate.setting import Setting
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import Cluster, Period
 from autoauto.records.units import Precision
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace
@@ -14,8 +14,8 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     """A space with the sessions of the target, which has no configurations that cannot be evaluated.
 
     Raises:
-        BadInput: more devices than the cluster has, a knob that the target does not have, or a batch size that the
-            model cannot run at.
+        BadInput: more devices than the cluster has, a knob that the target does not have, a session that the devices
+            cannot run, or a batch size that the model cannot run at.
     """
     cluster, traits = setting.cluster, setting.traits
     space = space.on_target(cluster.target, traits.sessions, traits.space)
@@ -38,6 +38,7 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
         raise BadInput(
             "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
         )
+    _check_hardware(space, cluster)
     n_ipu, n_replicas, n_each = max(space["n_ipu"]), min(space["replicas"]), min(group_sizes)
     n_devices = n_ipu * n_replicas * n_each
     if cores_per_device > cluster.machine_size < len(cluster):
@@ -61,3 +62,15 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     if Strategy.PHASED in space["strategy"]:
         setting.check_phases_may_begin_anywhere()
     return space
+
+
+def _check_hardware(space: SearchSpace, cluster: Cluster) -> None:
+    """Refuse a value of a knob of sessions that the devices cannot run.
+
+    Raises:
+        BadInput: there is one.
+    """
+    for kind in space.sessions:
+        for knob in kind.knobs:
+            for value in (value for value in space[knob.name] if value is not None):
+                kind(**{knob.field: value}).hardware(cluster)

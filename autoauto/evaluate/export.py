@@ -81,7 +81,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     return Deployment(
         graph=flow.graph,
         source=_source(flow, model),
-        cluster=flow.cluster,
+        cluster=flow.setting.hardware(trial.knobs.session),
         precision=flow.setting.precision,
         knobs=trial.knobs,
         plan=plan,

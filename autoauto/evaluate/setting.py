@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from autoauto.estimate.memory import memory_limit_bytes
 from autoauto.graph.kinds import quantise
+from autoauto.memo import Memo
 from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator
-from autoauto.records.costs.options import CompileOptions
+from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Period, content_of, joined
 from autoauto.records.layers import LayerGraph
@@ -21,6 +22,8 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options, value_of
 from autoauto.space.numbers import NAMES_OF_GENERATION
 from autoauto.targets.clusters import check_fp8
+
+_MAX_SESSIONS = 256  # whose devices are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,9 @@ class Setting:
     estimator: Estimator = Estimator.REGRESSION
     cut_at: CutAt = CutAt.LAYERS
     constraints: tuple[Constraint, ...] = ()
+    _by_session: Memo[Session, Cluster] = field(
+        default_factory=lambda: Memo(_MAX_SESSIONS), init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         memory_limit_bytes(self.cluster, self.proportion(PLAIN_SUM))  # raises BadInput for an impossible proportion
@@ -116,19 +122,23 @@ class Setting:
 
     def device(self, options: CompileOptions) -> Device:
         """The first device, for which all layers are compiled."""
-        return self.cluster.grouped(options.cores_per_device).devices[0]
+        return self.hardware(options.session).grouped(options.cores_per_device).devices[0]
 
     def devices(self, knobs: Knobs) -> Cluster:
-        """All devices, each with the cores of a device."""
-        return self.cluster.grouped(knobs.session.cores_per_device)
+        """All devices as the session uses them, each with the cores of a device."""
+        return self.hardware(knobs.session).grouped(knobs.session.cores_per_device)
+
+    def hardware(self, session: Session) -> Cluster:
+        """The cluster as a session uses it (`Session.hardware`)."""
+        return self._by_session.of(session, lambda: session.hardware(self.cluster))
 
     def device_bytes(self, knobs: Knobs) -> int:
         """The memory of one device."""
-        return int(self.cluster.devices[0].memory_bytes) * knobs.session.cores_per_device
+        return int(self.hardware(knobs.session).devices[0].memory_bytes) * knobs.session.cores_per_device
 
     def device_of(self, knobs: Knobs) -> Device:
         """The first device of a configuration, with all its cores."""
-        return joined(self.cluster.devices[:1] * knobs.session.cores_per_device)
+        return joined(self.hardware(knobs.session).devices[:1] * knobs.session.cores_per_device)
 
     def line(self, knobs: Knobs, start: int = 0) -> Cluster:
         """The devices of the pipeline that begins with the device `start`."""

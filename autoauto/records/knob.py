@@ -17,7 +17,8 @@ class Domain:
         kind: int, float, bool or str.
         text: one of them in words.
         plural: several of them in words.
-        maximum: the largest number; numbers begin at 1, or above 0 if they are fractions.
+        maximum: the largest number.
+        minimum: the smallest whole number; fractions are above 0.
         words: the words that a person may write; of a switch those besides on and off.
         stored: the words that a database may hold, in an order that never changes.
         by_device: whether a value may also be a text of several numbers, one for each device, as in "0.15:0.25".
@@ -28,6 +29,7 @@ class Domain:
     text: str
     plural: str
     maximum: int = 1
+    minimum: int = 1
     words: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ()
     by_device: bool = False
@@ -47,13 +49,14 @@ class Domain:
             return type(value) is str and value in self.words
         if self.kind is bool:
             return type(value) is bool or (type(value) is str and value in self.words)
-        kinds = (int, float) if self.kind is float else (int,)
-        return type(value) in kinds and 0 < value <= self.maximum  # type: ignore[operator]
+        if self.kind is float:
+            return type(value) in (int, float) and 0 < value <= self.maximum  # type: ignore[operator]
+        return type(value) is int and self.minimum <= value <= self.maximum
 
 
-def whole(maximum: int) -> Domain:
-    """Whole numbers from 1."""
-    return Domain(int, f"a whole number from 1 to {maximum:,}", "whole numbers", maximum)
+def whole(maximum: int, minimum: int = 1) -> Domain:
+    """Whole numbers from `minimum`."""
+    return Domain(int, f"a whole number from {minimum} to {maximum:,}", "whole numbers", maximum, minimum)
 
 
 def words(kind: type[StrEnum], known: tuple[StrEnum, ...], stored: tuple[StrEnum, ...]) -> Domain:

@@ -74,7 +74,7 @@ class Knobs(HasKnobs):
         BadInput: a value is out of range, values do not go together, or no mode and session have a knob of that name.
 
     >>> Knobs(n_ipu=2, memory_proportion=0.3, batch_size=8).session
-    IpuSession(memory_proportion=0.3)
+    IpuSession(memory_proportion=0.3, io_tiles=0)
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (N_IPU, REPLICAS, BATCH_SIZE)

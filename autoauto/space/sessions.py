@@ -95,7 +95,7 @@ def session_of(values: Mapping[str, Any]) -> Session:
         BadInput: a value is of a knob that the session does not have.
 
     >>> session_of({"memory_proportion": 0.3}), session_of({"runtime": "openvino", "streams": 2}).n_parts
-    (IpuSession(memory_proportion=0.3), 2)
+    (IpuSession(memory_proportion=0.3, io_tiles=0), 2)
     """
     kind = session_class(values)
     own = _names(kind)

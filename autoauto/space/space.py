@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -158,10 +159,10 @@ class SearchSpace:
         return [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
 
     def _session_of_knobs(self) -> type[Session]:
-        """The class of sessions without a runtime that alone has a given knob, else that of the default target."""
+        """The class of sessions without a runtime that alone has most given knobs, else that of the default target."""
         owners = (owners_of(TABLE[name].field) for name in SESSION_KNOBS if name in self.given and self[name])
-        alone = (kinds[0] for kinds in owners if len(kinds) == 1 and kinds[0].runtime is None)
-        return next(alone, IpuSession if self["memory_proportion"] else PlainSession)
+        alone = Counter(kinds[0] for kinds in owners if len(kinds) == 1 and kinds[0].runtime is None)
+        return max(alone, key=alone.__getitem__, default=IpuSession if self["memory_proportion"] else PlainSession)
 
     def _check(self) -> None:
         """Refuse a space that holds nothing, too much, or what cannot be.

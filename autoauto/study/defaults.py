@@ -10,6 +10,8 @@ from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.training_orders import default_orders
+from autoauto.records.costs.options import Session
+from autoauto.records.errors import Mismatch
 from autoauto.records.installation import VERSION
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
@@ -87,11 +89,26 @@ def _strategies(flow: Flow, given: Mapping[str, Any]) -> tuple[Strategy, ...]:
     """How the devices can run a model.
 
     Phases need a streaming memory and like devices, do not keep to blocks, and have no replicas of pipelines or stages.
+    Some sessions are for pipelines alone.
     """
     has_memory = flow.cluster.streaming_memory is not None and not flow.cluster.kinds
     is_asked = 1 in given.get("replicas", (1,)) and False in given.get("stage_replicas", (False,))
-    can_phase = has_memory and is_asked and flow.setting.cut_at is CutAt.LAYERS
+    can_phase = has_memory and is_asked and flow.setting.cut_at is CutAt.LAYERS and _may_phase(flow, given)
     return tuple(Strategy) if can_phase else (Strategy.PIPELINE,)
+
+
+def _may_phase(flow: Flow, given: Mapping[str, Any]) -> bool:
+    """Whether every knob of sessions has a value with which phases run."""
+    knobs = ((kind, knob) for kind in flow.traits.sessions for knob in kind.knobs if knob.name in given)
+    return all(any(_runs_in_phases(kind(**{knob.field: value})) for value in given[knob.name]) for kind, knob in knobs)
+
+
+def _runs_in_phases(session: Session) -> bool:
+    try:
+        session.check_devices(1, in_phases=True)
+    except Mismatch:
+        return False
+    return True
 
 
 def default_counts(n_devices: int) -> tuple[int, ...]:

@@ -29,7 +29,6 @@ class TargetOption:
         default: when it is not given.
         choices: the texts that it may be; empty for any.
         metavar: what stands for its value in `--help`.
-        excludes: another option, which cannot be given at the same time.
     """
 
     name: str
@@ -38,14 +37,13 @@ class TargetOption:
     default: object = False
     choices: tuple[str, ...] = ()
     metavar: str | None = None
-    excludes: str | None = None
 
     @property
     def flag(self) -> str:
         """Its name on the command line.
 
-        >>> TargetOption("overlap_io", "").flag
-        '--overlap-io'
+        >>> TargetOption("synthetic_data", "").flag
+        '--synthetic-data'
         """
         return f"--{self.name.replace('_', '-')}"
 
@@ -137,7 +135,7 @@ class NamedTarget:
             given: options by name.
 
         Raises:
-            BadInput: an option of another target, a value that an option cannot have, or two that exclude each other.
+            BadInput: an option of another target, or a value that an option cannot have.
         """
         known = {option.name: option for option in self.options}
         foreign = [f"--{name.replace('_', '-')}" for name in given if name not in known]
@@ -149,6 +147,4 @@ class NamedTarget:
                 kinds = {bool: "true or false", int: "a whole number from 1", str: "a text"}
                 may_be = f"one of {', '.join(option.choices)}" if option.choices else kinds[option.kind]
                 raise BadInput(f"{option.flag} must be {may_be}, got {value!r}")
-            if option.excludes is not None and value and given.get(option.excludes):
-                raise BadInput(f"{option.flag} and {known[option.excludes].flag} exclude each other; leave one out")
         return {option.name: given.get(option.name, option.default) for option in self.options}

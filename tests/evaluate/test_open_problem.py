@@ -38,7 +38,7 @@ def test_the_default_cluster_is_that_of_the_target() -> None:
 
 def test_the_same_flow_is_opened_from_json_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(builtin_clusters()["bow-2000"], tmp_path / "mine.toml")
-    problem = Problem("resnet50", cluster="mine.toml", options={"partials": "fp32", "overlap_io": True})
+    problem = Problem("resnet50", cluster="mine.toml", options={"partials": "fp32", "synthetic_data": True})
     stored, fingerprint = problem.plain, open_problem(problem).fingerprint()
     assert (stored["model"], stored["cluster"]) == ("resnet50", str(tmp_path / "mine.toml"))
     (tmp_path / "elsewhere").mkdir()

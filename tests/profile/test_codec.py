@@ -32,7 +32,7 @@ def test_a_saved_profile_comes_back_equal(tmp_path: Path, options: CompileOption
     ("session", "written"),
     [
         (PlainSession(), {}),
-        (IpuSession(0.3), {"memory_proportion": 0.3}),
+        (IpuSession(0.3), {"memory_proportion": 0.3, "io_tiles": 0}),
         (
             OpenVinoSession(2, Precision.BF16, streams=2),
             {"runtime": "openvino", "cores_per_device": 2, "precision": "bf16", "streams": 2},

@@ -6,7 +6,6 @@ At one batch size; or one layer at many: `sweep`.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
-from autoauto.targets.ipu.session import IpuSession, memory_proportion
+from autoauto.targets.ipu.session import memory_proportion
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -145,15 +144,15 @@ class SweepRow(NamedTuple):
 
 def sweep(flow: Flow, knobs: Knobs, index: int) -> list[SweepRow]:
     """The whole model, and layer `index` without the cost of its neighbours' layouts, at every proportion."""
-    return [_row(flow, replace(knobs, session=IpuSession(proportion)), index) for proportion in PROPORTIONS]
+    return [_row(flow, knobs.with_values(memory_proportion=proportion), index) for proportion in PROPORTIONS]
 
 
 def _row(flow: Flow, knobs: Knobs, index: int) -> SweepRow:
     from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
     assert isinstance(flow.target, IpuTarget)
-    layers, device = LayerRange(0, len(flow.graph)), flow.cluster.devices[0]
-    options = flow.options(knobs)
+    layers, options = LayerRange(0, len(flow.graph)), flow.options(knobs)
+    device = flow.setting.device(options)
     whole: CompiledRange | None
     try:
         whole = flow.target.compile(flow.graph, layers, device, options)

@@ -92,15 +92,11 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
     """Add the options that only one target has."""
-    links: dict[str | None, argparse._MutuallyExclusiveGroup] = {
-        option.excludes: group.add_mutually_exclusive_group() for option in entry.options if option.excludes
-    }
     for option in entry.options:
-        owner = links.get(option.excludes) or links.get(option.name) or group
         if option.kind is bool:
-            owner.add_argument(option.flag, action="store_true", help=option.help)
+            group.add_argument(option.flag, action="store_true", help=option.help)
             continue
-        owner.add_argument(
+        group.add_argument(
             option.flag,
             type=at_most(MAX_MIB) if option.kind is int else str,
             default=option.default,

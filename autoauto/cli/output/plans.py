@@ -139,8 +139,8 @@ def _unbounded(flow: Flow, knobs: Knobs) -> list[str]:
         return []
     names: dict[str, None] = {}
     for kind in flow.plans.kinds:
-        device, layers = kind.setting.cluster.devices[0], LayerRange(0, len(flow.graph))
-        costs = operator_costs(flow.graph, layers, device, flow.options(knobs), flow.target.settings)
+        options, layers = flow.options(knobs), LayerRange(0, len(flow.graph))
+        costs = operator_costs(flow.graph, layers, kind.setting.device(options), options, flow.target.settings)
         named = zip(flow.setting.names, costs, strict=True)
         names |= dict.fromkeys(name for name, cost in named if not cost.within_bound)
     return list(names)

@@ -76,15 +76,16 @@ class LayerProfiles:
         return True
 
     def first_equal_session(self, options: CompileOptions, progress: Progress | None = None) -> Session:
-        """The first session that was asked for with which all layers cost as much."""
+        """The first session that was asked for with which all layers cost as much, on the same devices and links."""
 
         def first() -> Session:
-            layers = self.layers(options, progress).layers
+            layers, hardware = self.layers(options, progress).layers, self.setting.hardware(options.session)
             return next(
                 known.session
                 for known, profile in self._profiles.items()
                 if known.batch_size == options.batch_size  # the cheapest to ask
                 and replace(known, session=options.session) == options
+                and self.setting.hardware(known.session) == hardware
                 and profile.layers == layers
             )
 
@@ -187,8 +188,9 @@ class LayerCosts:
         self, options: CompileOptions, measured: Iterable[WholeRange], profile: ModelProfile, alone: bool
     ) -> None:
         setting, store = self.setting, self._store(options, alone)
+        cluster = setting.hardware(options.session)
         far_memory = setting.traits.runs_plans
-        store.add(options, range_examples(setting.graph, profile, setting.cluster, measured, far_memory, alone))
+        store.add(options, range_examples(setting.graph, profile, cluster, measured, far_memory, alone))
         self._corrections.forget((store.subject, ()))
 
     def _store(self, options: CompileOptions, alone: bool = True) -> RangeStore:

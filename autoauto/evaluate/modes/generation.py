@@ -95,7 +95,7 @@ class TokenStages:
 
     def _of_replicas(self, n_replicas: int, knobs: Knobs, plan: Plan) -> ReplicaRates:
         """Factors are those of the GPUs whose stage takes the longest."""
-        session, requests, devices = session_of(knobs), requests_of(knobs), self._devices(plan)
+        session, requests, devices = session_of(knobs), requests_of(knobs), self._devices(knobs, plan)
         engine, times = self.costs.target.engine(session), self._times(knobs, plan, devices)
         n_sequences = np.array([knobs.batch_size], dtype=np.float64)
         rates = rates_of(times, n_sequences, requests, engine, session.max_batched_tokens)
@@ -103,11 +103,11 @@ class TokenStages:
         factors = [self.costs.target.factors(system_of(device), session) for device in devices]
         return ReplicaRates(n_replicas, rates, factors, np.array([slowest]))
 
-    def _devices(self, plan: Plan) -> list[Device]:
+    def _devices(self, knobs: Knobs, plan: Plan) -> list[Device]:
         """A GPU of the kind of every stage."""
-        kinds: dict[str, Device] = {device.name: device for device in self.costs.setting.cluster.devices}
-        default = self.costs.setting.cluster.devices[0]
-        return [kinds.get(stage.device_kind, default) for stage in plan.stages]
+        devices = self.costs.setting.hardware(knobs.session).devices
+        kinds: dict[str, Device] = {device.name: device for device in devices}
+        return [kinds.get(stage.device_kind, devices[0]) for stage in plan.stages]
 
     def _times(self, knobs: Knobs, plan: Plan, devices: Sequence[Device]) -> StageSteps:
         """The times of the stages of a plan, each on its GPU."""
@@ -201,7 +201,8 @@ class GenerationFlow(WithoutBounds):
             rates, tpot_low_s=low.tpot_s, tpot_high_s=high.tpot_s, ttft_low_s=low.ttft_s, ttft_high_s=high.ttft_s
         )
         setting = self._stages.costs.setting
-        made = partial(measured_trial, knobs, plan, plan, device=setting.cluster.devices[0], origin=origin)
+        device = setting.hardware(knobs.session).devices[0]
+        made = partial(measured_trial, knobs, plan, plan, device=device, origin=origin)
         return held_trial(
             made(result_of(knobs, rates)), made(result_of(knobs, at_bound), constraints=setting.constraints)
         )

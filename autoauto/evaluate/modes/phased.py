@@ -56,7 +56,7 @@ class PhasedFlow(WithoutBounds):
 
     def _layers_may_fit(self, knobs: Knobs) -> bool:
         profile = self.costs.profile(self.costs.setting.options(knobs))
-        return may_fit(self._one_step_table(knobs), profile, self.costs.setting.cluster, self._options(knobs))
+        return may_fit(self._one_step_table(knobs), profile, self.costs.setting.devices(knobs), self._options(knobs))
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """See `ModeFlow`; every phase is compiled whole."""
@@ -75,7 +75,7 @@ class PhasedFlow(WithoutBounds):
             BadInput: the cluster cannot run phases, or not so many replicas.
             Infeasible: some layers fit no phase.
         """
-        profile, cluster = self.costs.profile(self.costs.setting.options(knobs)), self.costs.setting.cluster
+        profile, cluster = self.costs.profile(self.costs.setting.options(knobs)), self.costs.setting.devices(knobs)
         plan = phased(self._table(knobs, options), profile, cluster, options)
         return self._sharing_host(knobs, options, plan)
 
@@ -99,11 +99,11 @@ class PhasedFlow(WithoutBounds):
 
     def _fastest_by_replicas(self, knobs: Knobs) -> dict[int, _Phases]:
         """The fastest phases of so many replicas, and of all powers of two, which a search asks for next."""
-        setting = self.costs.setting
-        counts = sorted({knobs.n_ipu, *(1 << i for i in range(len(setting.cluster).bit_length()))})
+        setting, cluster = self.costs.setting, self.costs.setting.devices(knobs)
+        counts = sorted({knobs.n_ipu, *(1 << i for i in range(len(cluster).bit_length()))})
         compute, table = self._options(knobs), self._one_step_table(knobs)
         profile = self.costs.profile(setting.options(knobs))
-        if fits_at_once(table, profile, setting.cluster, compute):
+        if fits_at_once(table, profile, cluster, compute):
             whole = Infeasible(
                 f"phases are for models that no device holds, but one phase holds all of {setting.graph.name}; "
                 "try --strategy pipeline with --replicas",
@@ -113,7 +113,7 @@ class PhasedFlow(WithoutBounds):
         modes = (*IoMode,) if setting.period_of_devices is Period.OVERLAP else (IoMode.COMPUTE,)
         ways: dict[int, list[_Phases]] = {n: [] for n in counts}
         for options in (replace(compute, io_mode=io_mode) for io_mode in modes):
-            plans = phased_by_replicas(table, profile, setting.cluster, options, counts)
+            plans = phased_by_replicas(table, profile, cluster, options, counts)
             for n, plan in zip(counts, plans, strict=True):
                 on_n = replace(options, n_replicas=n)
                 ways[n].append(plan if isinstance(plan, Infeasible) else (on_n, self._sharing_host(knobs, on_n, plan)))
@@ -148,7 +148,7 @@ class PhasedFlow(WithoutBounds):
         profile = without_checkpoints(corrected(profile, setting.graph, correction))
         profile = replace(profile, outlined=())  # phases have no subgraphs for equal layers
         proportion = setting.proportion(correction)
-        table = cost_table(profile, setting.cluster.first(1), proportion, Period.BARRIER, *training)
+        table = cost_table(profile, setting.devices(knobs).first(1), proportion, Period.BARRIER, *training)
         return with_entry_overhead(table, profile, correction)
 
     def _compiled(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
@@ -164,8 +164,7 @@ class PhasedFlow(WithoutBounds):
 
     def _compiled_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
         """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""
-        setting = self.costs.setting
-        device = setting.cluster.devices[0]
+        setting, device = self.costs.setting, self.costs.setting.devices(knobs).devices[0]
         compiled = setting.target.compile(setting.graph, phase.layers, device, setting.options(knobs))
         recompute_cycles = compiled.forward_cycles if knobs.mode.recompute is True else 0
         whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles

@@ -9,13 +9,13 @@ from autoauto.estimate.table import calibrated
 from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.evaluate.pipelines.plans import Plans
-from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible, OutOfMemory
+from autoauto.records.hardware import Cluster
 from autoauto.records.plans.plan import Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Run, Runner
 from autoauto.records.target import Origin
@@ -198,22 +198,23 @@ class Measurements:
     ) -> tuple[Stage, ...]:
         """The stages of a plan with what their ranges compiled whole need."""
         memory = self.mode(knobs).stage_bytes(knobs, plan, compiled)
+        cluster = self.plans.costs.setting.devices(knobs)
         columns = zip(plan.stages, devices, compiled, memory, strict=True)
-        return tuple(_compiled_stage(self.plans.costs.setting, *of_stage) for of_stage in columns)
+        return tuple(_compiled_stage(cluster, *of_stage) for of_stage in columns)
 
 
 def _compiled_stage(
-    setting: Setting, stage: Stage, device: int, compiled: CompiledRange, memory_bytes: dict[str, int]
+    cluster: Cluster, stage: Stage, device: int, compiled: CompiledRange, memory_bytes: dict[str, int]
 ) -> Stage:
     """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
-    speed = setting.cluster.speeds[device]
+    speed = cluster.speeds[device]
     return replace(
         stage,
         forward_cycles=reference_cycles(compiled.forward_cycles, speed),
         backward_cycles=reference_cycles(compiled.backward_cycles, speed),
         weight_cycles=reference_cycles(compiled.weight_cycles, speed),
         memory_bytes=memory_bytes,
-        limit_bytes=int(setting.cluster.devices[device].memory_bytes),
+        limit_bytes=int(cluster.devices[device].memory_bytes),
     )
 
 

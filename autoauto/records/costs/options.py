@@ -12,7 +12,7 @@ from enum import StrEnum
 from math import inf
 from typing import ClassVar, NamedTuple, Self
 
-from autoauto.records.hardware import Device
+from autoauto.records.hardware import Cluster, Device
 from autoauto.records.knob import HasKnobs
 from autoauto.records.units import Precision
 
@@ -79,6 +79,14 @@ class Session(HasKnobs, ABC):
     def common(self) -> Self:
         """The session for which ranges are sampled, so that like sessions share what the samples teach."""
         return self
+
+    def hardware(self, cluster: Cluster) -> Cluster:
+        """What a session uses of the devices and links of a cluster; names, clocks and machines stay.
+
+        Raises:
+            BadInput: it cannot run on them.
+        """
+        return cluster
 
     @property
     def differs_by_device(self) -> bool:

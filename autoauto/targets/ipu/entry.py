@@ -14,11 +14,6 @@ from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOp
 _OPTIONS = (
     TargetOption("synthetic_data", "data is made on the device: the host's links cost nothing"),
     TargetOption(
-        "overlap_io",
-        "32 tiles of every device exchange with the host while the others compute",
-        excludes="synthetic_data",
-    ),
-    TargetOption(
         "partials",
         "format of partial sums of fp16 and fp8 products; Poplar's own default is fp32; default fp16",
         kind=str,
@@ -59,7 +54,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
 
     from autoauto.targets.ipu.operator_cost import CompilerSettings
     from autoauto.targets.ipu.operators.registry import default_notes
-    from autoauto.targets.ipu.target import IpuTarget, overlap_io
+    from autoauto.targets.ipu.target import IpuTarget
 
     cluster, options = request.cluster, request.options
     operators = [name for name in options["float_operators"].split(",") if name]
@@ -68,8 +63,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         raise BadInput(f"--float-operators takes ONNX operators, got {unknown[0]!r}; try Gelu,LayerNormalization")
     if options["synthetic_data"]:
         cluster = cluster.with_synthetic_data()
-    elif options["overlap_io"]:
-        cluster = overlap_io(cluster)
     partials = Precision(options["partials"] or Precision.FP16)
     settings = CompilerSettings(partials, frozenset(operators), options["erf_gelu"])
     notes = (*_format_notes(request.graph, request.precision), *default_notes(request.graph))

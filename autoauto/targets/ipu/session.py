@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from autoauto.records.costs.options import CompileOptions, DeviceType, Session
 from autoauto.records.errors import BadInput, Mismatch
-from autoauto.records.hardware import Device
-from autoauto.records.knob import FRACTION_BY_DEVICE, Knob, numbers_by_device, text_by_device
+from autoauto.records.hardware import Cluster, Device
+from autoauto.records.knob import FRACTION_BY_DEVICE, Knob, numbers_by_device, text_by_device, whole
 
 POPLAR_MEMORY_PROPORTION = 0.6
 """Poplar's default of availableMemoryProportion [poplar-docs]."""
+MAX_IO_TILES = 2**16  # far more tiles than any IPU has
 
 MEMORY_PROPORTION = Knob(
     "memory_proportion",
@@ -27,6 +28,16 @@ MEMORY_PROPORTION = Knob(
     searched=(0.3, 0.6, 1.0),
     is_shown=True,
 )
+IO_TILES = Knob(
+    "io_tiles",
+    whole(MAX_IO_TILES, minimum=0),
+    0,
+    "tiles of every device that exchange with the host while the others compute; 0: all tiles do both in turn",
+    "0,32",
+    ("0", "0"),
+    label="io tiles",
+    breaks_ties=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +47,33 @@ class IpuSession(Session):
     Attributes:
         memory_proportion: Poplar's `availableMemoryProportion`, a bound on temporary memory [poplar-docs]; those of all
             devices of a pipeline, as "0.15:0.25:0.25:0.25", where they differ.
+        io_tiles: PopART's `numIOTiles` [popart], PopRT's `num_io_tiles` [poprt]: tiles of every device that do nothing
+            but exchange with the host, while the others compute; 0 where all tiles do both in turn.
     """
 
     device_type: ClassVar[DeviceType] = DeviceType.ACCELERATOR
-    knobs: ClassVar[tuple[Knob, ...]] = (MEMORY_PROPORTION,)
+    knobs: ClassVar[tuple[Knob, ...]] = (MEMORY_PROPORTION, IO_TILES)
     memory_proportion: float | str = POPLAR_MEMORY_PROPORTION
+    io_tiles: int = IO_TILES.default
 
     def __post_init__(self) -> None:
         if not all(0.0 < proportion <= 1.0 for proportion in self.proportions):
             raise BadInput(f"memory_proportion must be in (0, 1], got {self.memory_proportion}")
+        if not IO_TILES.domain.allows(self.io_tiles):
+            raise BadInput(f"io_tiles must be {IO_TILES.domain.text}, got {self.io_tiles}")
 
     @property
     def proportions(self) -> tuple[float, ...]:
         """The proportion of every device, or the one of all."""
         return numbers_by_device(self.memory_proportion)
+
+    def hardware(self, cluster: Cluster) -> Cluster:
+        """See `Session`; its io tiles leave fewer to compute, and the host's links transfer meanwhile."""
+        if not self.io_tiles:
+            return cluster
+        from autoauto.targets.ipu.io_tiles import with_io_tiles
+
+        return with_io_tiles(cluster, self.io_tiles)
 
     @property
     def differs_by_device(self) -> bool:
@@ -58,16 +82,19 @@ class IpuSession(Session):
 
     def on_device(self, device: int) -> Self:
         """See `Session`."""
-        return type(self)(self.proportions[device]) if self.differs_by_device else self
+        return replace(self, memory_proportion=self.proportions[device]) if self.differs_by_device else self
 
     def of_devices(self, sessions: Sequence[Self]) -> Self:
         """See `Session`."""
         if len(set(sessions)) == 1:
             return sessions[0]
-        return type(self)(text_by_device(session.proportions[0] for session in sessions))
+        proportions = text_by_device(session.proportions[0] for session in sessions)
+        return replace(sessions[0], memory_proportion=proportions)
 
     def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
         """See `Session`."""
+        if in_phases and self.io_tiles:
+            raise Mismatch(f"phases exchange with the host in turn, got io_tiles {self.io_tiles}; try --io-tiles 0")
         if not self.differs_by_device:
             return
         if in_phases:
@@ -81,7 +108,7 @@ class IpuSession(Session):
     @property
     def common(self) -> IpuSession:
         """Poplar's default: whatever bound is asked for, ranges are sampled with that one."""
-        return IpuSession()
+        return replace(self, memory_proportion=POPLAR_MEMORY_PROPORTION)
 
     def bound_bytes(self, device: Device) -> float:
         """See `Session`."""

@@ -10,11 +10,10 @@ from typing import ClassVar
 from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import OUTLINED, CompiledRange, ProgramStep, WeightUpdate
-from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import Origin, StepOverhead, TargetTraits
-from autoauto.targets.ipu.kernels import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
+from autoauto.targets.ipu.kernels import copy
 from autoauto.targets.ipu.memory import (
     LAYER_CODE,
     check_code,
@@ -40,7 +39,6 @@ from autoauto.targets.ipu.step import Framework, step_overhead
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
 VERSION = "ipu-11"
-IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,37 +189,3 @@ def _steps(
         parts = {"rearrange": moved, "exchange": cost.exchange_cycles, "compute": cost.compute_cycles}
         steps.append([ProgramStep(f"{layer.name}/{part}", n, temporary_bytes) for part, n in parts.items() if n])
     return steps
-
-
-def overlap_io(cluster: Cluster, n_io_tiles: int = IO_TILES) -> Cluster:
-    """`cluster` with `n_io_tiles` of every device given to the host's transfers.
-
-    The other tiles compute while io tiles load the next micro-batch and store the last; then one exchange within the
-    device hands them over, at the rate of the io tiles. A period lasts at least as long as the host takes.
-
-    Raises:
-        BadInput: `n_io_tiles` is not positive, no tile is left to compute, or the devices are of several kinds: then
-            only a plan says which of them exchange with the host.
-    """
-    if cluster.kinds:
-        raise BadInput(f"--overlap-io needs devices in a given order, {cluster.name} has kinds of them; leave it out")
-    first, last = cluster.devices[0], cluster.devices[-1]
-    if not 0 < n_io_tiles < min(device.n_tiles for device in cluster.devices):
-        raise BadInput(f"io tiles must be some of {first.n_tiles}, got {n_io_tiles}; try {IO_TILES}")
-    return replace(
-        cluster,
-        devices=tuple(_without(device, n_io_tiles) for device in cluster.devices),
-        receive_links=(_hand_over(first, n_io_tiles), *cluster.receive_links[1:]),
-        send_links=(*cluster.send_links[:-1], _hand_over(last, n_io_tiles)),
-        overlapped_host_links=(cluster.receive_links[0], cluster.send_links[-1]),
-    )
-
-
-def _without(device: Device, n_tiles: int) -> Device:
-    memory_bytes = device.memory_bytes * (1 - n_tiles / device.n_tiles)
-    return replace(device, n_tiles=device.n_tiles - n_tiles, memory_bytes=memory_bytes)
-
-
-def _hand_over(device: Device, n_tiles: int) -> Link:
-    rate = n_tiles * EXCHANGE_BYTES_PER_CYCLE * device.clock_hz
-    return Link(bytes_per_s=rate, idle_cycles=SYNC_CYCLES + SHORTEST_EXCHANGE_CYCLES)

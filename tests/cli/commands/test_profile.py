@@ -36,7 +36,7 @@ def test_our_own_format_can_be_planned_too(run_cli: RunCli, tmp_path: Path) -> N
 
 def test_json_has_a_record_for_every_layer(run_cli: RunCli) -> None:
     profile = json.loads(run_cli("profile", "resnet50", "--batch-size", "2", "--json").out)
-    session = {"memory_proportion": 0.6}
+    session = {"memory_proportion": 0.6, "io_tiles": 0}
     assert profile["options"] == {"batch_size": 2, "precision": "fp16", "training": False, "session": session}
     assert len(profile["layers"]) == len(profile["names"]) == len(profile["kinds"])
     assert all(layer["forward_cycles"] > 0 for layer in profile["layers"])

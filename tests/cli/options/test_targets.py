@@ -16,7 +16,9 @@ from tests.cli.conftest import RunCli
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        ("host", ("--overlap-io",), "has no --overlap-io"),
+        ("host", ("--io-tiles", "32"), "--io-tiles is for --target ipu, got "),
+        ("host", ("--synthetic-data",), "has no --synthetic-data"),
+        ("ipu", ("--tensor-parallel", "2"), "--tensor-parallel is for --target gpu, got none; leave it out"),
         ("host", ("--partials", "fp16"), "has no --partials"),
         ("ipu", ("--device-memory-mib", "64"), "has no --device-memory-mib"),
         ("ipu", ("--device-memory-gib", "1"), "--device-memory-gib is for --target host or --profile; leave it out"),

@@ -45,6 +45,7 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
             {
                 "n_ipu": 1,
                 "memory_proportion": 0.6,
+                "io_tiles": 0,
                 "batch_size": None,
                 "schedule": "inference",
                 "recompute": False,

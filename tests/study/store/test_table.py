@@ -68,6 +68,7 @@ KNOBS_AND_RESULTS = {
     "cuda_graph": "boolean",
     "channels_last": "boolean",
     "memory_proportion": "float64",
+    "io_tiles": "Int64",
     "engine": "string",
     "tensor_parallel": "Int64",
     "expert_parallel": "Int64",

@@ -11,13 +11,11 @@ from autoauto.graph.load import load_graph
 from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange
-from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device
+from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
-from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu.target import IO_TILES, IpuTarget, operator_costs, overlap_io
+from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
 SHAPE = (1, 32, 14, 14)
 X = "x:1x32x14x14"
@@ -240,40 +238,3 @@ def test_training_adds_a_backward_pass_and_its_memory(graph_of: Any, node: Any, 
     for category in ("vertexCode", "vertexInstanceState", "controlCode", "internalExchangeCode"):
         assert compiled_bytes(training)[category] > compiled_bytes(inference)[category]
     assert training.backward_temporary_bytes > training.activation_bytes > inference.activation_bytes
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return load_cluster("bow-2000")
-
-
-def test_io_tiles_are_taken_from_compute_with_their_memory(cluster: Cluster) -> None:
-    device, before = overlap_io(cluster).devices[0], cluster.devices[0]
-    assert device.n_tiles == before.n_tiles - IO_TILES
-    assert device.memory_bytes / device.n_tiles == pytest.approx(before.memory_bytes / before.n_tiles)
-
-
-def test_host_transfers_overlap_compute(cluster: Cluster) -> None:
-    overlapped = overlap_io(cluster)
-    n_bytes, clock_hz = 10**7, cluster.devices[0].clock_hz
-    assert overlapped.host_cycles(n_bytes, n_bytes) == 2 * cluster.receive_links[0].cycles(n_bytes, clock_hz)
-    handed_over = overlapped.receive_links[0].cycles(n_bytes, clock_hz)
-    assert handed_over == 286 + n_bytes // (IO_TILES * 4)  # a sync and the shortest exchange, then the io tiles' rate
-    assert overlapped.receive_links[1:] == cluster.receive_links[1:]
-    assert overlapped.send_links[:-1] == cluster.send_links[:-1]
-
-
-@pytest.mark.parametrize("n_tiles", [0, -1, 1472])
-def test_some_tiles_must_be_left_to_compute(n_tiles: int, cluster: Cluster) -> None:
-    with pytest.raises(BadInput, match=f"io tiles must be some of 1472, got {n_tiles}; try 32"):
-        overlap_io(cluster, n_tiles)
-
-
-def test_a_shorter_pipeline_keeps_its_host(cluster: Cluster) -> None:
-    assert overlap_io(cluster).first(2).overlapped_host_links == overlap_io(cluster.first(2)).overlapped_host_links
-    assert replace(overlap_io(cluster), overlapped_host_links=None).host_cycles(1, 1) == 0
-
-
-def test_which_of_several_kinds_has_io_tiles_for_the_host_is_not_known() -> None:
-    with pytest.raises(BadInput, match="--overlap-io needs devices in a given order, bow-mk2 has kinds of them; leave"):
-        overlap_io(load_cluster("bow-mk2"))

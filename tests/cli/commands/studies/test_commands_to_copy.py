@@ -96,7 +96,7 @@ def test_words_of_a_problem_are_read_as_the_same_problem() -> None:
     inputs = read_model_inputs(["height=320"], ["x=none"], ["past=present"])
     files = ProfileFiles(("8=fast.csv",), "csv", (), 2, 1.0, 0.5)
     for problem in (
-        Problem("net", "ipu", "c600", 0.1, "fp32", planning, options={"partials": "fp32", "overlap_io": True}),
+        Problem("net", "ipu", "c600", 0.1, "fp32", planning, options={"partials": "fp32", "synthetic_data": True}),
         Problem("net", "host", model_inputs=inputs, options={"device_memory_mib": 300}),
         Problem(profile=files),
     ):

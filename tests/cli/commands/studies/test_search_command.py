@@ -29,10 +29,10 @@ def request_of_command(command: str) -> SearchRequest:
     [
         {},
         {"model": "bert-base-128", "cluster": "c600", "space": {"n_ipu": [1, 2], "batch_size": {"from": 1, "to": 9}}},
-        {"model": "sha256:" + 64 * "a", "space": {"memory_proportion": [0.3, 0.6]}, "repeats": 0},
+        {"model": "sha256:" + 64 * "a", "space": {"memory_proportion": [0.3, 0.6], "io_tiles": [0, 32]}, "repeats": 0},
         {"constraints": ["latency_s <= 0.002", "n_ipu * replicas <= 4"], "objective": ["throughput", "latency"]},
         {"mode": "training", "space": {"schedule": ["gpipe", "1f1b"], "recompute": [True, False, "auto"]}},
-        {"mode": "training", "global_batch": 64, "time_budget": 1.5, "overlap_io": True, "headroom": 0.1},
+        {"mode": "training", "global_batch": 64, "time_budget": 1.5, "synthetic_data": True, "headroom": 0.1},
         {"target": "gpu", "model": "Qwen/Qwen3-8B", "space": {"tensor_parallel": [1, 2], "cuda_graph": [True]}},
         {"target": "host", "space": {"runtime": ["onnxruntime"], "spinning": [False]}, "noise": 0.05},
         {"method": "random", "n_measurements": 9, "try": ["n_ipu=1,batch_size=2"], "precision": "fp16"},
