@@ -14,9 +14,12 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision
 from autoauto.space.knobs import value_of
+from autoauto.targets.ipu.session import MAX_IO_TILES
 
 FILLS_A_STEP = 16
 """Micro-batches that an inference step has for every stage; filling the pipeline then takes at most 6 % of a step."""
+MIN_IO_TILES = 32
+"""Of PopART, which takes even numbers only [popart]."""
 
 
 def ipu_plan(deployment: Deployment, runtime: str) -> Plan:
@@ -50,6 +53,18 @@ def proportions(deployment: Deployment) -> tuple[float, ...]:
     """The memory proportion of every device of the pipeline."""
     of_devices = numbers_by_device(value_of(deployment.knobs, "memory_proportion"))
     return of_devices if len(of_devices) > 1 else of_devices * deployment.plan.n_devices
+
+
+def io_tiles(deployment: Deployment, runtime: str, most: int = MAX_IO_TILES) -> int:
+    """The tiles of every device that exchange with the host while the others compute; 0 where none do.
+
+    Raises:
+        BadInput: `runtime` takes no such number: an even one from 32 to `most`.
+    """
+    n: int = value_of(deployment.knobs, "io_tiles")
+    if n and not (MIN_IO_TILES <= n <= most and n % 2 == 0):
+        raise BadInput(f"{runtime} takes an even number of io tiles from {MIN_IO_TILES} to {most}, got {n}")
+    return n
 
 
 def recomputes(deployment: Deployment) -> bool:

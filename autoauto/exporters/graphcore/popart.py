@@ -18,6 +18,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     compiles,
     function,
     header,
+    io_tiles,
     ipu_plan,
     n_ipus,
     not_run,
@@ -31,17 +32,22 @@ from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
+RUNTIME = "PopART"
 MODEL, OPTIONS = "model.onnx", "options.py"
 IPU, STAGE, MEMORY = "__ipu_number", "__pipeline_stage", "__available_memory"
 TAKES_MEMORY = ("Conv", "ConvTranspose", "MatMul")
 """Operators that read MEMORY, a float; others have the proportion of the session."""
+TILE_SET, STRATEGY = "__tile_set", "__exchange_strategy"
+"""Of an input, in the metadata of the model, with a slash and its name: which tiles load it, and when."""
+ON_IO_TILES, OVERLAPPED = 1, 1
+"""Numbers of popart.TileSet.IO and popart.ExchangeStrategy.OverlapInnerLoop."""
 LAST_OPSET = 11
 """The last one that PopART's documents name."""
 
 
 def write(deployment: Deployment, folder: Path) -> None:
     """Write the annotated model and the program that makes a session of it."""
-    plan, path = ipu_plan(deployment, "PopART"), folder / MODEL
+    plan, path = ipu_plan(deployment, RUNTIME), folder / MODEL
     save_whole(deployment, path)
     model = onnx.load(path, load_external_data=False)
     stages = stages_of_nodes(model.graph.node, _stage_of_tensors(deployment), len(plan.stages) - 1)
@@ -52,9 +58,19 @@ def write(deployment: Deployment, folder: Path) -> None:
         node.attribute.append(helper.make_attribute(STAGE, stage))
         if node.op_type in TAKES_MEMORY and not node.domain:
             node.attribute.append(helper.make_attribute(MEMORY, of_devices[plan.stages[stage].device]))
+    if io_tiles(deployment, RUNTIME):
+        helper.set_model_props(model, _input_settings(model.graph))
     path.write_bytes(model.SerializeToString(deterministic=True))
     outputs = tuple(entry.name for entry in model.graph.output)
     (folder / OPTIONS).write_text(_program(deployment, outputs), encoding="utf-8")
+
+
+def _input_settings(graph: onnx.GraphProto) -> dict[str, str]:
+    """The metadata by which PopART loads every input while micro-batches before are computed."""
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [entry.name for entry in graph.input if entry.name not in constants]
+    settings = ((TILE_SET, ON_IO_TILES), (STRATEGY, OVERLAPPED))
+    return {f"{key}/{name}": str(number) for name in inputs for key, number in settings}
 
 
 def stages_of_nodes(nodes: Sequence[onnx.NodeProto], stage_of: Mapping[str, int], last: int) -> list[int]:
@@ -124,7 +140,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     yield from _equal_outputs(deployment, folder)
     opset = max(entry.version for entry in model.opset_import if not entry.domain)
     newer = f", and its documents end at opset {LAST_OPSET}, the model has {opset}" if opset > LAST_OPSET else ""
-    yield from not_run("PopART", newer)
+    yield from not_run(RUNTIME, newer)
 
 
 def _accepted(path: Path) -> Check:
@@ -186,7 +202,8 @@ def _program(deployment: Deployment, outputs: tuple[str, ...]) -> str:
     options = function(
         "session_options()", "The options that go with the attributes of the model.", _options(deployment)
     )
-    return header(deployment, "PopART's session") + constants + options + _model(deployment) + _session(training)
+    session = _session(training, overlaps=io_tiles(deployment, RUNTIME) > 0)
+    return header(deployment, "PopART's session") + constants + options + _model(deployment) + session
 
 
 def _options(deployment: Deployment) -> Iterator[str]:
@@ -203,6 +220,9 @@ def _options(deployment: Deployment) -> Iterator[str]:
     if knobs.training:
         yield f"options.enableGradientAccumulation = {knobs.mode.n_micro_batches > 1}"
         yield f"options.accumulationFactor = {knobs.mode.n_micro_batches}"
+    if n_io_tiles := io_tiles(deployment, RUNTIME):
+        yield f"options.numIOTiles = {n_io_tiles}"
+        yield "options.enableExplicitIR(True)  # loops and copies that can overlap"
     if recomputes(deployment):
         yield f"options.autoRecomputation = popart.RecomputationType.{'Pipeline' if pipelined else 'RecomputeAll'}"
     yield "return options"
@@ -217,9 +237,13 @@ def _model(deployment: Deployment) -> str:
     )
 
 
-def _session(training: bool) -> str:
-    flow = 'flow = popart.DataFlow(BATCHES_PER_STEP, {name: popart.AnchorReturnType("All") for name in OUTPUTS})'
-    lines = [flow, "device = popart.DeviceManager().acquireAvailableDevice(N_IPUS)"]
+def _session(training: bool, *, overlaps: bool) -> str:
+    on_io_tiles = ", popart.TileSet.IO, popart.ExchangeStrategy.OverlapInnerLoop" if overlaps else ""
+    lines = [
+        f'returned = popart.AnchorReturnType("All"{on_io_tiles})',
+        "flow = popart.DataFlow(BATCHES_PER_STEP, {name: returned for name in OUTPUTS})",
+        "device = popart.DeviceManager().acquireAvailableDevice(N_IPUS)",
+    ]
     if not training:
         made = "return popart.InferenceSession(model(), flow, device, userOptions=session_options())"
         return function("session()", "Run it with popart.PyStepIO.", [*lines, made])

@@ -16,6 +16,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     constant,
     function,
     header,
+    io_tiles,
     ipu_plan,
     n_ipus,
     not_run,
@@ -30,13 +31,24 @@ from autoauto.records.units import Precision
 from autoauto.space.knobs import compile_options
 
 PROGRAM = "blocks.py"
+RUNTIME = "PopTorch"
+MAX_IO_TILES = 192
 RECOMPUTE_NOTHING, RECOMPUTE_STAGES, RECOMPUTE_ALL = 0, 3, 4
 """Numbers of popart.RecomputationType: None, Pipeline and RecomputeAll."""
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the program."""
-    ipu_plan(deployment, "PopTorch")
+    """Write the program.
+
+    Raises:
+        BadInput: stages would overlap transfers with the host; PopTorch does so without a pipeline only.
+    """
+    plan = ipu_plan(deployment, RUNTIME)
+    if io_tiles(deployment, RUNTIME, MAX_IO_TILES) and len(plan.stages) > 1:
+        raise BadInput(
+            f"PopTorch overlaps transfers with the host without a pipeline only, got {len(plan.stages)} stages; try "
+            "--io-tiles 0, or --to popart"
+        )
     (folder / PROGRAM).write_text(_program(deployment, _blocks(deployment)), encoding="utf-8")
 
 
@@ -120,7 +132,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     yield Check("blocks have the layers of the stages", right == len(planned), f"{right} of {len(planned)} layers")
     ipus, wanted = list(blocks.values()), [stage.device for stage in deployment.plan.stages[1:]]
     yield Check("blocks are on the IPUs of the plan", ipus == wanted, f"IPUs {', '.join(map(str, [0, *ipus]))}")
-    yield from not_run("PopTorch")
+    yield from not_run(RUNTIME)
 
 
 def _blocks(deployment: Deployment) -> list[str]:
@@ -170,6 +182,9 @@ def _options(deployment: Deployment) -> Iterator[str]:
     if len(stages) > 1:
         numbered = "SameAsIpu" if len(stages) == n_ipu else "AutoIncrement"  # a stage for every block
         yield f"options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.{numbered}))"
+    if n_io_tiles := io_tiles(deployment, RUNTIME, MAX_IO_TILES):
+        yield f"options.TensorLocations.numIOTiles({n_io_tiles})"
+        yield "options.setExecutionStrategy(poptorch.ShardedExecution())"
     if knobs.training:
         yield f"options.Training.gradientAccumulation({knobs.mode.n_micro_batches})"
         everything = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
@@ -193,8 +208,10 @@ _STASH_OUTPUTS = (
 
 
 def _functions(deployment: Deployment) -> str:
+    overlaps, training = io_tiles(deployment, RUNTIME, MAX_IO_TILES) > 0, deployment.knobs.training
     begin = [
         *(_STASH_OUTPUTS if deployment.knobs.mode.recompute else ()),
+        *(_overlapped(training) if overlaps else ()),
         "for name, ipu in BLOCKS.items():",
         '    owner, _, child = name.rpartition(".")',
         "    owner = model.get_submodule(owner)",
@@ -203,12 +220,20 @@ def _functions(deployment: Deployment) -> str:
     ]
     half = ".half()" if deployment.precision is Precision.FP16 else ""
     head, made = "ipu_model(model)", f"return poptorch.inferenceModel(begin_blocks(model.eval(){half}), ipu_options())"
-    if deployment.knobs.training:
+    if training:
         head = "ipu_model(model, optimizer)"
         made = f"return poptorch.trainingModel(begin_blocks(model{half}), ipu_options(), optimizer)"
     return function("begin_blocks(model)", "Begin a block at the first module of every stage.", begin) + function(
         head, "The model on IPUs.", [made]
     )
+
+
+def _overlapped(training: bool) -> Iterator[str]:
+    """Lines that let inputs and outputs be copied while other micro-batches are computed."""
+    loop = "OverlapAccumulationLoop" if training else "OverlapDeviceIterationLoop"
+    yield f"overlap = poptorch.OverlapMode.{loop}"
+    yield "model.register_forward_pre_hook(lambda _, inputs: poptorch.set_overlap_for_input(inputs, overlap))"
+    yield "model.register_forward_hook(lambda _, __, output: poptorch.set_overlap_for_output(output, overlap))"
 
 
 EXPORTER = Exporter(

@@ -14,6 +14,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     constant,
     function,
     header,
+    io_tiles,
     ipu_plan,
     n_ipus,
     not_run,
@@ -23,6 +24,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 
+RUNTIME = "TensorFlow for IPUs"
 PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
 
 
@@ -32,16 +34,31 @@ def write(deployment: Deployment, folder: Path) -> None:
     Raises:
         BadInput: the plugin does not take so many micro-batches in a step of training.
     """
-    plan, knobs = ipu_plan(deployment, "TensorFlow for IPUs"), deployment.knobs
-    overlap = 2 * len(plan.stages)
-    if knobs.training and len(plan.stages) > 1 and knobs.mode.n_micro_batches % overlap:
-        raise BadInput(
-            f"a grouped pipeline of {len(plan.stages)} stages trains on a multiple of {overlap} micro-batches, got "
-            f"{knobs.mode.n_micro_batches}; try --n-micro-batches {-(-knobs.mode.n_micro_batches // overlap) * overlap}"
-        )
+    plan, knobs = ipu_plan(deployment, RUNTIME), deployment.knobs
+    if knobs.training and len(plan.stages) > 1:
+        _check_micro_batches(len(plan.stages), knobs.mode.n_micro_batches, overlaps=io_tiles(deployment, RUNTIME) > 0)
     (folder / PROGRAM).write_text(_program(deployment), encoding="utf-8")
     text = Path(__file__).with_name(ASSIGNMENT).read_text(encoding="utf-8")
     (folder / ASSIGNMENT).write_text(text, encoding="utf-8")
+
+
+def _check_micro_batches(n_stages: int, n_micro_batches: int, *, overlaps: bool) -> None:
+    """Refuse steps of training that a grouped pipeline does not take.
+
+    Raises:
+        BadInput: micro-batches are no multiple of the stages, or where transfers with the host overlap too few.
+    """
+    length = 2 * n_stages
+    if overlaps and n_micro_batches < length + 2:
+        raise BadInput(
+            f"a grouped pipeline of {n_stages} stages with io tiles trains on {length + 2} micro-batches or more, got "
+            f"{n_micro_batches}; try --n-micro-batches {length + 2}"
+        )
+    if not overlaps and n_micro_batches % length:
+        raise BadInput(
+            f"a grouped pipeline of {n_stages} stages trains on a multiple of {length} micro-batches, got "
+            f"{n_micro_batches}; try --n-micro-batches {-(-n_micro_batches // length) * length}"
+        )
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
@@ -52,7 +69,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     same = operators == list(map(list, deployment.layer_names))
     counts = ", ".join(str(len(names)) for names in operators)
     yield Check("operators have the stages of the plan", same, f"operators of the stages: {counts}")
-    yield from not_run("TensorFlow for IPUs")
+    yield from not_run(RUNTIME)
 
 
 def _program(deployment: Deployment) -> str:
@@ -84,6 +101,9 @@ def _config(deployment: Deployment) -> Iterator[str]:
     yield f"config.auto_select_ipus = {n_ipus(deployment)}"
     yield f"config.convolutions.poplar_options = {proportion}"
     yield f"config.matmuls.poplar_options = {proportion}"
+    if n_io_tiles := io_tiles(deployment, RUNTIME):
+        yield f"config.io_tiles.num_io_tiles = {n_io_tiles}"
+        yield "config.io_tiles.place_ops_on_io_tiles = True"
     if deployment.knobs.training:
         yield f"config.allow_recompute = {recomputes(deployment)}"
     yield "return config"

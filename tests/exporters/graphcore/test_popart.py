@@ -81,6 +81,19 @@ def test_the_options_of_inference(deploy: Deploy, tmp_path: Path, execute: Execu
     assert calls["InferenceSession"][1] == {"userOptions": "SessionOptions"}
 
 
+def test_inputs_and_outputs_are_copied_by_io_tiles(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
+    folder = tmp_path / "artifact"
+    checks = write_artifact(deploy(2, io_tiles=32), "popart", folder, check=True)
+    assert {check.passed for check in checks} == {True, None}
+    popart = Recorder()
+    execute(folder / "options.py", popart=popart)["session"]()
+    assert popart._calls["SessionOptions.numIOTiles"] == 32
+    assert popart._calls["SessionOptions.enableExplicitIR"] == ([True], {})
+    assert popart._calls["AnchorReturnType"][0] == ["All", "TileSet.IO", "ExchangeStrategy.OverlapInnerLoop"]
+    written = {entry.key: entry.value for entry in onnx.load(folder / "model.onnx").metadata_props}
+    assert written == {"__tile_set/x": "1", "__exchange_strategy/x": "1"}
+
+
 @pytest.mark.parametrize(("n_ipu", "recomputed"), [(2, "Pipeline"), (1, "RecomputeAll")])
 def test_the_options_of_training(deploy: Deploy, tmp_path: Path, execute: Execute, n_ipu: int, recomputed: str) -> None:
     folder = tmp_path / "artifact"

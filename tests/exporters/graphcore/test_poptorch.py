@@ -175,6 +175,44 @@ def test_modules_run_on_the_ipus_of_the_plan(deploy: Deploy, tmp_path: Path, exe
     assert ran == {name.rpartition(".")[0]: stage for name, stage in stages.items()}
 
 
+@pytest.mark.parametrize(
+    ("knobs", "loop"),
+    [({}, "OverlapDeviceIterationLoop"), ({"schedule": "popart", "n_micro_batches": 8}, "OverlapAccumulationLoop")],
+)
+def test_inputs_and_outputs_overlap_with_computation(
+    deploy: Deploy, tmp_path: Path, execute: Execute, knobs: dict[str, Any], loop: str
+) -> None:
+    write_artifact(deploy(1, io_tiles=32, **knobs), "poptorch", tmp_path / "artifact")
+    poptorch, model = Recorder(), Recorder()
+    program = execute(tmp_path / "artifact" / "blocks.py", poptorch=poptorch)
+    program["ipu_options"]()
+    assert poptorch._calls["Options.TensorLocations.numIOTiles"] == ([32], {})
+    assert poptorch._calls["Options.setExecutionStrategy"] == (["ShardedExecution"], {})
+    program["begin_blocks"](model)
+    [before], [after] = (model._calls[f"register_forward_{hook}"][0] for hook in ("pre_hook", "hook"))
+    before(model, ("x",))
+    after(model, ("x",), "y")
+    assert poptorch._calls["set_overlap_for_input"] == ([("x",), f"OverlapMode.{loop}"], {})
+    assert poptorch._calls["set_overlap_for_output"] == (["y", f"OverlapMode.{loop}"], {})
+
+
+@pytest.mark.parametrize(
+    ("to", "n_ipu", "io_tiles", "message"),
+    [
+        ("poptorch", 2, 32, "without a pipeline only, got 2 stages; try --io-tiles 0, or --to popart"),
+        ("poptorch", 1, 194, "PopTorch takes an even number of io tiles from 32 to 192, got 194"),
+        ("popart", 1, 16, "PopART takes an even number of io tiles from 32 to 65536, got 16"),
+        ("popart", 1, 33, "an even number of io tiles"),
+        ("auto-pipeline", 2, 32, "auto_pipeline knows no transfers that overlap, got io_tiles 32; try --io-tiles 0"),
+    ],
+)
+def test_io_tiles_that_a_runtime_does_not_take_are_refused(
+    deploy: Deploy, tmp_path: Path, to: str, n_ipu: int, io_tiles: int, message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        write_artifact(deploy(n_ipu, io_tiles=io_tiles), to, tmp_path / "artifact")
+
+
 def test_devices_have_memory_proportions_of_their_own(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
     plan = with_cuts(deploy(3, memory_proportion="0.2:0.6:0.4"), 6, 12)
     write_artifact(plan, "poptorch", tmp_path / "poptorch")

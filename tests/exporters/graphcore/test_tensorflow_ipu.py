@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoauto.exporters.graphcore.stage_assignment import stages_of_layers
-from autoauto.exporters.registry import write_artifact
+from autoauto.exporters.registry import Deployment, write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from tests.exporters.graphcore.conftest import Deploy, Recorder, with_cuts
@@ -74,6 +74,23 @@ def test_a_grouped_pipeline_takes_whole_turns(deploy: Deploy, tmp_path: Path) ->
     plan = deploy(2, schedule=Order.POPART, n_micro_batches=6)
     with pytest.raises(BadInput, match="a multiple of 4 micro-batches, got 6; try --n-micro-batches 8"):
         write_artifact(plan, "tensorflow-ipu", tmp_path / "artifact")
+
+
+def test_pipelines_with_io_tiles_take_any_number_of_micro_batches_that_fills_them(
+    deploy: Deploy, tmp_path: Path, execute: Execute
+) -> None:
+    def plan(n_micro_batches: int) -> Deployment:
+        return with_cuts(deploy(2, schedule=Order.POPART, n_micro_batches=n_micro_batches, io_tiles=32), 9)
+
+    with pytest.raises(BadInput, match="of 2 stages with io tiles trains on 6 micro-batches or more, got 4; try"):
+        write_artifact(plan(4), "tensorflow-ipu", tmp_path / "refused")
+    write_artifact(plan(7), "tensorflow-ipu", tmp_path / "artifact")
+    ipu = Recorder()
+    tensorflow = SimpleNamespace(__getattr__=lambda name: ipu)
+    program = execute(tmp_path / "artifact" / "pipeline.py", tensorflow=tensorflow, tensorflow__python=tensorflow)
+    program["ipu_config"]()
+    assert ipu._calls["config.IPUConfig.io_tiles.num_io_tiles"] == 32
+    assert ipu._calls["config.IPUConfig.io_tiles.place_ops_on_io_tiles"] is True
 
 
 @pytest.mark.parametrize("training", [False, True])
