@@ -29,6 +29,11 @@ gc.set_threshold(100_000)
 """New objects after which Python looks for circles; every 700, as by default, takes a tenth of the time of tests."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that may take longest, so that at the end no process is left alone with one of them."""
+    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
+
+
 def pytest_collection_finish() -> None:
     """Look for no circles in what was collected, and in the modules that this loaded: a look takes half a second."""
     gc.freeze()

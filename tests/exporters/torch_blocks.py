@@ -1,7 +1,7 @@
 """A small transformer of PyTorch, exported and run in stages by programs of their own: `exported`, `run_in_stages`.
 
 python torch_blocks.py export MODEL.onnx DYNAMO
-python torch_blocks.py run RANK N_STAGES FOLDER SPLIT_SPEC
+python torch_blocks.py run N_STAGES FOLDER SPLIT_SPEC
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +35,21 @@ def exported(path: Path, *, dynamo: bool) -> Path:
 
 
 def run_in_stages(folder: Path, split: Path, n_stages: int) -> tuple[float, list[set[str]]]:
-    """Run `torch.distributed.pipelining` with a process for every stage, which meet at a file.
+    """Run `torch.distributed.pipelining` with a process for every stage, forked by one that has imported it.
+
+    They meet at a file.
 
     Returns:
         The largest difference from the whole model, and the names of the weights of every stage.
     """
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    arguments = [str(n_stages), str(folder), str(split)]
-    commands = [[sys.executable, __file__, "run", str(rank), *arguments] for rank in range(n_stages)]
-    ranks = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for command in commands]
+    command = [sys.executable, __file__, "run", str(n_stages), str(folder), str(split)]
+    ranks = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True)
     try:
-        for rank in ranks:
-            _run(rank)
+        _run(ranks)
     finally:
-        for rank in ranks:
-            rank.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(ranks.pid, signal.SIGKILL)
     results = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(n_stages)]
     return results[-1]["difference"], [set(result["weights"]) for result in results]
 
@@ -100,21 +102,34 @@ def _export(path: str, dynamo: str) -> None:
     torch.onnx.export(_transformer(), (tokens,), path, dynamo=bool(int(dynamo)))
 
 
-def _run_stage(rank: str, n_stages: str, folder: str, split: str) -> None:
+def _run_stages(n_stages: str, folder: str, split: str) -> None:
+    import torch.distributed.pipelining  # noqa: F401  # takes longer than all else
+
+    ranks = []
+    for rank in range(int(n_stages)):
+        ranks.append(os.fork())
+        if not ranks[-1]:
+            _run_stage(rank, int(n_stages), folder, split)
+            return
+    codes = [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
+    assert not any(codes), codes
+
+
+def _run_stage(rank: int, n_stages: int, folder: str, split: str) -> None:
     import torch
     from torch import distributed
     from torch.distributed.pipelining import ScheduleGPipe, SplitPoint, pipeline
 
     module, tokens = _transformer(), torch.randint(0, 50, (2 * N_MICRO_BATCHES, 8))
     meeting = f"file://{folder}/meeting"
-    distributed.init_process_group("gloo", init_method=meeting, rank=int(rank), world_size=int(n_stages))
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=n_stages)
     split_spec = {name: SplitPoint[point] for name, point in json.loads(Path(split).read_text()).items()}
     with torch.no_grad():
         pipe = pipeline(module, mb_args=(tokens[:2],), split_spec=split_spec)
-        assert pipe.num_stages == int(n_stages)
-        stage = pipe.build_stage(int(rank), torch.device("cpu"))
-        output = ScheduleGPipe(stage, N_MICRO_BATCHES).step(*([tokens] if rank == "0" else []))
-        last = output is not None and int(rank) == int(n_stages) - 1
+        assert pipe.num_stages == n_stages
+        stage = pipe.build_stage(rank, torch.device("cpu"))
+        output = ScheduleGPipe(stage, N_MICRO_BATCHES).step(*([] if rank else [tokens]))
+        last = output is not None and rank == n_stages - 1
         difference = float((output - module(tokens)).abs().max()) if last else 0.0
     result = {"difference": difference, "weights": [name for name, _ in stage.submod.named_parameters()]}
     Path(folder, f"{rank}.json").write_text(json.dumps(result))
@@ -122,4 +137,4 @@ def _run_stage(rank: str, n_stages: str, folder: str, split: str) -> None:
 
 
 if __name__ == "__main__":
-    (_export if sys.argv[1] == "export" else _run_stage)(*sys.argv[2:])
+    (_export if sys.argv[1] == "export" else _run_stages)(*sys.argv[2:])

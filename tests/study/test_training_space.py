@@ -15,6 +15,7 @@ ORDERS = (Order.POPART, Order.INTERLEAVED, Order.ZB1P)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # compiles 41 configurations of training
 def test_few_measurements_find_the_best_of_all() -> None:
     given = {
         "n_ipu": (2, 4),
