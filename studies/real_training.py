@@ -308,7 +308,9 @@ def message_seconds(tensor: Tensor) -> float:
 
 def in_processes(n: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """The results of as many processes, which get their numbers first."""
-    with ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "torch.distributed.pipelining"])  # imported once, in seconds
+    with ProcessPoolExecutor(n, mp_context=context) as pool:
         return [future.result() for future in [pool.submit(work, rank, *arguments) for rank in range(n)]]
 
 
