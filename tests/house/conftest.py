@@ -40,6 +40,7 @@ def sources(texts: Mapping[Path, str]) -> Mapping[Path, ast.Module]:
 
 
 @pytest.fixture(scope="session")
-def package(sources: Mapping[Path, ast.Module]) -> Mapping[Path, ast.Module]:
-    """Every source file of the package; paths relative to the package."""
-    return {path.relative_to("autoauto"): tree for path, tree in sources.items() if path.parts[0] == "autoauto"}
+def package(texts: Mapping[Path, str]) -> Mapping[Path, ast.Module]:
+    """Every source file of the package, parsed; paths relative to the package."""
+    ours = {path: text for path, text in texts.items() if path.suffix == ".py" and path.parts[0] == "autoauto"}
+    return {path.relative_to("autoauto"): parsed(text) for path, text in ours.items()}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from functools import cache, partial
+from itertools import combinations, pairwise
 
-from autoauto.plan.pipeline.problem import evaluate
+from autoauto.plan.pipeline.problem import stage_of
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plans.plan import Plan
@@ -36,6 +37,9 @@ def _excess_bytes(plan: Plan) -> int:
 
 
 def _plans(table: CostTable) -> Iterator[Plan]:
+    """Every plan, as `evaluate` makes it; a stage is made once for all partitions that have it."""
+    stage = cache(partial(stage_of, table))
     allowed = [cut for cut in range(1, table.n_layers) if table.cut_allowed[cut]]
     for cuts in combinations(allowed, table.n_devices - 1):
-        yield evaluate(table, (0, *cuts, table.n_layers))
+        stages = (stage(device, *layers) for device, layers in enumerate(pairwise((0, *cuts, table.n_layers))))
+        yield Plan(tuple(stages), table.period, table.host_cycles)

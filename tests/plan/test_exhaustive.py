@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from tests.cost_tables import make_table
-from tests.plan.exhaustive import exhaustive
+from tests.plan.exhaustive import all_fitting, exhaustive
 
 
 def table(limit: int) -> CostTable:
@@ -27,6 +28,12 @@ def table(limit: int) -> CostTable:
 def test_the_oracle_weighs_compute_against_transfer() -> None:
     plan = exhaustive(table(limit=10))
     assert (plan.partition, plan.compute_cycles, plan.transfer_cycles) == ((0, 1, 4), 6, 1)
+
+
+def test_the_plans_of_the_oracle_are_those_that_are_evaluated() -> None:
+    every = list(all_fitting(table(limit=10)))
+    assert every == [evaluate(table(limit=10), plan.partition) for plan in every]
+    assert len(every) == 3
 
 
 def test_the_oracle_leaves_out_partitions_that_do_not_fit() -> None:
