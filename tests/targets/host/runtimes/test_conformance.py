@@ -286,7 +286,7 @@ def test_all_threads_stay_on_the_cores_of_the_process_and_the_cpu_time_is_that_o
     options: SessionOptions, residual_model: Models
 ) -> None:
     model = residual_model(2, 1024)
-    small, large = (model.source.cut(model.graph, LayerRange(0, 5), n) for n in (4, 256))
+    small, large = (model.source.cut(model.graph, LayerRange(0, 5), n) for n in (4, 1024))
     (few_ns, affinities), (many_ns, _) = (in_worker(threads_of, part, options) for part in (small, large))
     assert {tuple(cores) for cores in affinities} == {cores_of(0, 1)}
     factor = 0 if options.runtime == "cuda" else 4  # a GPU computes both in the time of a start
