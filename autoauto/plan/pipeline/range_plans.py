@@ -68,8 +68,10 @@ def best_in_line(table: CostTable) -> BoundedPlan:
     blocks = contract(coarse)
     moved = moved_bytes(coarse, blocks)
     fits = [range_bytes(coarse, device) <= coarse.memory_limit_bytes[device] for device in rows]
-    costs = [range_costs(coarse, device, blocks, moved, fits[row]) for row, device in enumerate(rows)]
-    choices = tuple(StageChoice(device, 1, each) for device, each in zip(rows, costs, strict=True))
+    choices = tuple(
+        StageChoice(device, 1, range_costs(coarse, device, blocks, moved, fitting))
+        for device, fitting in zip(rows, fits, strict=True)
+    )
     bound, n_in_use = _lower_bound([table], table.n_devices), np.arange(table.n_devices + 1)
     searched = RangeProblem(choices, tuple(steps), n_in_use, (table.n_devices,), table.period, bound)
     route = searched.best()

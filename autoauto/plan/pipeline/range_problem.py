@@ -133,8 +133,9 @@ class RangeProblem:
             compute_cycles, transfer_cycles: the bounds.
             within: the `windows` of bounds that are no tighter, where the caller has them.
         """
-        stages = self._stages_within(compute_cycles, transfer_cycles, within or self._all_blocks)
-        useful = self._useful_blocks(stages, within or self._all_blocks)
+        within = within or self._all_blocks
+        stages = self._stages_within(compute_cycles, transfer_cycles, within)
+        useful = self._useful_blocks(stages, within)
         if useful is None:
             return None
         reached = np.zeros((len(self.n_in_use), self.n_blocks + 1), dtype=np.bool_)
@@ -165,10 +166,8 @@ class RangeProblem:
         """The ranges of some starts and stops within both bounds; all are compared at once where that is less."""
 
         def stages(choices: tuple[int, ...], starts: slice, stops: slice) -> Float32Array:
-            parts = [
-                (compute[starts, stops] <= compute_cycles) & (transfer[starts, stops] <= transfer_cycles)
-                for compute, transfer in map(self._limits.__getitem__, choices)
-            ]
+            ends = starts, stops
+            parts = [self._are_within(choice, ends, compute_cycles, transfer_cycles) for choice in choices]
             within: Float32Array = np.logical_or.reduce(parts).astype(np.float32)
             return within
 
@@ -177,6 +176,14 @@ class RangeProblem:
             return stages
         of_all = cache(partial(stages, starts=slice(None), stops=slice(None)))
         return lambda choices, starts, stops: of_all(choices)[starts, stops]
+
+    def _are_within(
+        self, choice: int, ends: tuple[slice, slice | int], compute_cycles: int, transfer_cycles: int
+    ) -> BoolArray:
+        """Which ranges, by their starts and stops, are a stage within both bounds as one of the choices."""
+        compute, transfer = self._limits[choice]
+        within: BoolArray = (compute[ends] <= compute_cycles) & (transfer[ends] <= transfer_cycles)
+        return within
 
     def _useful_blocks(self, stages: StagesWithin, within: Windows) -> Windows | None:
         """By the devices in use the blocks that a line of devices of any kinds reaches, and can reach the end from.
@@ -216,9 +223,9 @@ class RangeProblem:
         """Walk back from the last state: every block that is reached has a stage that leads to it."""
         stop, route = self.n_blocks, Route()
         while stop:
+            ends = slice(None), stop
             allowed = [
-                (compute[:, stop] <= compute_cycles) & (transfer[:, stop] <= transfer_cycles)
-                for compute, transfer in self._limits
+                self._are_within(choice, ends, compute_cycles, transfer_cycles) for choice in range(len(self.choices))
             ]
             choice, state, start = next(
                 (choice, int(state_before), int(starts[0]))
@@ -272,8 +279,9 @@ class RangeProblem:
         windows = self.windows(below_cycles - 1, below_cycles - 1)
         if windows is None:
             return None
-        attempt = lambda cost: self.probe(cost, cost, windows)  # noqa: E731
-        return search_smallest_bound(attempt, self.cost_cycles, low, below_cycles - 1, low + low // 8)
+        return search_smallest_bound(
+            lambda cost: self.probe(cost, cost, windows), self.cost_cycles, low, below_cycles - 1, low + low // 8
+        )
 
     def _best_with_barrier(self, low: int, cost: int) -> Route | None:
         """Walk over compute from the smallest upwards, each with the smallest transfer (`optimal.py` draws it).
