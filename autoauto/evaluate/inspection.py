@@ -10,7 +10,8 @@ from typing import NamedTuple
 import onnx
 
 from autoauto.evaluate.open import open_problem
-from autoauto.graph.inputs import OpenAxes, describe, dims_of
+from autoauto.graph.inputs.axes import describe, dims_of
+from autoauto.graph.inputs.lengths import OpenAxes
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.onnx_file import read_model
 from autoauto.records.errors import AutoautoError, MissingExtra
@@ -54,6 +55,7 @@ class Inspection:
         inputs, outputs: as the file has them.
         operators: those of its layers, the most frequent first.
         offered: lengths of open axes that nobody gave, as texts of `--shape`; the layers are those at these lengths.
+        counts: what these lengths count, where names of axes and inputs tell.
         notes: what was assumed of the model and, on IPUs, of its prices.
         runtimes: of this machine, as they answered; none where none is installed.
     """
@@ -63,6 +65,7 @@ class Inspection:
     outputs: tuple[ModelEnd, ...]
     operators: tuple[OperatorUse, ...]
     offered: tuple[str, ...]
+    counts: tuple[str, ...]
     notes: tuple[str, ...]
     runtimes: tuple[RuntimeAnswer, ...]
 
@@ -81,10 +84,13 @@ def inspect_model(model: str, given: ModelInputs, *, runs: bool = True) -> Inspe
     proto = read_model(find_model(model))
     stored = {tensor.name for tensor in proto.graph.initializer}
     offered: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
     try:
         graph = load_graph(model, given)
     except OpenAxes as error:
-        offered = tuple(error.offers[error.offer])
+        if error.offer is None:
+            raise
+        offered, counts = tuple(error.offers[error.offer]), error.counts
         given = replace(given, shapes=(*given.shapes, *read_model_inputs(offered).shapes))
         graph = load_graph(model, given)
     uses = Counter(layer.op for layer in graph.all_layers())
@@ -94,6 +100,7 @@ def inspect_model(model: str, given: ModelInputs, *, runs: bool = True) -> Inspe
         outputs=tuple(map(_end, proto.graph.output)),
         operators=tuple(OperatorUse(name, n, has_rule(name)) for name, n in uses.most_common()),
         offered=offered,
+        counts=counts,
         notes=(*graph.notes, *default_notes(graph)),
         runtimes=tuple(_answers(model, given)) if runs else (),
     )

@@ -9,10 +9,13 @@ from math import prod
 import onnx
 
 from autoauto.graph.facts import ModelFacts
+from autoauto.graph.inputs.axes import Input, dims_of
+from autoauto.graph.inputs.batch_axes import batch_name, says_batch
+from autoauto.graph.inputs.lengths import length_kind
 from autoauto.graph.onnx_file import all_nodes
 from autoauto.graph.plain import CONTROL_FLOW
 from autoauto.graph.shapes.control_flow import branches, runs_name
-from autoauto.graph.shapes.values import is_float
+from autoauto.graph.shapes.values import is_float, label
 from autoauto.records.layers import LayerGraph, ModelInputs
 
 N_NAMED = 3
@@ -27,8 +30,8 @@ def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) ->
         known: its plain form, with facts.
         graph: its layers.
     """
-    of_inputs = (*_lengths(graph.inputs), *_batch_axes(known), *_states(known, graph))
-    return (*of_inputs, *_control_flow(known), *_upper_bounds(known), *_ends(model, known))
+    of_inputs = (*_lengths(graph.inputs), *_batch_axes(model, known), *_states(known, graph))
+    return (*of_inputs, *_control_flow(known), *_upper_bounds(known), *_empty(known), *_ends(model, known))
 
 
 def weight_formats(known: ModelFacts) -> tuple[str, ...]:
@@ -47,9 +50,13 @@ def _lengths(given: ModelInputs) -> Iterator[str]:
         yield f"lengths that were given: {shapes}"
 
 
-def _batch_axes(known: ModelFacts) -> Iterator[str]:
+def _batch_axes(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
     """Batch axes that a reader of the file might not expect, and inputs that have none."""
     axes = dict(known.batch.axes)
+    inputs = [Input(entry.name, dims_of(entry), axes[entry.name]) for entry in model.graph.input if entry.name in axes]
+    names = dict.fromkeys(filter(None, map(batch_name, inputs)))
+    if len(names) > 1 or any(length_kind(name) and not says_batch(name) for name in names):
+        yield f"samples lie along {' and '.join(names)}"
     for entry in known.model.graph.input:
         if axes.get(entry.name):
             yield f"the samples of input {entry.name!r} lie along its axis {axes[entry.name]}"
@@ -105,6 +112,19 @@ def _upper_bounds(known: ModelFacts) -> Iterator[str]:
     ]
     if first:
         yield f"upper bounds of lengths that depend on data, of one sample: {_some(first)}"
+
+
+def _empty(known: ModelFacts) -> Iterator[str]:
+    """Tensors without elements, where they begin."""
+    empty = {name for name, fact in known.facts.items() if 0 in fact.shape and not fact.constant}
+    first = [
+        f"{name!r} {list(known.facts[name].shape)} of {label(node)}"
+        for node in all_nodes(known.model.graph)
+        for name in node.output
+        if name in empty and empty.isdisjoint(node.input)
+    ]
+    if first:
+        yield f"tensors without elements: {_some(first)}"
 
 
 def _reads_bound(node: onnx.NodeProto, known: ModelFacts) -> bool:

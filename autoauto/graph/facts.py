@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from autoauto.graph.batch.rebatch import resolve_batch
-from autoauto.graph.inputs import Batch
+from autoauto.graph.inputs.batch_axes import Batch
 from autoauto.graph.shapes.states import State, states_of
 from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel

@@ -155,10 +155,10 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
 def _architecture(name: str, config: Mapping[str, Any]) -> str:
     listed = config.get("architectures")
     architecture = listed[0] if isinstance(listed, list) and listed else None
-    if architecture not in _FAMILIES:
+    if not isinstance(architecture, str) or architecture not in _FAMILIES:
         known = ", ".join(_FAMILIES)
         raise UnreadableModel(f"architectures must name one of {known}, got {architecture!r:.60} in {name}")
-    return str(architecture)
+    return architecture
 
 
 def _check_like_blocks(name: str, text: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import glob
 import os
@@ -43,6 +44,14 @@ def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any, parent
             folder = folder.rename(parent / folder.name[1:])
         at_end.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
+
+
+def folder_until_exit(prefix: str) -> Path:
+    """A `temporary_folder` that is deleted when this process ends."""
+    with ExitStack() as opened:
+        folder = opened.enter_context(temporary_folder(prefix))
+        atexit.register(opened.pop_all().close)
+    return folder
 
 
 def _delete_unless_locked(folder: Path, is_ours: Callable[[Path], bool]) -> None:

@@ -38,6 +38,7 @@ from autoauto.database.registry import LONG_TEXT, backend_of, driver_errors, par
 from autoauto.database.retries import first_line, reach, retried
 from autoauto.database.sqlite import file_url
 from autoauto.database.tables import insert_rows
+from autoauto.processes.folders import folder_until_exit
 from autoauto.profile.codec import (
     example_from_json,
     example_to_json,
@@ -58,7 +59,6 @@ T = TypeVar("T")
 
 _FILE = "profiles.db"
 _PROBE_BYTES = 2**16  # more than the first tables take
-_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # deleted when the process ends
 _MAX_DIGESTS = 500  # in one query: databases limit the number of values
 _TABLES = {
     name: Table(
@@ -227,16 +227,15 @@ def _writable_folder(folder: Path) -> Path:
             file.open("r+b").close()
         return folder
     except OSError as error:
-        temporary = tempfile.TemporaryDirectory(prefix="autoauto-cache-")
-        _TEMPORARY.append(temporary)
+        temporary = folder_until_exit("autoauto-cache-")
         with suppress(OSError):
-            shutil.copyfile(file, Path(temporary.name) / _FILE)
+            shutil.copyfile(file, temporary / _FILE)
         print(
             f"autoauto: the cache folder {str(folder)!r} cannot be written ({error.strerror}), so what is compiled is "
             "stored until this command ends; try AUTOAUTO_CACHE_DIR",
             file=sys.stderr,
         )
-        return Path(temporary.name)
+        return temporary
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.graph.batch.rebatch import resolve_batch
 from autoauto.graph.facts import infer_facts
-from autoauto.graph.inputs import OpenAxes
+from autoauto.graph.inputs.lengths import OpenAxes
 from autoauto.graph.load import load_graph
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import ModelInputs
@@ -49,7 +49,7 @@ def test_the_batch_axis_by_its_name_or_position(shape: Shape, expected: int, mak
 
 
 def test_a_letter_behind_the_first_axis_is_a_length(make: Any) -> None:
-    with pytest.raises(OpenAxes, match=r"'audio' \[1, N\]; try --shape N=16000"):
+    with pytest.raises(OpenAxes, match=r"'audio' \[1, N\]; N counts samples of a signal; try --shape N=16000"):
         resolve_batch(make("Relu audio > y", {"audio": [1, "N"]}, "y"))
 
 
@@ -99,7 +99,8 @@ def test_all_open_axes_are_in_one_line_that_can_be_copied(make: Any) -> None:
     with pytest.raises(OpenAxes) as caught:
         resolve_batch(make(nodes, inputs, "a b c d"))
     assert str(caught.value).endswith(
-        "'image' [batch, 3, height, width], 'audio' [batch, samples], 'ids' [batch, sequence], 'x' [?, 3, ?, ?]; try "
+        "'image' [batch, 3, height, width], 'audio' [batch, samples], 'ids' [batch, sequence], 'x' [?, 3, ?, ?]; "
+        "height and width and axis 2 of 'x' and axis 3 of 'x' count pixels; sequence counts tokens or other steps; try "
         "--shape height=224 --shape width=224 --shape samples=16000 --shape sequence=128 --shape x=3x224x224"
     )
 
@@ -151,3 +152,51 @@ def test_a_fixed_axis_of_one_among_lengths_that_were_given(make: Any) -> None:
     """Of (1, 1, 64, width) either axis of length 1 may be left out; the first one is the batch."""
     model = make("Relu x > y", {"x": [1, 1, 64, "image_width"]}, "y")
     assert lengths(model, read_model_inputs(["x=1x64x160"])) == {"x": (2, 1, 64, 160)}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asked"),
+    [
+        ({"x": ["num_nodes", 4], "e": ["num_edges", 4], "g": ["num_graphs", 4]}, "num_graphs aside: 'x' .* 'e'"),
+        ({"x": ["rows", 4], "e": ["cols", 4]}, "the batch axis rows aside: 'e'"),
+        ({"x": ["batch", 4], "e": ["edges", 4]}, "the batch axis aside: 'e'"),
+    ],
+)
+def test_first_axes_of_other_names_than_the_batch_need_lengths(inputs: dict[str, Shape], asked: str, make: Any) -> None:
+    nodes = "; ".join(f"Relu {name} > {name}y" for name in inputs)
+    with pytest.raises(OpenAxes, match=asked):
+        resolve_batch(make(nodes, inputs, " ".join(f"{name}y" for name in inputs)))
+
+
+@pytest.mark.parametrize(
+    "names", [("encoder_batch", "decoder_batch"), ("x_dynamic_axes_1", "z_dynamic_axes_1"), ("batch", None)]
+)
+def test_first_axes_that_say_they_are_the_batch_or_nothing_are_the_batch(names: Shape, make: Any) -> None:
+    model = make("Add x z > y", {"x": [names[0], 4], "z": [names[1], 4]}, "y")
+    assert dict(resolve_batch(model).batch.axes) == {"x": 0, "z": 0}
+
+
+def test_which_axes_are_the_batch_is_said_where_names_differ(make: Any) -> None:
+    model = make("Add x z > y", {"x": ["encoder_batch", 4], "z": ["decoder_batch", 4]}, "y")
+    assert "samples lie along encoder_batch and decoder_batch" in load_graph(model).notes
+
+
+@pytest.mark.parametrize("shape", [["batch=4"], ["batch=4", "edges=8"]])
+def test_a_length_of_the_batch_axis_is_refused(shape: list[str], make: Any) -> None:
+    model = make("Relu x > y; Relu e > z", {"x": ["batch", 4], "e": ["edges", 4]}, "y z")
+    with pytest.raises(BadInput, match=r"^'batch' is the batch axis, its length is --batch-size, got --shape batch=4"):
+        resolve_batch(model, read_model_inputs(shape))
+
+
+def test_a_first_axis_whose_length_was_given_is_no_batch(make: Any) -> None:
+    known = infer_facts(make("Relu x > y", {"x": ["tokens", 4]}, "y"), read_model_inputs(["tokens=128"]))
+    assert known.fixed_batch == "no input has a batch axis, try --batch-axis INPUT=AXIS"
+    assert known.facts["y"].shape == (128, 4)
+
+
+def test_where_no_length_fits_the_reason_is_said(make: Any) -> None:
+    model = make("Reshape x s > y", {"x": ["batch", "height", 32]}, "y", {"s": [0, 7, 11]})
+    with pytest.raises(
+        OpenAxes, match=r"none of 15 that were tried fits: the shapes at node 'Reshape_0' .* do not fit"
+    ):
+        resolve_batch(model)

@@ -11,9 +11,9 @@
                                 +--  server (study, report)  <-----------------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Four
-lie below the rooms that use them: `processes` (targets, programs, exporters, study, serve, server), `http` (serve,
-server), `database` (profile, study, server) and `memo` (profile, evaluate, study). `space` gathers what may vary of
-`targets` and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
+lie below the rooms that use them: `processes` (targets, profile, programs, exporters, study, serve, server), `http`
+(serve, server), `database` (profile, study, server) and `memo` (profile, evaluate, study). `space` gathers what may
+vary of `targets` and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -40,7 +40,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "memo": frozenset(),
     **{room: frozenset({"records"}) for room in ROOMS},
     "targets": frozenset({"records", "processes", "plugins"}),
-    "profile": frozenset({"records", "database", "memo", "plugins"}),
+    "profile": frozenset({"records", "database", "memo", "plugins", "processes"}),
     "space": frozenset({"records", "targets", "schedule"}),
     "report": frozenset({"records", "space"}),
     "programs": ROOMS | {"records", "processes"},
@@ -223,3 +223,18 @@ def test_everything_public_has_a_docstring(package: Package) -> None:
     ]
     assert undocumented == []
     assert [str(path) for path, tree in package.items() if not ast.get_docstring(tree)] == []
+
+
+WITH_NAMES = frozenset({"TemporaryDirectory", "mkdtemp"})
+
+
+def test_temporary_folders_are_those_that_a_later_process_deletes(package: Package) -> None:
+    """A folder of the standard library stays for ever where its process is killed."""
+    makers = {
+        str(path)
+        for path, tree in package.items()
+        for node in nodes(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in WITH_NAMES)
+        or (isinstance(node, ast.alias) and node.name in WITH_NAMES)
+    }
+    assert makers == {"processes/folders.py"}

@@ -62,3 +62,31 @@ def test_a_file_system_without_locks_has_folders_that_nobody_else_deletes(
         assert folder.is_dir()
         assert other.is_dir()
     assert list(tmp_path.iterdir()) == []
+
+
+UNTIL_EXIT = """
+from autoauto.processes.folders import folder_until_exit
+folder = folder_until_exit("autoauto-try-")
+(folder / "config").write_text("one decoder")
+print(folder, flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_folder_until_exit_is_deleted_at_the_end_or_by_the_next(
+    is_killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command, pipe = [sys.executable, "-c", UNTIL_EXIT], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={"TMPDIR": str(tmp_path)}) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert (folder / "config").exists()
+        if is_killed:
+            process.kill()
+        else:
+            process.communicate("\n")
+    assert folder.exists() is is_killed
+    with temporary_folder("autoauto-try-"):
+        assert not folder.exists()

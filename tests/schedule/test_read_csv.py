@@ -12,6 +12,8 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import WEIGHT, Schedule
+from autoauto.schedule.csv_cells import read_cells
+from autoauto.schedule.csv_checks import check_actions, hang_of_waiting_sends
 from autoauto.schedule.read_csv import read_schedule_csv, schedule_from_csv
 from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
@@ -151,6 +153,15 @@ def test_the_simulation_agrees_with_a_tiny_one_of_cells(text: str, costs: tuple[
         ("0SEND_F0,0F0\n1RECV_F0,1F0", "'0SEND_F0' waits for row 1, column 2, '0F0'"),
         ("0F0,0SEND_F0,1F0", "'0SEND_F0': a message leads to another rank"),
         ("0F0,0SEND_B0\n1F0", "'0SEND_B0': a message leads from a stage to the next, or back"),
+        (
+            "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1,1RECV_F0,1F0",
+            "row 2, column 1, '1RECV_F1': messages between two ranks are received in the order in which they are sent, "
+            "got 0SEND_F1 behind row 1, column 2, '0SEND_F0'",
+        ),
+        (
+            "0F0,0SEND_F0,0RECV_B0,0B0,2RECV_F0,2F0,2B0,2SEND_B0\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0",
+            "circle, got: ",
+        ),
         ("\n".join(f"{stage}F0" for stage in range(2_001)), "at most 2,000 stages, got 2,001"),
         ('"0F0', ""),
     ],
@@ -164,6 +175,33 @@ def test_an_invalid_file_is_refused_with_its_cell(text: str, message: str) -> No
     assert str(refused.value).startswith("some.csv")
     assert "\n" not in str(refused.value)
     assert re.search(re.escape(message).replace(r"\.\*", ".*"), str(refused.value))
+
+
+TWO_WAYS = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,{}1F1,1B1,1SEND_B1"
+
+
+@pytest.mark.parametrize(
+    ("text", "hang"),
+    [
+        (
+            TWO_WAYS.format("1SEND_B0,1RECV_F1,"),
+            "row 1, column 4, '0SEND_F1' waits for row 2, column 5, '1RECV_F1'; "
+            "row 2, column 4, '1SEND_B0' waits for row 1, column 5, '0RECV_B0'",
+        ),
+        (TWO_WAYS.format("1RECV_F1,1SEND_B0,"), ""),
+        (V_SHAPE, ""),
+        (
+            (TORCHTITAN / "example.csv").read_text(),
+            "row 1, column 6, '0SEND_F1' waits for row 2, column 6, '1RECV_F1'; "
+            "row 2, column 5, '1SEND_F0' waits for row 1, column 7, '2RECV_F0'",
+        ),
+    ],
+    ids=["both send first", "received first", "no messages", "torchtitan"],
+)
+def test_who_hangs_where_sends_wait_for_their_receives(text: str, hang: str) -> None:
+    actions = read_cells(text, "any.csv")
+    check_actions(actions)
+    assert hang_of_waiting_sends(actions) == hang
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

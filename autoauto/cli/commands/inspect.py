@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if not inspection.runtimes and not args.no_run:
         print_line(f"host: no runtime is installed; try {install_command('host')}")
     if inspection.offered:
-        print_line(f"lengths that nobody gave, sensible ones instead: {', '.join(inspection.offered)}")
+        lengths = "; ".join([", ".join(inspection.offered), *inspection.counts])
+        print_line(f"lengths that nobody gave, sensible ones instead: {lengths}")
     print_assumed(inspection.notes)
     show_command("start with", command)
     return 0
@@ -63,6 +64,7 @@ def _describe(inspection: Any) -> dict[str, Any]:
         "outputs": [end._asdict() for end in inspection.outputs],
         "operators": [use._asdict() for use in inspection.operators],
         "offered": list(inspection.offered),
+        "counts": list(inspection.counts),
         "assumed": list(inspection.notes),
         "runtimes": [answer._asdict() for answer in inspection.runtimes],
     }

@@ -17,7 +17,7 @@ from autoauto.cli.commands.schedule_popart import (
 )
 from autoauto.cli.options.model import add_knob, one_switch
 from autoauto.cli.options.values import at_most, integers
-from autoauto.cli.output.lines import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_assumed, print_json
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers
 
@@ -132,8 +132,9 @@ def run(args: argparse.Namespace) -> int:
     """Simulate the order, and print or write its timeline."""
     from autoauto.schedule.simulate.simulate import simulate
 
+    assumed: list[str] = []
     if args.from_csv:
-        schedule, times = _custom_schedule(args)
+        schedule, times, assumed = _custom_schedule(args)
     else:
         for name, value in DEFAULTS.items():
             setattr(args, name, getattr(args, name) or value)
@@ -148,11 +149,13 @@ def run(args: argparse.Namespace) -> int:
     timeline = simulate(schedule, times, Transfers(args.transfers or default))
     _write(args, timeline)
     if args.json:
-        print_json(_describe(timeline) | (describe_popart(args) if args.program or args.view else {}))
+        record = _describe(timeline) | {"assumed": assumed}
+        print_json(record | (describe_popart(args) if args.program or args.view else {}))
     elif args.program or args.view:
         print_popart(args)
     else:
         _show(timeline)
+        print_assumed(assumed)
     return 0
 
 
@@ -206,23 +209,27 @@ def decimals(text: str) -> Cycles:
     return values
 
 
-def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes]:
-    """The schedule of --from-csv, and the times of its actions.
+def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, list[str]]:
+    """The schedule of --from-csv, the times of its actions, and what is assumed of its messages.
 
     Raises:
         BadInput: options that make an order, or a file that is refused.
     """
     from autoauto.records.schedule import WEIGHT
-    from autoauto.schedule.read_csv import read_schedule_csv
+    from autoauto.schedule.csv_checks import hang_of_waiting_sends
+    from autoauto.schedule.read_csv import read_actions, schedule_of
     from autoauto.schedule.times import stage_times
 
     given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]
     if given:
         raise BadInput(f"--from-csv gives the order and its size; leave out {', '.join(given)}")
-    schedule = read_schedule_csv(args.from_csv)
+    actions = read_actions(args.from_csv)
+    schedule = schedule_of(actions)
+    hang = hang_of_waiting_sends(actions)
+    assumed = [f"a send does not wait for its receive; where it does, ranks wait in a circle: {hang}"] if hang else []
     is_split = schedule.has(WEIGHT)
     costs = _costs(args, schedule.n_devices, is_split)
-    return schedule, stage_times(schedule.devices, *costs, split_backward=is_split)
+    return schedule, stage_times(schedule.devices, *costs, split_backward=is_split), assumed
 
 
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:

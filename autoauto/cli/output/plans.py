@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.output.busy import describe_busy, print_busy
 from autoauto.cli.output.generation import describe_generation, generation_line
 from autoauto.cli.output.lines import print_assumed, print_json, warn
 from autoauto.records.errors import DoesNotFit
@@ -50,13 +51,14 @@ def show_plan(
     if args.json:
         record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin}
         record |= {} if generated is None else describe_generation(generated, plan)
-        print_json(record | ({} if device_run is None else _describe_run(device_run)))
+        print_json(record | ({} if device_run is None else _describe_run(device_run)) | describe_busy(flow))
         return 0
     from autoauto.report.tables.compare import run_table
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
     from autoauto.report.wording import duration, unit_of
 
+    print_busy(flow)
     show(*parts_tables(plan, flow.setting.names, origin, flow.setting.shown_clock_hz))
     if timeline is not None:
         step = f"a step of {knobs.mode.n_micro_batches} micro-batches, {knobs.mode.order}"

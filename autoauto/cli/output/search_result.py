@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.output.busy import print_busy
 from autoauto.cli.output.generation import describe_generation
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objectives: Objectives) -> None:
     """Print what a search has found: its best configuration, or its Pareto front, and comparisons with others."""
+    print_busy(flow)
     if result.best is not None:
         show_uses_of(summary)
         origin, clock_hz = flow.traits.origin, flow.setting.shown_clock_hz

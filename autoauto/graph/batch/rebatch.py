@@ -18,7 +18,9 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.batch.rules import RULES
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
-from autoauto.graph.inputs import Batch, OpenAxes, readings
+from autoauto.graph.inputs.batch_axes import Batch
+from autoauto.graph.inputs.lengths import OpenAxes
+from autoauto.graph.inputs.readings import readings
 from autoauto.graph.onnx_file import all_nodes
 from autoauto.graph.plain import assemble, flatten, inline_branches
 from autoauto.graph.shapes.infer import opset
@@ -144,15 +146,17 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
 
 def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: OpenAxes) -> OpenAxes:
     """The error of axes without lengths, with the first lengths to try at which shapes follow."""
+    reason = ""
     for offer, texts in enumerate(error.offers):
         with_offer = replace(given, shapes=(*given.shapes, *read_model_inputs(texts).shapes))
         try:
             first, *_ = readings(model, with_offer)
             PlainModel(*first, with_offer).own  # noqa: B018 it raises where shapes do not follow
-        except BadInput:
+        except BadInput as failure:
+            reason = reason or str(failure)
             continue
-        return OpenAxes(error.message, error.offers, offer)
-    return error
+        return error.with_offer(offer)
+    return error.with_offer(None, reason)
 
 
 def _takes_two(plain: PlainModel) -> bool:

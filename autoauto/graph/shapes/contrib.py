@@ -207,7 +207,7 @@ def unfolded(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """UnfoldTensor: windows along an axis, their positions on a new last axis."""
     first = needed(operands, 0)
     axis, size, step = axis_of(node, "dim", -1, first.shape), count(node, "size"), count(node, "step", 1)
-    n_windows = (first.shape[axis] - size) // step + 1
+    n_windows = max((first.shape[axis] - size) // step + 1, 0)
     return [(first.dtype, checked((*first.shape[:axis], n_windows, *first.shape[axis + 1 :], size)))]
 
 

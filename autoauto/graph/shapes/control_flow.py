@@ -21,6 +21,7 @@ from onnx import TensorProto
 
 from autoauto.graph.onnx_file import bodies
 from autoauto.graph.shapes.values import Value, label
+from autoauto.graph.shapes.windows import WindowTooLong
 from autoauto.records.errors import UnreadableModel
 
 Values = dict[str, Value]
@@ -79,6 +80,8 @@ def _if(node: onnx.NodeProto, values: Values, walk: Walk) -> list[Value]:
         try:
             walk(named[name].node, values)
             results.append([values[entry.name] for entry in named[name].output])
+        except WindowTooLong:  # data may choose this branch, which then stops the model
+            raise
         except UnreadableModel:  # a branch for other shapes than these; the other one must fit
             if len(taken) == 1 or (name == "else_branch" and not results):
                 raise

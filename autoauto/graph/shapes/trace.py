@@ -15,6 +15,7 @@ from autoauto.graph.shapes.control_flow import Lengths, control_flow_outputs
 from autoauto.graph.shapes.data_dependent import SHAPED_BY_DATA, bound
 from autoauto.graph.shapes.infer import infer_types
 from autoauto.graph.shapes.values import Value, is_float, label
+from autoauto.graph.shapes.windows import check_lengths, check_windows
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Array
 
@@ -70,6 +71,8 @@ def _outputs(
     read = [values[name] for name in node.input if name]
     if node.op_type in READS_SHAPE:
         return {node.output[0]: _read_shape(node, read[0])}
+    operands = [values[name] if name else None for name in node.input]
+    check_windows(node, operands)
     types = infer_types(model, node, values)
     followed = node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types)
     results = _evaluate(model, node, values) if followed else [None] * len(node.output)
@@ -80,7 +83,7 @@ def _outputs(
     )
     open_types = wanted and not all(_is_fixed(types.get(name)) for name in wanted)
     if open_types and not any(data is not None for data in results):
-        types, depends = _bounded(node, [values[name] if name else None for name in node.input], types, lengths), True
+        types, depends = _bounded(node, operands, types, lengths), True
     written = {}
     for name, data in zip(node.output, results, strict=True):
         if data is not None:
@@ -90,6 +93,7 @@ def _outputs(
             value = _typed(types.get(name, TypeProto()), name, f"output {name!r} of {label(node)}")
             written[name] = value._replace(constant=constant, data_dependent=depends and bool(value.shape))
     _check(node, read, written)
+    check_lengths(node, operands, list(written.values()))
     return written
 
 
@@ -151,9 +155,11 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str,
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:
     """Refuse a contradiction that onnx's inference accepts: two counts of the same elements that differ."""
-    if len(read) < 2:
+    if node.op_type in ("DepthToSpace", "SpaceToDepth"):
+        counts = prod(read[0].shape), prod(written[node.output[0]].shape)
+    elif len(read) < 2:
         return
-    if node.op_type == "Reshape":
+    elif node.op_type == "Reshape":
         counts = prod(read[0].shape), prod(written[node.output[0]].shape)
     elif node.op_type == "Gemm":
         turned = {attribute.name for attribute in node.attribute if attribute.i}

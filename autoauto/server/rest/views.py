@@ -7,7 +7,6 @@ command printed on `stderr`, and of an export on `stdout`.
 from __future__ import annotations
 
 import io
-import tempfile
 import zipfile
 from collections.abc import Hashable
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.client import PRINTED
@@ -56,8 +56,8 @@ def export(service: Service, call: Call) -> Answer:
     name, _ = _study(service, call)
     if call.query["to"] is None:
         raise BadInput("to is the name of a format, got none; `autoauto export --help` lists them")
-    with tempfile.TemporaryDirectory(prefix="autoauto-answer-") as folder:
-        target = Path(folder) / "export"
+    with temporary_folder("autoauto-answer-") as folder:
+        target = folder / "export"
         words = ["export", name, "--to", call.query["to"], "--output", str(target)]
         words += ["--check"] * (call.query["check"] == "true") + ["--json"] * (call.query["as"] == "json")
         printed = service.commands.printed(words)
@@ -109,8 +109,8 @@ def _text(service: Service, call: Call, command: str) -> Answer:
 
 def _file(service: Service, call: Call, command: str, option: str) -> Answer:
     name, _ = _study(service, call)
-    with tempfile.TemporaryDirectory(prefix="autoauto-answer-") as folder:
-        path = Path(folder) / "file"
+    with temporary_folder("autoauto-answer-") as folder:
+        path = folder / "file"
         printed = service.commands.printed([command, name, option, str(path)])
         _refuse(printed)
         shown = printed._replace(stderr=printed.stderr.replace(f"autoauto: wrote {path}\n", ""))

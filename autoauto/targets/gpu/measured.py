@@ -67,6 +67,8 @@ _NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "batch_s
 _RESULTS = ("tpot_s", "ttft_s", "tokens_per_s")
 _RESULTS_OF_PACKAGE = {"tpot_s": "silicon_tpot_ms", "ttft_s": "silicon_ttft_ms"}
 _MAX_COUNT = 2**31
+_MOST_TIMES = 100
+"""How far a measured value may be from its forecast: milliseconds for seconds are 1,000 times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +294,29 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     """
     measured, serving, rates = measured_of(row), replicas_of(row, decoder).serving, forecast_of(row, decoder)
     group = Group(decoder.name, serving.engine, serving.system, serving.weights)
+    for name, value, forecast in zip(_RESULTS, measured, (rates.tpot_s, rates.ttft_s, rates.tokens_per_s), strict=True):
+        _check_unit(row, name, value, forecast.item())
     tpot = None if measured.tokens_per_s is None else rates.tokens_per_s.item() / measured.tokens_per_s
     if measured.tpot_s is not None:
         tpot = measured.tpot_s / rates.tpot_s.item()
     return Ratio(group, tpot, None if measured.ttft_s is None else measured.ttft_s / rates.ttft_s.item())
+
+
+def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> None:
+    """Refuse a value that only another unit explains.
+
+    Raises:
+        BadInput: it is more than `_MOST_TIMES` the forecast, or less than that part of it.
+    """
+    if value is None or forecast / _MOST_TIMES <= value <= forecast * _MOST_TIMES:
+        return
+    name = _RESULTS_OF_PACKAGE.get(name, name) if row.is_of_package else name
+    unit = {"tpot_s": "seconds", "ttft_s": "seconds", "tokens_per_s": "tokens/s"}.get(name, "milliseconds")
+    shown = 1e3 * forecast if unit == "milliseconds" else forecast
+    raise row.error(
+        name,
+        f"must be in {unit}, got {row.text(name)!r:.40} where the forecast is {shown:.3g}; which unit is it in?",
+    )
 
 
 class Calibrated(NamedTuple):

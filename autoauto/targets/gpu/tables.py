@@ -20,12 +20,12 @@ from copy import deepcopy
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from autoauto.processes.folders import folder_until_exit
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
 from autoauto.records.installation import extras, install_command
@@ -333,15 +333,15 @@ class KernelTables:
 
 
 @cache
-def _folder_for_configs() -> TemporaryDirectory[str]:
+def _folder_for_configs() -> Path:
     """A folder of this process; it is deleted when the process ends."""
-    return TemporaryDirectory(prefix="autoauto-decoders-")
+    return folder_until_exit("autoauto-decoders-")
 
 
 @cache
 def _folder_of(decoder: Decoder) -> str:
     """A folder with a config by which the package knows the decoder."""
-    folder = Path(_folder_for_configs().name) / str(len(list(Path(_folder_for_configs().name).iterdir())))
+    folder = _folder_for_configs() / str(len(list(_folder_for_configs().iterdir())))
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config_of(decoder)), encoding="utf-8")
     return str(folder)

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from platform import python_version
 from time import perf_counter, thread_time_ns
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
@@ -81,6 +81,22 @@ def core_beside_gpu(device: int) -> tuple[int, ...]:
 def identity() -> str:
     """Processor model, number of usable cores, and kernel: what measured times depend on. Part of cache keys."""
     return f"{processor()}, {len(cores())} cores, {platform.system()} {platform.release()}"
+
+
+class MachineLoad(NamedTuple):
+    """How many programs want to compute, in the mean of a minute, and on how many cores of the machine."""
+
+    load: float
+    n_cores: int
+
+    def __str__(self) -> str:
+        return f"a load of {self.load:.1f} on {self.n_cores} core{'s' * (self.n_cores > 1)}"
+
+
+def excess_load() -> MachineLoad | None:
+    """The load of this machine where it exceeds its cores, hardware threads each; else None."""
+    load = MachineLoad(round(os.getloadavg()[0], 1), os.cpu_count() or 1)
+    return load if load.load > load.n_cores else None
 
 
 def processor() -> str:

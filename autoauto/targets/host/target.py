@@ -19,7 +19,7 @@ from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.units import Array, Precision
 from autoauto.targets.host.devices import ALIKE, HostDevices, like_gpus
-from autoauto.targets.host.machine import CLOCK_HZ, identity
+from autoauto.targets.host.machine import CLOCK_HZ, excess_load, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
@@ -58,6 +58,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     Attributes:
         measurements: all measurements so far, in order.
         samples: inputs on which everything is measured; None where they are made up.
+        load: of this machine when it was opened, where that exceeds its cores.
 
     Args:
         source: cuts sub-models out of the model.
@@ -78,6 +79,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._source, self._machines, self._devices = source, machines, devices
         self._measuring_bytes = measuring_bytes
         self.samples = samples
+        self.load = excess_load() if machines is None else None
         self._meter: Meter | None = None
         self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
@@ -127,7 +129,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """Which Dask workers serve the machines of the cluster, which inputs are measured, and which GPUs are idle."""
         gpus = like_gpus() if self._devices == ALIKE and self._machines is None else ""
         hint = [f"this machine has GPUs, which are not used; try --device {gpus}"] if gpus else []
-        return (*(part.note for part in (self._machines, self.samples) if part is not None), *hint)
+        busy = [] if self.load is None else [f"the machine had {self.load} at the start"]
+        return (*(part.note for part in (self._machines, self.samples) if part is not None), *hint, *busy)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""

@@ -101,7 +101,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     ),
     "in blocks": (
         f"{NCHWC}ReorderInput x > b; {NCHWC}Conv b w > c activation=Relu; {NCHWC}MaxPool c > p kernel_shape=2,2; "
-        f"{NCHWC}ReorderOutput p > y channels=20",
+        f"{NCHWC}ReorderOutput p > y channels=28",
         {"x": [1, 16, 6, 6]},
         "y",
         {"w": floats(32, 16, 3, 3)},

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from autoauto.graph.batch.rebatch import rebatch, resolve_batch
-from autoauto.graph.inputs import Batch
+from autoauto.graph.inputs.batch_axes import Batch
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.plain import flatten
 from autoauto.records.errors import BadInput

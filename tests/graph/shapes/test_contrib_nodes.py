@@ -105,7 +105,7 @@ CASES: tuple[Case, ...] = (
     *each(MS, "ScaledSiLU", "3"),
     *each(NCHWC, "ReorderInput", "2x32x5x5"),
     *each(NCHWC, "ReorderInput", "2x5x5x32", channels_last=1),
-    *each(NCHWC, "ReorderOutput", "2x32x5x5", channels=20),
+    *each(NCHWC, "ReorderOutput", "2x32x5x5", channels=28),  # right for blocks of 8 and of 16
     *each(NCHWC, "Conv", "2x32x5x5 16x32x3x3", strides=[2, 2]),
     *each(NCHWC, "Conv", "2x3x5x5 16x3x3x3", activation="Relu"),
     *each(NCHWC, "MaxPool", "2x16x5x5", kernel_shape=[2, 2]),
@@ -270,7 +270,8 @@ def test_operators_that_only_other_devices_have(op: str) -> None:
         (Case("Attention", "2x8 8x24 24", {"num_heads": 2}, MS), "must have 3 axes, its shape is"),
         (Case("GatherBlockQuantized", "u9x16 =1 9x1", {"gather_axis": 3}, MS), "must be an axis of"),
         (Case("ExpandDims", "2x3 =9", {}, MS), "axis 9 does not fit"),
-        (Case("FusedConv", "2x3x2x2 4x3x5x5", {}, MS), "do not fit"),
+        (Case("FusedConv", "2x3x2x2 4x3x5x5", {}, MS), r"has windows of \[5, 5\] and reads \[2, 2\]"),
+        (Case("UnfoldTensor", "2x2", {"dim": 1, "size": 3}, MS), r"would make \[2, 0, 3\] of \[2, 2\]"),
         (Case("Pad", "2x3 =-3,0,0,0", {}, MS), "the output would be"),
     ],
 )

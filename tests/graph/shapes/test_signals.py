@@ -65,7 +65,10 @@ def test_mel_filters_of_a_short_time_transform(make: Any, execute: Any, sample: 
 
 @pytest.mark.parametrize(
     ("constants", "message"),
-    [({"h": np.array(0)}, "frames of 64 at steps of 0"), ({"l": np.array(200)}, "must lie in a signal of 100")],
+    [
+        ({"h": np.array(0)}, "frames of 64 at steps of 0"),
+        ({"l": np.array(200)}, "frames of 200 and reads a signal of 100"),
+    ],
 )
 def test_frames_that_do_not_fit_are_refused(constants: Any, message: str, make: Any) -> None:
     model = make("STFT x h - l > y", {"x": [2, 100, 1]}, "y", FRAMES | constants)

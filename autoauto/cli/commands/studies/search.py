@@ -23,6 +23,7 @@ from autoauto.cli.options.values import (
     positive_number,
     share,
 )
+from autoauto.cli.output.busy import describe_busy
 from autoauto.cli.output.lines import add_json, print_json, print_line, warn
 from autoauto.cli.output.log import add_log, best_event, open_log, write_event
 from autoauto.cli.output.search_result import (
@@ -163,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         compared = describe_comparisons(result.summary) if result.best else {}
         compared |= {"out_of_time": result.out_of_time} if args.time_budget else {}
-        print_json(describe_result(result, args.storage) | compared)
+        print_json(describe_result(result, args.storage) | compared | describe_busy(flow))
     else:
         _show(args, flow, result, result.summary)
         if args.executor is None:  # others measure on their machines

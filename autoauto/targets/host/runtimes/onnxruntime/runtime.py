@@ -7,11 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import itemgetter
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import thread_time_ns
 from typing import Any, BinaryIO
 
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port
@@ -75,10 +74,10 @@ class OnnxRuntime(Runtime):
             session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
             return _OnnxRuntimeModel(session, inputs, outputs, tidy)
         settings.enable_profiling = True
-        with TemporaryDirectory(prefix="autoauto-") as folder:
+        with temporary_folder("autoauto-nodes-") as folder:
             settings.profile_file_prefix = f"{folder}/nodes"
             session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
-            record = next((file.open("rb") for file in Path(folder).iterdir()), None)
+            record = next((file.open("rb") for file in folder.iterdir()), None)
         return _OnnxRuntimeModel(session, inputs, outputs, tidy, record)  # the file has no name any more
 
 

@@ -1,0 +1,219 @@
+"""The inputs of a model: where samples lie, and the lengths of all other axes, `readings`.
+
+An axis of an input is fixed by the file, or open: with a name ("height"), or without one. Of the open axes the batch
+axis is found by its name, else it is the first one; all others need a length, which the user gives (`ModelInputs`):
+
+    images (batch, 3, height, width)      batch axis 0; height and width are given by their names
+    state  (2, ?, 128)                    batch axis 1: the file leaves nothing else open
+    sr     ()                             no batch axis
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import onnx
+
+from autoauto.graph.inputs.axes import Dim, Input, describe, dims_of
+from autoauto.graph.inputs.batch_axes import (
+    Batch,
+    batch_name,
+    batches,
+    check_batch_is_open,
+    likely_batch_axis,
+    says_batch,
+    with_batch_axes,
+)
+from autoauto.graph.inputs.lengths import length_kind, open_axes, sensible
+from autoauto.graph.onnx_file import all_nodes
+from autoauto.records.errors import BadInput, UnreadableModel, did_you_mean
+from autoauto.records.layers import ModelInputs
+
+
+class Reading(NamedTuple):
+    """A model in which all open axes but those of the batch have lengths, and where its batch lies."""
+
+    model: onnx.ModelProto
+    batch: Batch
+
+
+def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
+    """The ways to read the inputs of a plain model, the most likely first; a later one counts where that fails.
+
+    Raises:
+        BadInput: an axis stays open, or what was given contradicts the file; the message ends with what to try.
+        UnreadableModel: an input is no tensor.
+    """
+    inputs = [_input(entry, given) for entry in model.graph.input]
+    _check_names(model, inputs, given)
+    firsts = {str(dims[0]) for dims in map(dims_of, model.graph.output) if dims}
+    check_batch_is_open(inputs, firsts, given)
+    known = [_with_lengths(each, given) for each in inputs]
+    inputs = with_batch_axes(known, firsts)
+    guessed = _guess([after for before, after in zip(known, inputs, strict=True) if before != after])
+    if left := [each for each in inputs if each.open_axes]:
+        raise open_axes(left, [name for name in map(batch_name, inputs) if name and not says_batch(name)])
+    for batch in batches(inputs):
+        open_batch = dict(batch.axes) if batch.fixed is None else {}
+        yield Reading(_with_inputs(model, inputs, open_batch), batch._replace(guessed=guessed))
+
+
+def _guess(inputs: Sequence[Input]) -> str:
+    """Options to try where the axis taken for the batch has a name that usually means a length; else empty."""
+    for name, dims, axis, *_ in inputs:
+        if axis == 0 and not says_batch(str(dims[0])) and (kind := length_kind(str(dims[0]))):
+            lengths = "x".join(map(str, (kind.lengths[0], *dims[1:])))
+            return f"--batch-axis {name}=none --shape {name}={lengths}"
+    return ""
+
+
+def _input(entry: onnx.ValueInfoProto, given: ModelInputs) -> Input:
+    if not entry.type.HasField("tensor_type"):
+        raise UnreadableModel(f"every input must be a tensor, {entry.name!r} is none; try to export the model without")
+    if entry.type.tensor_type.HasField("shape"):
+        return Input(entry.name, dims_of(entry))
+    lengths = dict(given.shapes).get(entry.name)
+    if lengths is None:
+        raise BadInput(
+            f"the number of axes of input {entry.name!r} is not in the file; try --shape {entry.name}=3x224x224, all "
+            "lengths but that of the batch axis"
+        )
+    return Input(entry.name, ("", *lengths))
+
+
+def _check_names(model: onnx.ModelProto, inputs: Sequence[Input], given: ModelInputs) -> None:
+    """Refuse names that are not in the model."""
+    names = {each.name: each for each in inputs}
+    axes = {dim for each in inputs for dim in each.dims if isinstance(dim, str) and dim}
+    outputs = [entry.name for entry in model.graph.output]
+    others = {name for node in all_nodes(model.graph) for name in (node.name, *node.output)}
+    for name, lengths in given.shapes:
+        if name not in names and name not in axes and name not in others:
+            raise BadInput(f"there is no open axis or input {name!r}; {_offer(name, [*axes, *names])}")
+        if name in axes and name not in names and len(lengths) > 1:
+            raise BadInput(f"axis {name!r} has one length, got {'x'.join(map(str, lengths))}")
+    for name, axis in given.batch_axes:
+        if name not in names:
+            raise BadInput(f"--batch-axis is for an input, there is none called {name!r}; {_offer(name, names)}")
+        if axis is not None and axis >= len(names[name].dims):
+            raise BadInput(f"input {name!r} has {len(names[name].dims)} axes, got --batch-axis {name}={axis}")
+    for name, output in given.states:
+        if name not in names or output not in outputs:
+            wrong, known = (name, [*names]) if name not in names else (output, outputs)
+            raise BadInput(f"--state takes INPUT=OUTPUT of the model, it has no {wrong!r}; {_offer(wrong, known)}")
+
+
+def _offer(word: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    return did_you_mean(word, names, f"there are {', '.join(names[:20])}")
+
+
+def _with_lengths(each: Input, given: ModelInputs) -> Input:
+    """An input with the lengths that were given for its axes, by their names and by the input's."""
+    by_name = {name: lengths[0] for name, lengths in given.shapes if len(lengths) == 1}
+    axes = dict(given.batch_axes)
+    dims = tuple(_length(dim, by_name) for dim in each.dims)
+    first_is_given = bool(dims) and dims[0] != each.dims[0]
+    named = Input(each.name, dims, axes.get(each.name), each.name in axes, first_is_given)
+    lengths = dict(given.shapes).get(each.name)
+    if lengths is None or (len(lengths) == 1 and each.name in each.dims):
+        return named
+    return _with_shape(named, lengths)
+
+
+def _length(dim: Dim, by_name: Mapping[str, int]) -> Dim:
+    """The length of an axis by its name, which may be a sum or a product of names, as in "past + 1"."""
+    if not isinstance(dim, str) or not dim:
+        return dim
+    if dim in by_name:
+        return by_name[dim]
+    try:
+        return _value(ast.parse(dim, mode="eval").body, by_name)
+    except (SyntaxError, ValueError, KeyError, RecursionError, ZeroDivisionError, MemoryError):
+        return dim
+
+
+def _value(node: ast.expr, by_name: Mapping[str, int]) -> int:
+    """The value of a sum or product of names and numbers."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return by_name[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        value = int(_OPERATIONS[type(node.op)](_value(node.left, by_name), _value(node.right, by_name)))
+        if value >= 1:
+            return value
+    raise ValueError(node)
+
+
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def _with_shape(each: Input, lengths: Sequence[int]) -> Input:
+    """An input with the shape that was given for it: of all axes but the batch axis, or of all where it has none.
+
+    Raises:
+        BadInput: there are more lengths or fewer, or an axis has another one.
+    """
+    name, dims = each.name, each.dims
+    likely = each.batch_axis if each.is_given else likely_batch_axis(dims)
+    if len(lengths) == len(dims) and likely is None:
+        return Input(name, _agree(name, dims, lengths), None, is_given=True)
+    if len(lengths) != len(dims) - 1 or (each.is_given and likely is None):
+        n_axes = len(dims) if likely is None else f"{len(dims) - 1} axes without its batch axis"
+        example = "x".join(str(sensible(name, dims, axis)) for axis in range(len(dims)) if axis != likely)
+        got = f"{name}={'x'.join(map(str, lengths))}"
+        raise BadInput(f"input {name!r} {describe(dims)} has {n_axes}, got --shape {got}; try --shape {name}={example}")
+    axis, is_sure = (likely, True) if likely is not None else _left_out(dims, lengths)
+    if not is_sure:
+        return each._replace(dims=_agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:])))
+    return Input(name, _agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:])), axis, is_given=True)
+
+
+def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
+    """The axis that is left when `lengths` are given to all others, an open one if possible, and whether it is certain.
+
+    >>> _left_out((2, "", 128), (2, 128)), _left_out((1, 64, ""), (64, 160)), _left_out((1, 1, 64), (1, 64))
+    ((1, True), (0, True), (0, False))
+    """
+    fit = [axis for axis in range(len(dims)) if _fits((*dims[:axis], *dims[axis + 1 :]), lengths)]
+    is_open = [axis for axis in fit if isinstance(dims[axis], str)]
+    return (is_open[0], True) if is_open else (fit[0] if fit else 0, len(fit) < 2)
+
+
+def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
+    return all(isinstance(dim, str) or dim == length for dim, length in zip(dims, lengths, strict=True))
+
+
+def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim, ...]:
+    """`lengths`, after a check that no axis has another length already.
+
+    Raises:
+        BadInput: an axis has another length.
+    """
+    for axis, (dim, length) in enumerate(zip(dims, lengths, strict=True)):
+        if isinstance(dim, int) and dim != length:
+            raise BadInput(
+                f"axis {axis} of input {name!r} {describe(dims)} is {dim} in the file or by its name, got {length}; an "
+                "axis has one length, and one that the file fixes keeps it"
+            )
+    return tuple(lengths)
+
+
+def _with_inputs(model: onnx.ModelProto, inputs: Sequence[Input], open_batch: Mapping[str, int]) -> onnx.ModelProto:
+    """A copy of a model with the lengths of its inputs, those of open batches aside."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for entry, each in zip(copy.graph.input, inputs, strict=True):
+        dims = [None if open_batch.get(each.name) == axis else dim for axis, dim in enumerate(each.dims)]
+        entry.type.CopyFrom(onnx.helper.make_tensor_type_proto(entry.type.tensor_type.elem_type, dims))
+    return copy

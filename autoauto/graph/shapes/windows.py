@@ -1,0 +1,135 @@
+"""Windows that are longer than what they read, which onnx's inference accepts: `check_windows`, `check_lengths`.
+
+onnx divides towards zero: a window of 16 at steps of 16 over a signal of 8 gets an output of length 1. ONNX Runtime
+refuses that of a convolution and computes it of a pool; neither makes an output without elements of a longer signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx
+
+from autoauto.graph.shapes.shape_rule import integer, integers
+from autoauto.graph.shapes.values import Value, label
+from autoauto.records.errors import UnreadableModel
+
+_CONVOLUTIONS = dict.fromkeys(("Conv", "ConvInteger", "FusedConv", "NhwcConv", "NhwcFusedConv"), 1) | {"QLinearConv": 3}
+"""With the operand that is the weight."""
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool", "MaxpoolWithMask", "NhwcMaxPool", "QLinearAveragePool"})
+_SHORTENED = frozenset({"ConvTranspose", "ConvTransposeWithDynamicPads", "DeformConv", "Pad", "UnfoldTensor"})
+"""Other operators that cut off ends."""
+_TRY = "try a longer input with --shape"
+
+
+class WindowTooLong(UnreadableModel):
+    """A node reads windows that are longer than its input; it runs at greater lengths only."""
+
+
+def check_windows(node: onnx.NodeProto, operands: Sequence[Value | None]) -> None:
+    """Refuse a node whose windows are longer than what it reads.
+
+    Args:
+        node: any; one without windows passes.
+        operands: in the order of the node, None for an omitted one.
+
+    Raises:
+        WindowTooLong: with the node and the lengths.
+    """
+    read = operands[0] if operands else None
+    if read is None:
+        return
+    if node.op_type in _CONVOLUTIONS:
+        weight = _operand(operands, _CONVOLUTIONS[node.op_type])
+        _check_strides(node, read, integers(node, "kernel_shape") or (weight.shape[2:] if weight else ()))
+    elif node.op_type in _POOLS:
+        _check_strides(node, read, integers(node, "kernel_shape"), is_pool=True)
+    elif node.op_type == "Pad" and _text(node, "mode") == b"reflect":
+        _check_reflection(node, read, operands)
+    elif node.op_type == "STFT":
+        _check_frames(node, read, operands)
+    elif node.op_type == "DFT" and (length := _number(operands, 1)) is not None and length < 1:
+        raise WindowTooLong(f"a transform needs a length of 1 or more, {label(node)} has {length}; {_TRY}")
+
+
+def check_lengths(node: onnx.NodeProto, operands: Sequence[Value | None], written: Sequence[Value]) -> None:
+    """Refuse a node that would make an output of negative length, or cut off everything; raises `WindowTooLong`."""
+    read = operands[0].shape if operands and operands[0] is not None else ()
+    least = 1 if node.op_type in _SHORTENED and 0 not in read else 0
+    for value in written:
+        if any(length < least for length in value.shape):
+            raise WindowTooLong(
+                f"an axis must have a length of {least} or more, {label(node)} would make {list(value.shape)} of "
+                f"{list(read)}; {_TRY}"
+            )
+
+
+def _check_strides(node: onnx.NodeProto, read: Value, kernel: Sequence[int], is_pool: bool = False) -> None:
+    """Windows lie within the padded input; those of a pool overhang by less than a step."""
+    if _text(node, "auto_pad").startswith(b"SAME"):
+        return
+    is_last = node.op_type.startswith("Nhwc") or bool(integer(node, "channels_last", 0))
+    lengths = read.shape[1:-1] if is_last else read.shape[2:]
+    n_axes = len(lengths)
+    dilations = integers(node, "dilations") or (1,) * n_axes
+    steps = (integers(node, "strides") if is_pool else ()) or (1,) * n_axes
+    pads = integers(node, "pads") or (0,) * 2 * n_axes
+    if not len(kernel) == len(dilations) == len(steps) == n_axes or len(pads) != 2 * n_axes:
+        return  # onnx says what does not fit
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    padded = [length + sum(pads[axis::n_axes]) for axis, length in enumerate(lengths)]
+    if any(span - length >= step for span, length, step in zip(spans, padded, steps, strict=True)):
+        raise WindowTooLong(
+            f"a window must not be longer than what it reads, {label(node)} has windows of {spans} "
+            f"and reads {padded}, padding included; {_TRY}"
+        )
+
+
+def _check_reflection(node: onnx.NodeProto, read: Value, operands: Sequence[Value | None]) -> None:
+    """A reflection has no more elements than lie behind the edge, of those that negative pads leave."""
+    for axis, before, after in _pads(node, read, operands):
+        if max(before, after, 0) >= read.shape[axis] + min(before, 0) + min(after, 0):
+            raise WindowTooLong(
+                f"a reflection must be shorter than its axis, {label(node)} pads axis {axis} of {list(read.shape)} by "
+                f"{before} and {after}; {_TRY}"
+            )
+
+
+def _pads(node: onnx.NodeProto, read: Value, operands: Sequence[Value | None]) -> Iterator[tuple[int, int, int]]:
+    """Axes that Pad changes, with what it adds before and after; none where that is not constant."""
+    given, of_axes = _operand(operands, 1), _operand(operands, 3)
+    pads: Sequence[int] = integers(node, "pads")
+    axes: Sequence[int] = range(len(read.shape))
+    if given is not None:
+        pads = () if given.data is None else given.data.reshape(-1).tolist()
+    if of_axes is not None:
+        axes = () if of_axes.data is None else of_axes.data.reshape(-1).tolist()
+    half = len(pads) // 2
+    for axis, before, after in zip(axes, pads[:half], pads[half:], strict=False):
+        if (before or after) and -len(read.shape) <= axis < len(read.shape):
+            yield axis % len(read.shape), before, after
+
+
+def _check_frames(node: onnx.NodeProto, read: Value, operands: Sequence[Value | None]) -> None:
+    window, length = _operand(operands, 2), _number(operands, 3)
+    if length is None and window is not None and window.shape:
+        length = window.shape[0]
+    if length is not None and len(read.shape) > 1 and length > read.shape[1]:
+        raise WindowTooLong(
+            f"a frame must not be longer than its signal, {label(node)} has frames of {length} and reads a signal of "
+            f"{read.shape[1]}; {_TRY}"
+        )
+
+
+def _operand(operands: Sequence[Value | None], index: int) -> Value | None:
+    return operands[index] if index < len(operands) else None
+
+
+def _number(operands: Sequence[Value | None], index: int) -> int | None:
+    """The only element of an operand that is constant."""
+    value = _operand(operands, index)
+    return None if value is None or value.data is None or value.data.size != 1 else int(value.data.reshape(-1)[0])
+
+
+def _text(node: onnx.NodeProto, name: str) -> bytes:
+    return next((entry.s for entry in node.attribute if entry.name == name), b"")

@@ -1,0 +1,205 @@
+"""What makes the cells of a CSV a schedule, `check_actions`, and where it hangs if sends wait for their receives."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count, islice
+from typing import NoReturn
+
+from autoauto.records.errors import BadInput
+from autoauto.schedule.csv_cells import MESSAGES, CsvAction, CsvActions, CsvCell, Operation
+
+MAX_STAGES = 2_000
+"""The arrays of a schedule (`Codes`) grow with the square of the number of stages."""
+
+
+def check_actions(actions: CsvActions) -> None:
+    """Check stages, micro-batches, messages with their order, and that no ranks wait for each other in a circle.
+
+    Raises:
+        BadInput: with the row, and where there is one the cell.
+    """
+    _check_stages(actions)
+    _check_counts(actions)
+    _check_messages(actions)
+    _check_progress(actions)
+    _check_order(actions)
+
+
+def _check_stages(actions: CsvActions) -> None:
+    """Every row has actions, and stages count from 0 without gaps."""
+    for row, operations in enumerate(actions.operations):
+        if not operations:
+            raise BadInput(f"{actions.file}, row {row + 1}: every rank runs a stage, got no action; delete the row")
+    if not actions.cells:
+        raise BadInput(f"{actions.file}: a schedule has a row of actions for every rank, got no action")
+    last, n_stages = max(actions.rows), actions.n_stages
+    if last >= n_stages:
+        missing = next(stage for stage in count() if stage not in actions.rows)
+        raise BadInput(
+            f"{actions.file}, row {actions.rows[last] + 1}: stages count from 0 without gaps, "
+            f"got stage {last}{_first_cell(actions, last)} and no stage {missing}"
+        )
+    if n_stages > MAX_STAGES:
+        raise BadInput(f"{actions.file}: a schedule has at most {MAX_STAGES:,} stages, got {n_stages:,}")
+
+
+def _first_cell(actions: CsvActions, stage: int) -> str:
+    return next((f" in {cell}" for action, cell in actions.cells.items() if action.stage == stage), "")
+
+
+def _check_counts(actions: CsvActions) -> None:
+    """Every stage has the forward of every micro-batch, and its backward, or no stage has a backward."""
+    kinds = "FBW" if actions.kinds & {"B", "W"} else "F"
+    n_of = Counter((action.stage, action.kind) for action in actions.cells)
+    last = max(actions.cells, key=lambda action: action.micro_batch)
+    for stage in range(actions.n_stages):
+        for kind in kinds:
+            if n_of[stage, kind] <= last.micro_batch:
+                _refuse_missing(actions, stage, kind, last)
+
+
+def _refuse_missing(actions: CsvActions, stage: int, kind: str, last: CsvAction) -> NoReturn:
+    micro_batch = next(m for m in count() if CsvAction(stage, kind, m) not in actions.cells)
+    for half, other in ("IW", "WI"):
+        cell = actions.cells.get(CsvAction(stage, "B" if half == "I" else half, micro_batch))
+        if cell and kind != "F":
+            cell.refuse(f"a backward is a B, or an I and a W, got no {stage}{other}{micro_batch}")
+    raise BadInput(
+        f"{actions.file}, row {actions.rows[stage] + 1}: every stage runs all micro-batches, "
+        f"got {last.micro_batch} in {actions.cells[last]}, and no {stage}{kind}{micro_batch}"
+    )
+
+
+def _peers(action: CsvAction) -> tuple[int, int]:
+    """The stages that send and receive a message."""
+    step = 1 if action.kind.endswith("F") else -1
+    sender = action.stage if action.kind.startswith("SEND") else action.stage - step
+    return sender, sender + step
+
+
+def _check_messages(actions: CsvActions) -> None:
+    """Every message has an output to send, an input to receive, and leads to another row."""
+    for action, cell in actions.cells.items():
+        if action.kind in MESSAGES:
+            sender, receiver = _peers(action)
+            ends = [CsvAction(stage, action.kind[-1], action.micro_batch) for stage in (sender, receiver)]
+            if not all(end in actions.cells for end in ends):
+                cell.refuse("a message leads from a stage to the next, or back, got no action at one of its ends")
+            if actions.rows[sender] == actions.rows[receiver]:
+                cell.refuse("a message leads to another rank, got two stages of one rank; delete it")
+
+
+def _needs(actions: CsvActions, action: CsvAction, by_message: bool) -> Iterator[CsvAction]:
+    """What must be done before an action; with messages, a cell of its own rank must receive an input."""
+    stage, kind, micro_batch = action
+    if kind in ("B", "SEND_F"):
+        yield CsvAction(stage, "F", micro_batch)
+    if kind in ("W", "SEND_B"):
+        yield CsvAction(stage, "B", micro_batch)
+    source = {"F": stage - 1, "B": stage + 1}.get(kind)
+    if source in actions.rows:
+        if by_message and actions.rows[source] != actions.rows[stage]:
+            yield CsvAction(stage, f"RECV_{kind}", micro_batch)
+            yield CsvAction(source, f"SEND_{kind}", micro_batch)
+        else:
+            yield CsvAction(source, kind, micro_batch)
+
+
+def _unmet(actions: CsvActions, parts: Sequence[CsvAction], done: set[CsvAction], by_message: bool) -> CsvAction | None:
+    """The first input of a cell that is not there; a part may use what the parts before it make."""
+    for i, part in enumerate(parts):
+        for need in _needs(actions, part, by_message):
+            if need not in done and need not in parts[:i]:
+                return need
+    return None
+
+
+def _check_progress(actions: CsvActions) -> None:
+    """Let every row run until a cell lacks an input; the cell that makes the input lets the row continue."""
+    by_message = bool(actions.kinds & set(MESSAGES))
+    done: set[CsvAction] = set()
+    work = [iter(operations) for operations in actions.operations]
+    waits: dict[int, tuple[CsvCell, CsvAction]] = {}
+    waiting: dict[CsvAction, tuple[int, Operation]] = {}
+    ready = deque((row, operation) for row, operations in enumerate(work) for operation in islice(operations, 1))
+    while ready:
+        row, operation = ready.popleft()
+        for cell, parts in chain([operation], work[row]):
+            need = _unmet(actions, parts, done, by_message)
+            if need is not None:
+                if need not in actions.cells:
+                    cell.refuse(f"in a file with messages every input is sent and received, got no {need}")
+                waits[row], waiting[need] = (cell, need), (row, (cell, parts))
+                break
+            done.update(parts)
+            ready.extend(waiting.pop(part) for part in parts if part in waiting)
+        else:
+            waits.pop(row, None)
+    if waits:
+        blocked_by = {row: actions.cells[need] for row, (_, need) in waits.items()}
+        circle = _circle({row: cell for row, (cell, _) in waits.items()}, blocked_by)
+        raise BadInput(f"{actions.file}: ranks must not wait in a circle, got: {circle}; reorder one of them")
+
+
+def _circle(waits: Mapping[int, CsvCell], blocked_by: Mapping[int, CsvCell]) -> str:
+    """Who waits for whom: the cell that a row needs comes later in another row, or in its own."""
+    row, texts = min(waits), dict[int, str]()
+    while row not in texts:
+        texts[row] = f"{waits[row]} waits for {blocked_by[row]}"
+        row = blocked_by[row].row
+    return "; ".join(list(texts.values())[list(texts).index(row) :])
+
+
+def _check_order(actions: CsvActions) -> None:
+    """Messages between two ranks come in the order in which they were sent: NCCL has no tags to tell them apart."""
+    sent: dict[tuple[int, int], list[CsvAction]] = defaultdict(list)
+    received: dict[tuple[int, int], list[CsvAction]] = defaultdict(list)
+    for action in actions.cells:
+        if action.kind in MESSAGES:
+            sender, receiver = _peers(action)
+            side = sent if action.kind.startswith("SEND") else received
+            side[actions.rows[sender], actions.rows[receiver]].append(action)
+    for ranks, messages in sent.items():
+        for message, receipt in zip(messages, received[ranks], strict=True):
+            if _partner(message) != receipt:
+                actions.cells[receipt].refuse(
+                    "messages between two ranks are received in the order in which they are sent, got "
+                    f"{_partner(receipt)} behind {actions.cells[message]}; reorder the receives"
+                )
+
+
+def _partner(message: CsvAction) -> CsvAction:
+    """The other end of a message.
+
+    >>> str(_partner(CsvAction(0, "SEND_F", 3))), str(_partner(CsvAction(0, "RECV_B", 3)))
+    ('1RECV_F3', '1SEND_B3')
+    """
+    sender, receiver = _peers(message)
+    way, _, kind = message.kind.partition("_")
+    if way == "SEND":
+        return CsvAction(receiver, f"RECV_{kind}", message.micro_batch)
+    return CsvAction(sender, f"SEND_{kind}", message.micro_batch)
+
+
+def hang_of_waiting_sends(actions: CsvActions) -> str:
+    """Who waits for whom in a checked file if a send waits for its receive; empty where all ranks come to their end."""
+    programs = [[(cell, parts[0]) for cell, parts in row if parts[0].kind in MESSAGES] for row in actions.operations]
+    at = [0] * len(programs)
+    heads = [row for row, program in enumerate(programs) if program]
+    while heads:
+        row = heads.pop()
+        if at[row] == len(programs[row]):
+            continue
+        partner = _partner(programs[row][at[row]][1])
+        other = actions.rows[partner.stage]
+        if programs[other][at[other]][1] == partner:
+            at[row] += 1
+            at[other] += 1
+            heads += [row, other]
+    left = {row: program[at[row]] for row, program in enumerate(programs) if at[row] < len(program)}
+    if not left:
+        return ""
+    waits = {row: cell for row, (cell, _) in left.items()}
+    return _circle(waits, {row: actions.cells[_partner(message)] for row, (_, message) in left.items()})
