@@ -45,7 +45,10 @@ def _paths(row: Row, folder: Path) -> dict[str, str]:
 
 
 def framework_of(row: Row) -> Framework:
-    """What ran a row, by a word of its name or else of its source; PyTorch where neither says one."""
+    """What ran a row, by a word of its name or else of its source; PyTorch where neither says one.
+
+    Paddle runs PopART's programs on IPUs [graphcore-mlperf].
+    """
     for text in (row["name"], row.get("source", "")):
         for word, framework in _WORDS.items():
             if word in text.lower():
@@ -62,6 +65,8 @@ def as_run(row: Row) -> Row:
     """
     left_out, settings = row.get("differs", ""), row["settings"]
     row = {"byte_images": "16 bits instead of 8" in left_out, **row}
+    if "att_ffn" in row:
+        row["head_on_first"] = True
     if "LAMB" not in left_out or settings.get("optimizer", "sgd") != "sgd":
         return row
     location = {"shard_optimizer": True, "optimizer_state": "on-chip"}
@@ -73,6 +78,7 @@ def as_run(row: Row) -> Row:
 
 _TENSORFLOW_2 = re.compile(r"\bTF2|TensorFlow ?2", re.IGNORECASE)
 _WORDS = {
+    "paddle": Framework.POPART,
     "popart": Framework.POPART,
     "pytorch": Framework.POPTORCH,
     "tensorflow": Framework.TENSORFLOW,

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ import numpy as np
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
+from autoauto.evaluate.pipelines.even_cuts import block_cuts
 from autoauto.graph.load import load_graph
 from autoauto.records.costs.profile import Optimizer, OptimizerState
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
@@ -41,7 +42,7 @@ from studies.published_rows import Row, as_run, framework_of, read_rows
 MORE_MEMORY = 4
 """The largest factor by which the memory of the devices is raised."""
 EMBEDDING, PROJECTION = "bert.embeddings.word_embeddings.weight", "cls.decoder.weight"
-ATTENTION = re.compile(r"\.(attention|attn)\.")
+ATTENTION = re.compile(r"[./](attention|attn)[./]")
 NEEDED = ("name", "model", "cluster", "settings", "samples_per_s")
 FRAMEWORKS = ("PyTorch", "PopART", "TensorFlow2", "TF1")
 QUICK = ("BERT-base 128 PyTorch", "ResNet-50 PyTorch")
@@ -79,40 +80,34 @@ def knobs_of(row: Row) -> Knobs:
 
 
 def partition_of(row: Row, graph: LayerGraph) -> tuple[int, ...]:
-    """The published cuts, before as many blocks, or halves of them, as each device has; none where the row has none."""
-    starts = _block_starts(graph)
+    """The published cuts, before as many blocks, or halves of them, as each device has; none where the row has none.
+
+    Halves are those of the devices 1, 2, ... and at last 0: MLPerf's BERT has the embedding alone on device 0, and the
+    last halves with the head again there [graphcore-mlperf].
+    """
+    starts, counts = block_cuts(graph), row.get("layers_per_ipu", ())
     if "att_ffn" in row:
-        starts = [
-            start for block in pairwise((*starts, len(graph))) for start in (block[0], _feed_forward(graph, block))
-        ]
-    counts: Sequence[int] = row.get("layers_per_ipu") or [sum(halves) for halves in row.get("att_ffn", ())]
+        counts = [0, *(sum(halves) for halves in row["att_ffn"])]
+        halves_of = ((start, _feed_forward(graph, (start, stop))) for start, stop in pairwise(starts))
+        starts = [*chain.from_iterable(halves_of), *starts[-1:]]
     if not counts:
         return ()
     before = list(accumulate(counts[:-1]))
-    if before[-1:] > [len(starts) - 1]:
-        raise BadInput(f"{row['name']} must leave one of {len(starts)} blocks to the last device, got {counts}")
+    if sum(counts[:-1]) >= len(starts) - 1:
+        raise BadInput(f"{row['name']} must leave one of {len(starts) - 1} blocks to the last device, got {counts}")
     cuts = tuple(starts[n_before] for n_before in before)
-    return (0, *cuts, *((_head(graph),) if row.get("head_on_first") else ()), len(graph))
-
-
-def _block_starts(graph: LayerGraph) -> list[int]:
-    """The first layer of every block, without what stands before the first block."""
-    if not graph.blocks:
-        return []
-    first = graph.blocks[0].module
-    own = next(i for i, layer in enumerate(graph.layers) if layer.name.startswith(f"{first}."))
-    return [own, *(block.layers.start for block in graph.blocks[1:])]
-
-
-def _head(graph: LayerGraph) -> int:
-    """The first layer after the last block."""
-    last = graph.blocks[-1].module
-    return max(i for i, layer in enumerate(graph.layers) if layer.name.startswith(f"{last}.")) + 1
+    head = starts[-1:] if row.get("head_on_first") and "att_ffn" not in row else ()
+    return (0, *cuts, *head, len(graph))
 
 
 def _feed_forward(graph: LayerGraph, block: tuple[int, int]) -> int:
     """The first layer of a block after its attention."""
-    return max(i for i in range(*block) if ATTENTION.search(graph.layers[i].name)) + 1
+    of_attention = [i for i in range(*block) if ATTENTION.search(graph.layers[i].name)]
+    if not of_attention:
+        raise BadInput(
+            f"{graph.name} must name its attention for halves of blocks, {graph.layers[block[0]].name} does not"
+        )
+    return of_attention[-1] + 1
 
 
 def result_of(row: Row, *, own_cuts: bool = False) -> Result:
@@ -142,10 +137,10 @@ def result_of(row: Row, *, own_cuts: bool = False) -> Result:
 
 def _blocks_of(plan: Plan, graph: LayerGraph) -> tuple[float, ...]:
     """How many blocks of a model each stage of a plan has."""
-    starts = [block.layers.start for block in graph.blocks]
-    if not starts:
+    cuts = block_cuts(graph)
+    if not cuts:
         return ()
-    before = np.interp(range(len(graph) + 1), [*starts, _head(graph)], range(len(starts) + 1))
+    before = np.interp(range(len(graph) + 1), cuts, range(len(cuts)))
     return tuple(float(before[stage.layers.stop] - before[stage.layers.start]) for stage in plan.stages)
 
 

@@ -151,14 +151,16 @@ def _blocks(
     boundaries = [0, *list(starts.values())[1:], len(paths)]
     of_operators = [_module_beside(pattern, path) for path in paths]
     placed = set(of_operators)
-    for start, ends in zip(starts.values(), pairwise(boundaries), strict=True):
+    last_layers = {_index(pattern, path): layer for layer, path in enumerate(paths)}
+    for (index, start), ends in zip(starts.items(), pairwise(boundaries), strict=True):
         others = dict.fromkeys(of_operators[slice(*ends)])
         for operator in operators[slice(*ends)]:  # a module that only holds a weight has no operator of its own
             modules = {_module_beside(pattern, tuple(module.split("."))) for module in operator.weight_modules} - placed
             others |= dict.fromkeys(sorted(modules))
             placed |= modules
         module = ".".join(paths[start][: len(pattern)])
-        yield Block(module, LayerRange(*ends), tuple(filter(None, others)))
+        n_behind = ends[1] - last_layers[index] - 1
+        yield Block(module, LayerRange(*ends), tuple(filter(None, others)), start - ends[0], n_behind)
 
 
 def _module_beside(pattern: Path, path: Path) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import ceil, log2
 
 import numpy as np
 
@@ -95,8 +94,7 @@ def all_reduce_cycles(
         rings: for every stage its device in each replica, ascending.
         n_bytes: of every stage's gradients.
         n_messages: in how many parts every stage sums them, one after the other; by default in one.
-        round_cycles: of every round of the fewest in which r devices can sum anything, 2 log2 r [ring-all-reduce], for
-            each message.
+        round_cycles: a wait of every round for each message, besides the idle cycles of the links.
     """
     n_rounds = 2 * (len(rings[0]) - 1)
     if not n_rounds:
@@ -109,8 +107,7 @@ def all_reduce_cycles(
     # (stages, stages): what another ring has moved when a ring is done; (stages, cables): what all have on a cable.
     cable_bytes = np.minimum.outer(moved_bytes, moved_bytes) @ uses
     seconds = (uses * cable_bytes / rates).max(axis=1)
-    waits = n_rounds * (uses * idle_cycles).max(axis=1) + 2 * ceil(log2(len(rings[0]))) * round_cycles
-    waits = waits * np.array(n_messages or [1] * len(rings))
+    waits = n_rounds * ((uses * idle_cycles).max(axis=1) + round_cycles) * np.array(n_messages or [1] * len(rings))
     return tuple(map(int, np.ceil(seconds * cluster.clock_hz) + waits))
 
 

@@ -77,11 +77,14 @@ class Block(NamedTuple):
         module: its path in the exported module, for example "encoder.layer.3".
         layers: those of the block; the first block has those before it too, the last those behind it.
         others: the outermost modules beside the blocks that lie in `layers`, for example "embeddings".
+        n_before, n_behind: how many of `layers` come before the first operator of the block, and after its last one.
     """
 
     module: str
     layers: LayerRange
     others: tuple[str, ...] = ()
+    n_before: int = 0
+    n_behind: int = 0
 
 
 class Tensor(NamedTuple):

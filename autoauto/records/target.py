@@ -141,7 +141,7 @@ class StepOverhead(NamedTuple):
     """What a step of training costs once besides its bytes and its passes.
 
     Attributes:
-        round_cycles: of every round of a collective, however short its messages are.
+        round_cycles: of every round in which a ring of replicas sums, however short its messages are.
         bucket_bytes: gradients that are summed together where every replica updates all weights; None is all of them.
         transfer_cycles: of every load or store of the state of a tensor in streaming memory, besides its bytes.
         host_cycles: in which devices wait for the hosts.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
+from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster
-from studies.published_rows import as_run
+from autoauto.targets.ipu.step import Framework
+from studies.published_rows import as_run, framework_of
 from studies.training_accuracy import (
     QUICK,
     Result,
@@ -57,6 +60,11 @@ PUBLISHED_SAMPLES = {  # a step: "Batch Size" of the page, 16,384 there for ResN
     "ResNet-50 MLPerf TF1": 3_520,
     "ResNet-50 MLPerf TF1 Pod64": 5_120,
     "ViT-B/16 pre-training PyTorch Pod64": 65_536,
+    "BERT-large 512 MLPerf PopART Pod64": 2_304,
+    "BERT-large 512 MLPerf Paddle": 1_536,
+    "BERT-large 512 MLPerf Paddle Pod64": 2_304,
+    "ResNet-50 TF1": 1_920,
+    "ResNet-50 TF1 Pod64": 2_560,
 }
 
 
@@ -144,14 +152,42 @@ def test_a_row_is_run_with_the_optimizer_that_it_says_was_left_out(
 
 
 def test_halves_of_blocks_are_cut_before_the_attention_or_after_it() -> None:
+    """MLPerf's layout: the embedding alone on device 0, which has the last halves and the head again."""
     graph = load_graph("bert-base-128-mlm")
     row = {"name": "r", "att_ffn": [[3, 2], [0, 1], [9, 9]]}
-    names = [graph.layers[start].name for start in partition_of(row, graph)[1:-1]]
+    partition = partition_of(row, graph)
+    names = [graph.layers[start].name for start in partition[1:-1]]
     assert names == [
-        f"bert.encoder.layer.{n}" for n in ("2.intermediate.dense.MatMul", "3.attention.self.query.MatMul")
+        f"bert.encoder.layer.{n}"
+        for n in ("0.attention.self.query.MatMul", "2.intermediate.dense.MatMul", "3.attention.self.query.MatMul")
     ]
+    assert knobs_of(as_run({**row, "settings": {"n_ipu": 3, "n_micro_batches": 8}})).schedule == Order.POPART_RING
     with pytest.raises(BadInput, match="must leave one of 24 blocks to the last device"):
         partition_of({**row, "att_ffn": [[12, 12], [0, 0]]}, graph)
+    nameless = replace(graph, layers=tuple(replace(layer, name="n") for layer in graph.layers))
+    with pytest.raises(BadInput, match="must name its attention for halves of blocks"):
+        partition_of(row, nameless)
+
+
+def test_files_of_pytorchs_older_exporter_are_cut_at_the_same_layers() -> None:
+    graph = load_graph("bert-base-128-mlm")
+    slashes = tuple(replace(layer, name=f"/{layer.name.replace('.', '/')}") for layer in graph.layers)
+    older = replace(graph, layers=slashes)
+    for row in ({"layers_per_ipu": [0, 4, 4, 4], "head_on_first": True}, {"att_ffn": [[3, 2], [9, 10]]}):
+        assert partition_of({"name": "r", **row}, older) == partition_of({"name": "r", **row}, graph)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "framework"),
+    [
+        ("MLPerf BERT Paddle", "", Framework.POPART),
+        ("MLPerf BERT Pod16", "ipu-pod16-PaddlePaddle-closed", Framework.POPART),
+        ("ResNet-50 TF1", "a page, PyTorch", Framework.TENSORFLOW),
+        ("ViT-B/16", "a page", Framework.POPTORCH),
+    ],
+)
+def test_a_rows_name_or_else_its_source_says_the_framework(name: str, source: str, framework: Framework) -> None:
+    assert framework_of({"name": name, "source": source}) is framework
 
 
 def test_rows_of_another_file_may_name_a_cluster_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,10 +17,9 @@ def block_cuts(graph: LayerGraph) -> list[int]:
     """The cuts between embedding, encoder layers and head: where blocks begin, and where the last one ends."""
     if not graph.blocks:
         return []
-    names, modules = [layer.name for layer in graph.layers], [f"{block.module}." for block in graph.blocks]
-    first = next((index for index, name in enumerate(names) if name.startswith(modules[0])), 0)
-    stop = next((index for index in range(len(names), 0, -1) if names[index - 1].startswith(modules[-1])), len(names))
-    return [first, *(block.layers.start for block in graph.blocks[1:]), stop]
+    first, last = graph.blocks[0], graph.blocks[-1]
+    stop = last.layers.stop - last.n_behind
+    return [first.layers.start + first.n_before, *(block.layers.start for block in graph.blocks[1:]), stop]
 
 
 def even_partitions(table: CostTable, blocks: Sequence[Block], n_stages: int) -> Iterator[Partition]:

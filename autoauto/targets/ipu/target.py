@@ -38,7 +38,7 @@ from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.step import Framework, step_overhead
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
-VERSION = "ipu-11"
+VERSION = "ipu-12"
 
 
 @dataclass(frozen=True, slots=True)

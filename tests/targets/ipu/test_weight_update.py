@@ -9,9 +9,10 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import Optimizer, WeightUpdate
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
+from autoauto.records.target import StepOverhead
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import elementwise
-from autoauto.targets.ipu.operators.backward import weight_update_cycles
+from autoauto.targets.ipu.operators.backward import SHARED_NORM_CYCLES, weight_update_cycles
 from autoauto.targets.ipu.step import Framework, step_overhead
 
 Chain = Callable[..., LayerGraph]
@@ -59,8 +60,22 @@ def test_tied_weights_are_updated_once(cycles: Cycles) -> None:
     assert (first, third) == (second, 0)
 
 
-def test_devices_wait_for_the_hosts_with_pytorch_and_longest_with_lamb() -> None:
-    sgd, lamb = WeightUpdate(Optimizer.SGD), WeightUpdate(Optimizer.LAMB)
-    assert step_overhead(Framework.POPART, 1e9, lamb).host_cycles == 0
-    waits = [step_overhead(Framework.POPTORCH, 1e9, update).host_cycles for update in (sgd, lamb)]
-    assert 0 < waits[0] < waits[1]
+def test_two_norms_a_tensor_are_shared_with_lamb_and_states_sharded_on_the_chip(cycles: Cycles) -> None:
+    lamb = WeightUpdate(Optimizer.LAMB, n_shards=2)
+    shared, streamed = cycles(lamb), cycles(lamb._replace(streams=True))
+    assert [a - b for a, b in zip(shared, streamed, strict=True)] == [2 * SHARED_NORM_CYCLES] * 2
+    assert cycles(lamb._replace(n_shards=1))[0] < SHARED_NORM_CYCLES
+    assert cycles(WeightUpdate(Optimizer.ADAM, n_shards=2))[0] < SHARED_NORM_CYCLES
+
+
+def test_devices_wait_for_the_hosts_with_pytorch_and_lamb() -> None:
+    waits = [
+        step_overhead(framework, 1e9, WeightUpdate(optimizer)).host_cycles
+        for framework in (Framework.POPART, Framework.POPTORCH)
+        for optimizer in (Optimizer.ADAM, Optimizer.LAMB)
+    ]
+    assert waits == [0, 0, 0, 220_000_000]
+
+
+def test_waits_of_a_step_are_counted_at_the_clock() -> None:
+    assert step_overhead(Framework.TENSORFLOW, 2e9, WeightUpdate()) == StepOverhead(24_000, 50 * 1024**2, 560_000, 0)

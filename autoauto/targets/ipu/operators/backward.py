@@ -57,6 +57,10 @@ from autoauto.targets.ipu.operators.registry import forward_cost, rule_of
 from autoauto.targets.ipu.operators.rows import reduce_to
 from autoauto.targets.ipu.tiling.split import Product
 
+SHARED_NORM_CYCLES = 1_450_000
+"""Of a norm that LAMB takes of a tensor that is sharded over replicas on the chip. Fitted to seven runs of MLPerf's
+BERT-large with PopART, of 2 to 32 replicas on two generations of devices (docs/training.md)."""
+
 
 class Gradients(NamedTuple):
     """The costs of the gradients of what a layer reads: of its inputs, and of its parameters."""
@@ -329,8 +333,18 @@ def weight_update_cycles(
         new = [index for index in passes.parameters(layer) if index not in updated]
         updated.update(new)
         sizes = [-(-graph.tensors[index].n_elements(1) // update.n_shards) for index in new]
-        cycles.append(sum(cost.cycles for size in sizes for cost in _passes(context, size, update)))
+        passes_cycles = sum(cost.cycles for size in sizes for cost in _passes(context, size, update))
+        cycles.append(passes_cycles + len(new) * _shared_norms_cycles(update))
     return tuple(cycles)
+
+
+def _shared_norms_cycles(update: WeightUpdate) -> int:
+    """What the two norms of one tensor of weights cost besides its passes, where no replica has the whole tensor.
+
+    In streaming memory it is part of the fitted wait of a transfer.
+    """
+    is_shared = update.optimizer is Optimizer.LAMB and update.n_shards > 1 and not update.streams
+    return 2 * SHARED_NORM_CYCLES if is_shared else 0
 
 
 def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> Iterator[OperatorCost]:
