@@ -43,13 +43,16 @@ class Connections:
     """
 
     def __init__(self, server: web.Server) -> None:
-        self._transports: dict[web.RequestHandler, asyncio.Transport] = {}
+        self._server = server
         self._open: dict[asyncio.Transport, bool] = {}  # whether a request is answered, the longest idle first
         self._n_descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.backlog = max(2, min(MAX_BACKLOG, self._n_descriptors // 32))
         self._limit = 1
-        self._watch(server)
         self.make_room()
+
+    def protocol(self) -> Any:
+        """The protocol of a new connection, for `create_server`."""
+        return _Watched(self, self._server())
 
     def make_room(self) -> None:
         """Leave the descriptors that are open now, but for connections, to what opened them, and a few to spare."""
@@ -57,21 +60,14 @@ class Connections:
         self._limit = max(1, self._n_descriptors - n_others - SPARE_DESCRIPTORS - self.backlog)
         self._close_idle()
 
-    def _watch(self, server: web.Server) -> None:
-        """Note the connections of a server; it calls both methods for every one."""
-        made, lost = server.connection_made, server.connection_lost
+    def add(self, transport: asyncio.Transport) -> None:
+        """Note a connection that is open now, and close others where there are too many."""
+        self._open[transport] = False
+        self._close_idle()
 
-        def connection_made(handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-            self._open[transport] = False
-            self._transports[handler] = transport
-            made(handler, transport)
-            self._close_idle()
-
-        def connection_lost(handler: web.RequestHandler, error: BaseException | None = None) -> None:
-            self._open.pop(self._transports.pop(handler), None)
-            lost(handler, error)
-
-        vars(server).update(connection_made=connection_made, connection_lost=connection_lost)
+    def remove(self, transport: asyncio.Transport) -> None:
+        """Forget a connection that is closed."""
+        self._open.pop(transport, None)
 
     def _close_idle(self) -> None:
         """Close connections without a request, the oldest first; then the newest, until no more are open than may."""
@@ -92,6 +88,26 @@ class Connections:
         finally:
             if transport is not None and self._open.pop(transport, None) is not None:
                 self._open[transport] = False
+
+
+class _Watched:
+    """The protocol of a connection: aiohttp's, whose begin and end `Connections` notes."""
+
+    def __init__(self, connections: Connections, protocol: web.RequestHandler) -> None:
+        self._connections, self._protocol = connections, protocol
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._protocol.connection_made(transport)
+        self._connections.add(transport)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self._connections.remove(self._transport)
+        self._protocol.connection_lost(error)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the event loop calls besides."""
+        return getattr(self._protocol, name)
 
 
 @contextmanager
@@ -184,7 +200,7 @@ async def listen(
     connections = Connections(runner.server)
     try:
         listener = await asyncio.get_running_loop().create_server(
-            runner.server,
+            connections.protocol,
             host,
             port,
             backlog=connections.backlog,

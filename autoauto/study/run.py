@@ -27,7 +27,7 @@ from autoauto.study.execution.worker_loop import WorkerLoop
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.protocol import ExpectedScore, Observation, Proposal, Proposer, lookahead, observation_of
-from autoauto.study.store.database import through_restarts
+from autoauto.study.store.database import attributes_of, set_attribute
 from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, with_plans
 
 FINISHED = "finished"
@@ -263,15 +263,14 @@ def _measurer(
 
 
 def _is_finished(study: Study, task: SearchTask) -> bool:
-    return _digest(task) in study.user_attrs.get(FINISHED, ())
+    return _digest(task) in attributes_of(study).get(FINISHED, ())
 
 
-@through_restarts
 def _note_finished(study: Study, task: SearchTask, trials: Mapping[Knobs, Trial]) -> None:
     if any(trial.failed for trial in trials.values()):  # the next search tries the failed ones again
         return
     if task.method.name and not _is_finished(study, task):
-        study.set_user_attr(FINISHED, [*study.user_attrs.get(FINISHED, ()), _digest(task)])
+        set_attribute(study, FINISHED, [*attributes_of(study).get(FINISHED, ()), _digest(task)])
 
 
 def _digest(task: SearchTask) -> str:

@@ -51,7 +51,7 @@ from autoauto.study.methods.registry import predictor
 from autoauto.study.methods.surveyed import Survey
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, run_task
-from autoauto.study.store.database import temporary_database
+from autoauto.study.store.database import attributes_of, set_attribute, temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
 from autoauto.study.verify_winner import verify_winner
@@ -295,7 +295,7 @@ def search_study(
         asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         if survey is not None and choice.method is Method.GUIDED and survey.front:  # of the whole space
-            study.set_user_attr(USERS_FRONT, users_front_text(survey.front))
+            set_attribute(study, USERS_FRONT, users_front_text(survey.front))
         n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
         on_turn = observers.verification_progress
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn, estimate.limit)
@@ -333,7 +333,7 @@ def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Surv
 def _note_transferred(study: Study, flow: Flow, winner: Trial | None) -> None:
     """Store which tensors the winner's stage with the longest transfer moves, the largest of them."""
     if winner is not None and isinstance(winner.plan, Plan):
-        study.set_user_attr(TRANSFERRED, json.dumps(largest_transfers(flow, winner.plan, winner.knobs.batch_size)))
+        set_attribute(study, TRANSFERRED, json.dumps(largest_transfers(flow, winner.plan, winner.knobs.batch_size)))
 
 
 def _expected_score(predictor: Predictor) -> ExpectedScore:
@@ -380,7 +380,7 @@ def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:
     Raises:
         BadInput: the study does not store its flow, or something that its trials depend on differs on this machine.
     """
-    known = study.user_attrs
+    known = attributes_of(study)
     if REQUEST not in known:
         raise BadInput(
             f"study {study.study_name!r} does not store its model and cluster, so no worker can join it; "

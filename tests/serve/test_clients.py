@@ -30,7 +30,7 @@ async def listening(answer: Callable[[Any], Coroutine[Any, Any, Any]], limit: in
     await runner.setup()
     connections = Connections(runner.server)
     connections._limit = limit
-    listener = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
+    listener = await asyncio.get_running_loop().create_server(connections.protocol, "127.0.0.1", 0)
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:

@@ -58,10 +58,11 @@ def requested_study(args: argparse.Namespace) -> Study:
     Raises:
         BadInput: no such study or database, or several studies are meant.
     """
+    from autoauto.study.store.database import attributes_of
     from autoauto.study.store.study import load_study
 
     study = load_study(args.storage, chosen_name(args.storage, args.study))
-    if "target" not in study.user_attrs:
+    if "target" not in attributes_of(study):
         raise BadInput(
             f"study {study.study_name!r} does not say what measured it; search anew with another --study-name"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection
 
 from autoauto.records.errors import BadInput
 from autoauto.server.call import Answer, Call, Service
@@ -133,13 +133,16 @@ def _add(database: ServiceDatabase, held: LeaseKey, head: dict[str, Any], given:
     """
     queue = Queue(database)
 
-    def check(session: Session) -> None:
-        if not queue.holds(session.connection(), held):
+    def check(connection: Connection) -> None:
+        if not queue.holds(connection, held):
             raise _lost()
 
-    try:
+    def add() -> None:
         study_id = write_head(database.studies, study_name(held.search_id), head)
         add_trials(database.studies, study_id, given.first, given.trials, check)
+
+    try:
+        database.run(add)
     except OutOfOrder as error:
         raise Conflict(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:

@@ -17,17 +17,16 @@ from typing import Any
 from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import RDBStorage
-from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import event, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, column, func, select, table
 
 from autoauto.records.errors import AutoautoError
 from autoauto.study.store.study import without_optuna_log
+from autoauto.study.store.trial_storage import TrialStorage
 from autoauto.study.store.trials import local_time
 
-_TRIALS = models.TrialModel.__table__
+_TRIALS = table("trials", *map(column, ("trial_id", "study_id", "number")))
 
 
 class OutOfOrder(AutoautoError):
@@ -77,7 +76,7 @@ def _ended(trials: Iterator[FrozenTrial]) -> Iterator[FrozenTrial]:
 
 
 def add_trials(
-    storage: RDBStorage, study_id: int, first: int, texts: Sequence[str], check: Callable[[Session], None]
+    storage: TrialStorage, study_id: int, first: int, texts: Sequence[str], check: Callable[[Connection], None]
 ) -> None:
     """Add trials from a number on; those that are there stay.
 
@@ -93,21 +92,15 @@ def add_trials(
     n_known = storage.get_n_trials(study_id)
     if first > n_known:
         raise OutOfOrder(f"the next trial must have the number {n_known}, got {first}; send those between, too")
-    session = storage.scoped_session()
     for number, text in enumerate(texts[n_known - first :], n_known):
 
-        def check_all(session: Session, number: int = number) -> None:
-            """Runs while Optuna holds its lock on the study."""
-            check(session)
-            n_now = session.scalar(select(func.count()).where(_TRIALS.c.study_id == study_id))
+        def check_all(connection: Connection, _: int, number: int = number) -> None:
+            check(connection)
+            n_now = connection.scalar(select(func.count()).where(_TRIALS.c.study_id == study_id))
             if n_now != number + 1:
                 raise OutOfOrder(f"trial {number} was written by another request; send what follows it")
 
-        event.listen(session, "before_commit", check_all)
-        try:
-            storage.create_new_trial(study_id, _trial(text))
-        finally:
-            event.remove(session, "before_commit", check_all)
+        storage.add_trial(study_id, _trial(text), check_all)
 
 
 def _text(trial: FrozenTrial) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from optuna.storages import RDBStorage
+from optuna.exceptions import StorageInternalError
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -40,6 +40,7 @@ from autoauto.database.retries import first_line, retried
 from autoauto.database.tables import create_table
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.study.store.database import existing_engine, in_memory, open_storage, shown_storage
+from autoauto.study.store.trial_storage import TrialStorage
 
 T = TypeVar("T")
 
@@ -159,7 +160,7 @@ class ServiceDatabase:
         return backend_of(self._engine).file(self._engine.url)
 
     @property
-    def studies(self) -> RDBStorage:
+    def studies(self) -> TrialStorage:
         """The studies in the database, as Optuna has them."""
         return self._studies
 
@@ -237,10 +238,10 @@ def has_searches(storage: str) -> bool:
 
 @contextmanager
 def _errors(shown: str) -> Iterator[None]:
-    """Turn the exceptions of the database's driver into DatabaseAway."""
+    """Turn the exceptions of the database's driver, and of Optuna, into DatabaseAway."""
     try:
         yield
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, StorageInternalError) as error:
         raise DatabaseAway(
             f"the database of the server must answer, {shown} does not: {first_line(error)}; try again later"
         ) from error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from optuna.storages._rdb import models
-from sqlalchemy import delete, select
+from optuna.storages import RDBStorage
 
 from autoauto.server.store.searches import check_visible
 from autoauto.server.store.tables import ServiceDatabase
@@ -31,10 +31,10 @@ def name_of_study(database: ServiceDatabase, study_number: str) -> str | None:
     """The name of a study by its number; None where there is none."""
     if not (study_number.isascii() and study_number.isdecimal() and len(study_number) < 10):
         return None
-    studies = models.StudyModel.__table__
-    query = select(studies.c.study_name).where(studies.c.study_id == int(study_number))
-    name: str | None = database.write(lambda connection: connection.scalar(query))
-    return name
+    try:
+        return database.run(lambda: database.studies.get_study_name_from_id(int(study_number)))
+    except KeyError:
+        return None
 
 
 def list_trials(database: ServiceDatabase, user: User, search_id: str, first: int, limit: int) -> TrialsPage:
@@ -53,26 +53,24 @@ def list_trials(database: ServiceDatabase, user: User, search_id: str, first: in
 
 
 def delete_trials(database: ServiceDatabase, search_id: str) -> None:
-    """Delete the study of a search, table by table: Optuna would load every row first."""
+    """Delete the study of a search."""
     study_id = study_number(database, search_id)
-    if study_id is None:
-        return
-    trials = models.TrialModel.__table__
-    own = select(trials.c.trial_id).where(trials.c.study_id == study_id)
-    tables = list(reversed(models.BaseModel.metadata.sorted_tables))
-    of_trials = [table for table in tables if "trial_id" in table.c and table is not trials]
-    of_study = [table for table in tables if "study_id" in table.c]
-    deletions = [delete(table).where(table.c.trial_id.in_(own)) for table in of_trials]
-    deletions += [delete(table).where(table.c.study_id == study_id) for table in of_study]
-    database.write(lambda connection: [connection.execute(each) for each in deletions])
+    if study_id is not None:
+        with suppress(KeyError):  # it was deleted at once
+            database.run(lambda: database.studies.delete_study(study_id))
 
 
 def study_number(database: ServiceDatabase, search_id: str) -> int | None:
     """The number of the study of a search; None before its first trial."""
-    studies = models.StudyModel.__table__
-    query = select(studies.c.study_id).where(studies.c.study_name == study_name(search_id))
-    study_id: int | None = database.write(lambda connection: connection.scalar(query))
-    return study_id
+    return database.run(lambda: number_of_study(database.studies, study_name(search_id)))
+
+
+def number_of_study(storage: RDBStorage, name: str) -> int | None:
+    """The number of a study by its name; None where there is none."""
+    try:
+        return storage.get_study_id_from_name(name)
+    except KeyError:
+        return None
 
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:

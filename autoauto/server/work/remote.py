@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
-from optuna.storages import RDBStorage
 
 from autoauto.database.sqlite import file_url
 from autoauto.server.client import Client, Refused
@@ -26,9 +25,10 @@ from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.study_copy import add_trials, head_of, trial_texts, write_head
 from autoauto.server.store.submission import SearchLimits, Submission
-from autoauto.server.store.trials import study_name
+from autoauto.server.store.trials import number_of_study, study_name
 from autoauto.study.execution.leases import this_process
 from autoauto.study.store.database import open_storage
+from autoauto.study.store.trial_storage import TrialStorage
 
 N_TRIALS = 50
 MAX_BYTES = 500_000
@@ -38,7 +38,7 @@ MAX_BYTES = 500_000
 class _Copy(NamedTuple):
     """The study of a search in a database of this machine, and how many of its trials the server has."""
 
-    storage: RDBStorage
+    storage: TrialStorage
     n_sent: int
 
 
@@ -119,11 +119,11 @@ class RemoteSource:
     def _news(self, lease: Lease) -> Iterator[dict[str, Any]]:
         """What the study has that the server has not, in parts; one where there is nothing."""
         copy, name = self._copy, study_name(lease.search_id)
-        known = [] if copy is None else [each for each in copy.storage.get_all_studies() if each.study_name == name]
-        if copy is None or not known:
+        study_id = None if copy is None else number_of_study(copy.storage, name)
+        if copy is None or study_id is None:
             yield {}
             return
-        study_id, first = known[0]._study_id, copy.n_sent
+        first = copy.n_sent
         head = head_of(copy.storage, study_id)
         while True:
             texts = _first(trial_texts(copy.storage, study_id, first, N_TRIALS))

@@ -26,7 +26,7 @@ from autoauto.study.analysis.verification import VERIFIED, verifications, verifi
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
-from autoauto.study.store.database import reads, shown_storage, through_restarts
+from autoauto.study.store.database import attributes_of, reads, set_attribute, shown_storage
 from autoauto.study.store.study import ANSWER, STARTED, space_of
 from autoauto.study.store.trials import knobs_of, stored_trials, with_plans
 
@@ -47,13 +47,13 @@ def best_of_study(study: Study, trials: Mapping[Knobs, Trial]) -> Trial | None:
 
     None when nothing fits, and for a study of several objectives, whose best trials are `front_of`.
     """
-    noise = float(study.user_attrs.get(NOISE, 0.0))
+    noise = float(attributes_of(study).get(NOISE, 0.0))
     return best_of(trials, objectives_of_study(study), noise, verified_winners(study))
 
 
 def objectives_of_study(study: Study) -> Objectives:
     """The objectives of a study."""
-    return parse_objectives(study.user_attrs["objective"])
+    return parse_objectives(attributes_of(study)["objective"])
 
 
 def counts_of(trials: Collection[Trial], n_configurations: int | None = None) -> Counts:
@@ -131,7 +131,7 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
     Of those that the verification of the best measured again the throughput and the objective are those of all turns.
     """
     ended = sorted(trials, key=lambda trial: trial.number)
-    objectives, attributes = objectives_of_study(study), study.user_attrs
+    objectives, attributes = objectives_of_study(study), attributes_of(study)
     space = space_of(study)
     inside = [trial for trial in ended if space is None or trial.knobs in space]
     finished = {trial.knobs: trial for trial in inside if not trial.failed}
@@ -245,13 +245,12 @@ def _best_index(curve: ForecastCurve) -> tuple[float, int]:
     return max((forecast.score or 0.0 if forecast.works else 0.0, i) for i, forecast in curve.forecasts.items())
 
 
-@through_restarts
 def store_alternatives(study: Study, alternatives: Sequence[Alternative]) -> None:
     """Replace the alternatives of a study."""
-    study.set_user_attr(ALTERNATIVES, [entry._asdict() | {"knobs": entry.knobs.values} for entry in alternatives])
+    set_attribute(study, ALTERNATIVES, [entry._asdict() | {"knobs": entry.knobs.values} for entry in alternatives])
 
 
 def stored_alternatives(study: Study) -> tuple[Alternative, ...]:
     """The alternatives of a study; none before its first search has ended."""
-    entries = study.user_attrs.get(ALTERNATIVES, ())
+    entries = attributes_of(study).get(ALTERNATIVES, ())
     return tuple(Alternative(**{**entry, "knobs": knobs_of(entry["knobs"])}) for entry in entries)

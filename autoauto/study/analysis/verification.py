@@ -25,7 +25,7 @@ from autoauto.space.table import simplicity
 from autoauto.space.trial import Trial
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
-from autoauto.study.store.database import through_restarts
+from autoauto.study.store.database import attributes_of, set_attribute
 from autoauto.study.store.trials import knobs_of
 
 MAX_ERROR_SHARE = 0.1
@@ -215,7 +215,7 @@ def _means(row: Repeated, objective: Objective) -> dict[str, float]:
 
 def verifications(study: Study) -> list[Verification]:
     """The stored verifications, the last first: one for every configuration that was the best of a search."""
-    return [_read(entry) for entry in study.user_attrs.get(VERIFIED, ())]
+    return [_read(entry) for entry in attributes_of(study).get(VERIFIED, ())]
 
 
 def verified_winners(study: Study) -> dict[Knobs, Knobs]:
@@ -262,7 +262,6 @@ def _score(objective: Objective, trial: Trial) -> float:
 # A verification in the study's attribute. Its keys are part of the format of studies.
 
 
-@through_restarts
 def _store(study: Study, verification: Verification) -> None:
     """Put a verification first; it replaces one of the same best configuration."""
     answer = verification.auto_pipeline
@@ -274,8 +273,8 @@ def _store(study: Study, verification: Verification) -> None:
         "verdict": str(verification.verdict),
     }
     best = verification.repeated[0].knobs.values
-    others = [other for other in study.user_attrs.get(VERIFIED, ()) if other["repeated"][0]["knobs"] != best]
-    study.set_user_attr(VERIFIED, [entry, *others])
+    others = [other for other in attributes_of(study).get(VERIFIED, ()) if other["repeated"][0]["knobs"] != best]
+    set_attribute(study, VERIFIED, [entry, *others])
 
 
 def _read(entry: Mapping[str, Any]) -> Verification:

@@ -30,6 +30,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import (
     Column,
     ColumnElement,
+    Connection,
     Delete,
     Enum,
     Float,
@@ -40,16 +41,13 @@ from sqlalchemy import (
     UniqueConstraint,
     and_,
     delete,
-    event,
     exists,
-    func,
     insert,
     or_,
     select,
     update,
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-from sqlalchemy.orm import Session
 
 from autoauto.database.registry import LONG_TEXT, backend_of
 from autoauto.database.tables import create_table
@@ -57,6 +55,7 @@ from autoauto.memo import Memo
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 from autoauto.study.store.database import database_of, through_restarts
+from autoauto.study.store.trial_storage import TrialStorage
 from autoauto.study.store.trials import Ranges, from_optuna, knobs_of
 
 LEASE_S = 30.0
@@ -113,7 +112,9 @@ class Leases:
     def __init__(self, study: Study, lease_s: float = LEASE_S) -> None:
         assert lease_s <= LEASE_S
         self.lease_s = lease_s
-        self._storage, self._study_id = database_of(study)
+        storage, self._study_id = database_of(study)
+        assert isinstance(storage, TrialStorage)  # `open_study` and `join_study` gave it one
+        self._storage = storage
         self._engine = self._storage.engine
         self._trials: Memo[int, Trial] = Memo(_MAX_TRIALS)  # by number in the database: those that ended do not change
         self._make_table()
@@ -175,21 +176,15 @@ class Leases:
     def finish(self, claim: Claim, trial: FrozenTrial) -> int | None:
         """Write the trial and end the lease in one transaction; its id, or None and no trial if the lease is lost."""
 
-        def end_lease(session: Session) -> None:
-            """Runs in the transaction in which Optuna writes the trial, while Optuna holds its lock on the study."""
-            newest = select(func.max(_TRIALS.c.trial_id)).where(_TRIALS.c.study_id == self._study_id)
-            end = update(_LEASES).where(self._is_held(claim)).values(trial_id=session.scalar(newest), token=None)
-            if session.connection().execute(end).rowcount != 1:
+        def end_lease(connection: Connection, trial_id: int) -> None:
+            end = update(_LEASES).where(self._is_held(claim)).values(trial_id=trial_id, token=None)
+            if connection.execute(end).rowcount != 1:
                 raise _LeaseLost
 
-        session = self._storage.scoped_session()
-        event.listen(session, "before_commit", end_lease)
         try:
-            return self._storage.create_new_trial(self._study_id, trial)
+            return self._storage.add_trial(self._study_id, trial, end_lease)
         except _LeaseLost:
             return None
-        finally:
-            event.remove(session, "before_commit", end_lease)
 
     @through_restarts
     def trial(self, trial_id: int) -> Trial:

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from autoauto.records.errors import AutoautoError
 from autoauto.space.trial import SearchActivity
-from autoauto.study.store.database import existing_storage, storage_errors
+from autoauto.study.store.database import attributes_of, existing_storage, through_restarts
 
 PACE_ATTRIBUTES = ("model_content", "cluster_content", "target")
 """Studies in which these attributes are equal have measurements of comparable duration."""
@@ -60,6 +60,7 @@ class Pace(NamedTuple):
     n_known: int
 
 
+@through_restarts
 def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
     """The duration of measurements in all studies of the same model on the same devices; None without such studies.
 
@@ -71,14 +72,12 @@ def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
         backend = existing_storage(storage)
     except AutoautoError:
         return None
-    with storage_errors():
-        studies = [optuna.load_study(study_name=name, storage=backend) for name in optuna.get_all_study_names(backend)]
-        alike = [
-            study
-            for study in studies
-            if all(study.user_attrs.get(name) == fingerprint[name] for name in PACE_ATTRIBUTES)
-        ]
-        durations = [seconds for study in alike for seconds in _durations(study)]
+    durations: list[float] = []
+    for name in optuna.get_all_study_names(backend):
+        study = optuna.load_study(study_name=name, storage=backend)
+        attributes = attributes_of(study)
+        if all(attributes.get(name) == fingerprint[name] for name in PACE_ATTRIBUTES):
+            durations += _durations(study)
     return Pace(median(durations), len(durations)) if durations else None
 
 

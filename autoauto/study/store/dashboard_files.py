@@ -9,12 +9,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import optuna
 from optuna.artifacts import FileSystemArtifactStore
 from optuna.trial import Trial
 
 from autoauto.records.errors import BadInput
-from autoauto.study.store.database import open_storage, through_restarts
+from autoauto.study.store.database import database_of, through_restarts
+from autoauto.study.store.study import join_study
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -44,9 +44,8 @@ class DashboardFiles:
     """
 
     def __init__(self, storage: str, study_name: str, folder: Path) -> None:
-        self.backend = open_storage(storage)
-        self._study = optuna.load_study(study_name=study_name, storage=self.backend)
-        self.study_id = self.backend.get_study_id_from_name(study_name)
+        self._study = join_study(storage, study_name)
+        self.backend, self.study_id = database_of(self._study)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -5,8 +5,6 @@ A search without storage has a database that is deleted at its end: `temporary_d
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -18,9 +16,8 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from sqlalchemy import Engine, NullPool, create_engine, inspect
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
-from autoauto.database.backend import Backend
 from autoauto.database.registry import backend_of, driver_errors, parse_url, shown
 from autoauto.database.retries import first_line, reach, retried
 from autoauto.database.sqlite import file_url
@@ -28,12 +25,11 @@ from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.space.study_summary import SERVED
 from autoauto.study.interrupts import Interrupts
-from autoauto.study.store.trial_storage import TrialStorage
+from autoauto.study.store.trial_storage import TrialStorage, storage_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MAX_CREATION_TRIES = 20  # more than there are tables: another process creates at least one between two tries
 _PREFIX = "autoauto-trials-"
 _DATABASE = "trials.db"
 
@@ -53,19 +49,10 @@ def storage_errors(subject: str = "the study's database") -> Iterator[None]:
 @contextmanager
 def row_errors(subject: str = "the study's database") -> Iterator[None]:
     """Turn the exceptions of `storage_errors`, and those of rows that are gone or not read, into BadInput."""
-    with storage_errors(subject), _edited_rows(subject):
-        yield
-
-
-@contextmanager
-def _edited_rows(subject: str = "the study's database") -> Iterator[None]:
-    """Turn what Optuna raises at rows that are gone, or that it does not read, into BadInput; also a decorator.
-
-    The errors of the database's driver pass: whoever calls may try again, as where a connection was dropped.
-    """
     try:
-        yield
-    except (AutoautoError, SQLAlchemyError, StorageInternalError):
+        with storage_errors(subject):
+            yield
+    except AutoautoError:
         raise
     except KeyError as error:  # a row that is not there
         raise BadInput(
@@ -103,20 +90,20 @@ def reads(work: Callable[P, T]) -> Callable[P, T]:
 
 
 def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
-    """Repeat `work`, which may be done twice, as `retried` does, then raise BadInput; a decorator.
+    """Repeat `work`, which may be done twice, as `retried` does, then raise the BadInput of `row_errors`; a decorator.
 
     Ctrl-C ends the wait.
     """
 
     @wraps(work)
     def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
-        with storage_errors():
+        with row_errors():
             return retried(lambda: work(*args, **kwargs), Interrupts.check)
 
     return repeated
 
 
-def open_storage(storage: str) -> RDBStorage:
+def open_storage(storage: str) -> TrialStorage:
     """Open the database at the URL `storage`, created with its folder when it is new.
 
     Its connections are tuned for many small transactions (`Backend.tune`).
@@ -135,7 +122,7 @@ def open_storage(storage: str) -> RDBStorage:
     return _connect(url, is_tuned=True)
 
 
-def existing_storage(storage: str) -> RDBStorage:
+def existing_storage(storage: str) -> TrialStorage:
     """Open the database at the URL `storage` to read it; never creates one.
 
     Raises:
@@ -184,11 +171,21 @@ class Database(NamedTuple):
 
 def database_of(study: Study) -> Database:
     """The database of a study, from `open_study` or from `optuna.load_study`, for our own tables and queries."""
-    cached = study._storage  # no public attribute holds it; Optuna wraps the storage that it was given
-    storage = getattr(cached, "_backend", cached)
-    assert isinstance(storage, RDBStorage)
+    storage = storage_of(study)
     with row_errors():
         return Database(storage, storage.get_study_id_from_name(study.study_name))
+
+
+@through_restarts
+def attributes_of(study: Study) -> dict[str, Any]:
+    """The user attributes of a study."""
+    return study.user_attrs
+
+
+@through_restarts
+def set_attribute(study: Study, name: str, value: object) -> None:
+    """Store a user attribute of a study; JSON must be able to hold it."""
+    study.set_user_attr(name, value)
 
 
 def shown_storage(storage: str) -> str:
@@ -211,26 +208,18 @@ def hide_storage(storage: str) -> None:
     _HIDDEN.add(storage)
 
 
-def _connect(url: URL, *, is_tuned: bool) -> RDBStorage:
+def _connect(url: URL, *, is_tuned: bool) -> TrialStorage:
     backend = backend_of(url)
     pool_events = [(backend.tune, "connect")] if is_tuned else []
     # `pool_pre_ping` replaces a connection that the server has closed meanwhile.
     options = {"pool_events": pool_events, "pool_pre_ping": True, "connect_args": backend.connect_arguments()}
     text = url.render_as_string(hide_password=False)
     with storage_errors(shown(url)), driver_errors(url):
-        engine = _reached(url)
-        formatted = text.replace("{", "{{").replace("}", "}}")  # Optuna calls str.format
+        _reached(url)
         try:
-            storage = retried(lambda: _open(formatted, options, backend, engine), Interrupts.check)
+            return retried(lambda: TrialStorage(text, options), Interrupts.check)
         except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
             raise BadInput(f"{shown(url)} cannot be used: {error}") from error
-    weakref.finalize(storage, _close, storage.engine, os.getpid())
-    setattr(storage, "create_new_trial", _edited_rows()(storage.create_new_trial))  # noqa: B010
-    for name in filter(_may_repeat, dir(storage)):
-        method = through_restarts(getattr(storage, name))
-        # Of a study that it looks for by its name, Optuna expects a KeyError where there is none.
-        setattr(storage, name, method if name == "get_study_id_from_name" else _edited_rows()(method))
-    return storage
 
 
 def _reached(url: URL) -> Engine:
@@ -238,32 +227,6 @@ def _reached(url: URL) -> Engine:
     engine = create_engine(url, poolclass=NullPool, connect_args=backend_of(url).connect_arguments())
     reach(engine, Interrupts.check)
     return engine
-
-
-def _close(engine: Engine, process_id: int) -> None:
-    """Close the connections of a storage that is no longer used; a forked process leaves them to the one it is of."""
-    if os.getpid() == process_id:
-        engine.dispose()
-
-
-def _may_repeat(method: str) -> bool:
-    """Whether a method of Optuna's storage may be done twice; a second trial would be another one."""
-    return method.startswith(("get_", "_get_trials", "set_study_", "create_new_study"))
-
-
-def _open(url: str, options: dict[str, Any], backend: Backend, engine: Engine) -> RDBStorage:
-    """Optuna creates the tables that it does not find; it is tried again when another process just created one.
-
-    Whether they are of this version of Optuna is asked where there are any: that takes as long as to create them.
-    """
-    for _ in range(_MAX_CREATION_TRIES):
-        is_new = not inspect(engine).has_table("version_info")
-        try:
-            return TrialStorage(url, engine_kwargs=options, skip_compatibility_check=is_new)
-        except DBAPIError as error:
-            if not backend.is_made_already(error):
-                raise
-    return TrialStorage(url, engine_kwargs=options)
 
 
 @contextmanager

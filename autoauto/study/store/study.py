@@ -24,13 +24,14 @@ from autoauto.space.sessions import SESSION_KNOBS
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 from autoauto.study.store.database import (
+    attributes_of,
     database_of,
     existing_engine,
     existing_storage,
     in_memory,
     open_storage,
     reads,
-    row_errors,
+    set_attribute,
     shown_storage,
     through_restarts,
 )
@@ -51,6 +52,7 @@ _DIGESTS = {"model_content": "the model is another", "cluster_content": "the dev
 """Attributes that are digests, and what a different digest means."""
 
 
+@through_restarts
 def open_study(
     storage: str,
     study_name: str,
@@ -77,19 +79,16 @@ def open_study(
     backend = open_storage(storage)
     with without_optuna_log():
         directions = [each.direction for each in objective_tuple(objectives)]
-        with row_errors():
-            study = optuna.create_study(
-                storage=backend, study_name=study_name, directions=directions, load_if_exists=True
-            )
+        study = optuna.create_study(storage=backend, study_name=study_name, directions=directions, load_if_exists=True)
         _check_schema(study)
         _identify(study, {"objective": objectives_text(objectives), **fingerprint})
-        with row_errors():
-            if study.metric_names is None:
-                study.set_metric_names([each.metric_name for each in objective_tuple(objectives)])
+        if study.metric_names is None:
+            study.set_metric_names([each.metric_name for each in objective_tuple(objectives)])
         _set_attributes(study, notes or {})
     return study
 
 
+@through_restarts
 def load_study(storage: str, study_name: str) -> optuna.Study:
     """Load a study to read it; nothing is created or changed.
 
@@ -103,7 +102,7 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
             study = optuna.load_study(study_name=study_name, storage=backend)
         except KeyError as error:
             raise no_study(storage, study_name, optuna.get_all_study_names(backend)) from error
-    if "objective" not in study.user_attrs:
+    if "objective" not in attributes_of(study):
         raise BadInput(f"study {study_name!r} was not made by `autoauto search`; give the name of another")
     _check_schema(study)
     return study
@@ -115,6 +114,7 @@ def no_study(storage: str, study_name: str, names: Iterable[str]) -> BadInput:
     return BadInput(f"there is no study {study_name!r} in {shown_storage(storage)}; {hint}")
 
 
+@through_restarts
 def join_study(storage: str, study_name: str) -> optuna.Study:
     """Load a study to measure for the search that made it.
 
@@ -128,8 +128,8 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
 
 
 def _check_schema(study: optuna.Study) -> None:
-    schema = study.user_attrs.get("schema")
-    if schema != STUDY_SCHEMA and "objective" in study.user_attrs:
+    schema = attributes_of(study).get("schema")
+    if schema != STUDY_SCHEMA and "objective" in attributes_of(study):
         raise BadInput(
             f"the schema of study {study.study_name!r} must be {STUDY_SCHEMA}, got {schema}: another version of "
             "autoauto wrote it; use that version, or give another --study-name"
@@ -139,9 +139,9 @@ def _check_schema(study: optuna.Study) -> None:
 @reads
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     """Refuse another fingerprint; a study without trials may lack fields, when its search was killed at once."""
-    known, wanted = study.user_attrs, fingerprint
+    known, wanted = attributes_of(study), fingerprint
     storage, study_id = database_of(study)
-    has_trials = storage.get_n_trials(study_id) > 0
+    has_trials = not wanted.keys() <= known.keys() and storage.get_n_trials(study_id) > 0
     changed = [name for name in wanted if known.get(name) != wanted[name] and (name in known or has_trials)]
     if changed:
         differences = (f"{name} {known.get(name)!r}, this search has {wanted[name]!r}" for name in changed)
@@ -155,7 +155,7 @@ def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
 
 
 def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> None:
-    known = study.user_attrs
+    known = attributes_of(study)
     changed = {name: value for name, value in attributes.items() if known.get(name) != value}
     if changed:
         storage, study_id = database_of(study)
@@ -177,7 +177,6 @@ def without_optuna_log() -> Iterator[None]:
 
 
 @reads
-@through_restarts
 def note_space(study: Study, space: SearchSpace) -> str | None:
     """Store the space of a search in its study; returns a line about what the last search had otherwise, or None.
 
@@ -185,8 +184,8 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
 
     A study may be resumed in a wider or narrower space: its trials inside the new space count, and none is deleted.
     """
-    now, known = _values_of(space), study.user_attrs.get(SPACE)
-    study.set_user_attr(SPACE, json.dumps(now))
+    now, known = _values_of(space), attributes_of(study).get(SPACE)
+    set_attribute(study, SPACE, json.dumps(now))
     before = _values_of(read_space(known)) if known else now
     changes = [
         f"{name} was {format_values(before[name])}, is {format_values(now[name])}"
@@ -211,13 +210,13 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
 
 def note_start(study: Study) -> None:
     """Store that a search begins."""
-    study.set_user_attr(STARTED, datetime.now(UTC).isoformat(timespec="seconds"))
-    study.set_user_attr(ANSWER, None)
+    set_attribute(study, STARTED, datetime.now(UTC).isoformat(timespec="seconds"))
+    set_attribute(study, ANSWER, None)
 
 
 def note_answer(study: Study, winner: Trial | None) -> None:
     """Store the answer of a search that ends, so that a list of studies need not read trials."""
-    study.set_user_attr(ANSWER, {"values": list(winner.values) if winner else []})
+    set_attribute(study, ANSWER, {"values": list(winner.values) if winner else []})
 
 
 def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
@@ -229,7 +228,7 @@ def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
 
 def space_of(study: Study) -> SearchSpace | None:
     """The space of the last search of a study; None when it is not known."""
-    stored = study.user_attrs.get(SPACE)
+    stored = attributes_of(study).get(SPACE)
     return read_space(stored) if stored else None
 
 

@@ -12,7 +12,7 @@ from autoauto.space.numbers import NUMBERS
 from autoauto.space.objectives import objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS
-from autoauto.study.store.database import reads
+from autoauto.study.store.database import attributes_of, reads
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 from autoauto.study.store.study import load_study, space_of
 from autoauto.study.store.trials import knobs_of_row, local_time
@@ -62,7 +62,7 @@ def trials_dataframe(study_name: str, storage: str) -> pd.DataFrame:
 @reads
 def trial_table(study: Study) -> pd.DataFrame:
     """The same of a study that is loaded."""
-    objectives = objective_tuple(parse_objectives(study.user_attrs["objective"]))
+    objectives = objective_tuple(parse_objectives(attributes_of(study)["objective"]))
     values = ["value"] if len(objectives) == 1 else [f"value_{name.replace('-', '_')}" for name in objectives]
     space = space_of(study)
     rows = []

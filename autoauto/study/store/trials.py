@@ -41,7 +41,7 @@ from autoauto.space.objectives import Objectives, values_of
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS, KNOBS, shown
 from autoauto.space.trial import Status, Trial, numbers_of
-from autoauto.study.store.database import database_of, reads, row_errors, through_restarts
+from autoauto.study.store.database import attributes_of, database_of, reads, row_errors, through_restarts
 from autoauto.study.store.rows import UNREADABLE, trial_rows
 
 Ranges = dict[str, BaseDistribution]
@@ -173,10 +173,15 @@ class StoredTrials(NamedTuple):
 def stored_trials(study: Study) -> StoredTrials:
     """The trials of a study that have ended, and how many are left out."""
     rows = [row for row in trial_rows(study) if row["state"] not in _OPEN]
-    n_objectives = len(study.directions)
+    n_objectives = _n_objectives(study)
     trials = [own_trial(row, n_objectives) for row in rows]
     own = [trial for trial in trials if trial is not None]
     return StoredTrials(own, len(trials) - len(own))
+
+
+@through_restarts
+def _n_objectives(study: Study) -> int:
+    return len(study.directions)
 
 
 def read_trials(study: Study) -> list[Trial]:
@@ -205,17 +210,20 @@ def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knob
 
 
 @reads
-@through_restarts
 def with_plans(study: Study, trial: Trial) -> Trial:
     """A trial of a study with its plans, which are read unless it has them; its numbers stay (`with_means`)."""
     if trial.measured is not None or not trial.runs:
         return trial
-    storage, study_id = database_of(study)
-    stored = storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, trial.number))
-    read = from_optuna(stored)
+    read = from_optuna(_stored_trial(study, trial.number))
     if read.measured is None:
         raise ValueError(f"trial {trial.number} ran and has no stages")
-    return read.with_values(result=trial.result, origin=studied_origin(study.user_attrs))
+    return read.with_values(result=trial.result, origin=studied_origin(attributes_of(study)))
+
+
+@through_restarts
+def _stored_trial(study: Study, number: int) -> FrozenTrial:
+    storage, study_id = database_of(study)
+    return storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, number))
 
 
 def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import optuna
 import pytest
+from sqlalchemy.engine import make_url
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
@@ -154,9 +155,9 @@ def test_postgresql_holds_the_same(postgres: str, postgres_study_name: str, stor
 
 
 def test_postgresql_refusals_are_one_line(postgres: str) -> None:
-    for wrong in (postgres.replace("5432", "1"), postgres.replace("/test", "/no-such-database")):
+    for wrong in (make_url(postgres).set(port=1), make_url(postgres).set(database="no-such-database")):
         with pytest.raises(BadInput) as caught:
-            open_study(wrong, "bow", Objective.THROUGHPUT, FINGERPRINT)
+            open_study(wrong.render_as_string(hide_password=False), "bow", Objective.THROUGHPUT, FINGERPRINT)
         assert "\n" not in str(caught.value)
         assert "cannot be used: " in str(caught.value)
 

@@ -1,7 +1,9 @@
-"""Trials, and attributes of a study, in a few statements: row by row as Optuna writes them, refused as by Optuna."""
+"""Databases that Alembic reads; trials and attributes of studies, row by row as Optuna writes them."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from math import inf
@@ -14,13 +16,13 @@ from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import event, select
+from sqlalchemy import Engine, create_engine, event, inspect, select
 from sqlalchemy.engine import make_url
 
 from autoauto.database.registry import driver_url
 from autoauto.records.errors import BadInput
 from autoauto.study.store.database import open_storage
-from autoauto.study.store.trial_storage import TrialStorage
+from autoauto.study.store.trial_storage import REVISION, TrialStorage
 
 RANGES = {"n_ipu": IntDistribution(1, 4), "share": FloatDistribution(0.0, 1.0), "mode": CategoricalDistribution("ab")}
 TABLES = (
@@ -172,3 +174,78 @@ def test_numbers_may_follow_texts_but_texts_no_numbers(tmp_path: Path) -> None:
     numbers.add(of_share(0.4, FloatDistribution(0.3, 0.5)))
     with pytest.raises(BadInput, match="has numbers of share so far, got texts, too; give another --study-name"):
         numbers.add(of_share("0.1:0.2", CategoricalDistribution(("0.1:0.2",))))
+
+
+def tables(engine: Engine) -> dict[str, object]:
+    inspector = inspect(engine)
+    columns = {name: [str(column) for column in inspector.get_columns(name)] for name in inspector.get_table_names()}
+    return {**columns, "key": inspector.get_pk_constraint("alembic_version")}
+
+
+def test_a_new_database_is_as_optuna_makes_it_with_alembic(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
+    ours, theirs = open_storage(urls[0]), RDBStorage(urls[1])
+    assert tables(ours.engine) == tables(theirs.engine)
+    rows = []
+    for storage in (ours, theirs):
+        with storage.engine.connect() as connection:
+            rows.append(connection.exec_driver_sql("SELECT * FROM version_info, alembic_version").all())
+    assert rows[0] == rows[1]
+
+
+def test_the_revision_is_the_newest_of_this_optuna_and_either_reads_it_of_the_other(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
+    made = open_storage(urls[0]), RDBStorage(urls[1])
+    read = RDBStorage(urls[0]), open_storage(urls[1])
+    assert {storage.get_current_version() for storage in (*made, *read)} == {REVISION}
+    assert {storage.get_head_version() for storage in (*made, *read)} == {REVISION}
+
+
+def test_a_database_that_a_killed_process_made_in_part_is_completed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/trials.db"
+    storage = open_storage(url)
+    with storage.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM alembic_version")
+        connection.exec_driver_sql("DROP TABLE trial_values")
+    assert tables(open_storage(url).engine) == tables(open_storage(f"sqlite:///{tmp_path}/other.db").engine)
+
+
+def test_a_database_from_before_alembic_has_the_first_revision_and_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/trials.db"
+    storage = open_storage(url)
+    with storage.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+        connection.exec_driver_sql("UPDATE version_info SET schema_version = 0")
+    with pytest.raises(BadInput, match="optuna storage upgrade"):
+        open_storage(url)
+    with create_engine(url).connect() as connection:
+        assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == "v0.9.0.a"
+
+
+def test_opening_a_database_imports_no_alembic(tmp_path: Path) -> None:
+    opens = f"from autoauto.study.store.database import open_storage; open_storage('sqlite:///{tmp_path}/trials.db')"
+    program = f"import sys; {opens}; {opens}; assert 'alembic' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_trial_that_something_else_must_go_with_is_not_written_without_it(ours: Written) -> None:
+    assert isinstance(ours.storage, TrialStorage)
+
+    def refuse(_: object, trial_id: int) -> None:
+        raise LookupError(trial_id)
+
+    with pytest.raises(LookupError):
+        ours.storage.add_trial(ours.study_id, TRIALS[0], refuse)
+    assert ours.storage.get_all_trials(ours.study_id) == []
+
+
+def test_a_deleted_study_leaves_rows_of_others_alone(ours: Written, theirs: Written) -> None:
+    for study in (ours, theirs):
+        study.add(*TRIALS)
+        study.storage.set_study_user_attr(study.study_id, "note", "x")
+    before = theirs.rows()
+    ours.storage.delete_study(ours.study_id)
+    assert ours.rows() == [[]] * 5
+    assert theirs.rows() == before
+    ours.storage.create_new_study([StudyDirection.MAXIMIZE], "again")
+    ours.storage.delete_study(ours.storage.get_study_id_from_name("again"))

@@ -28,7 +28,7 @@ from autoauto.space.objectives import Objective, Objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.process import finished_trial
-from autoauto.study.store.database import database_of
+from autoauto.study.store.database import attributes_of, database_of, set_attribute
 from autoauto.study.store.study import load_study, note_space, open_study
 from autoauto.study.store.table import trial_table
 from autoauto.study.store.trials import (
@@ -532,12 +532,12 @@ def test_a_trial_whose_stages_were_deleted_is_one_line(study: optuna.Study, fake
         with_plans(study, trial)
 
 
-def test_a_state_that_optuna_does_not_know_is_one_line(study: optuna.Study, storage: str, fake: Fake) -> None:
+def test_a_state_that_optuna_does_not_know_is_one_line(study: optuna.Study, fake: Fake) -> None:
     add(study, FITS, fake(FITS))
+    [trial] = stored_trials(study).own
     edit(study, "UPDATE trials SET state = 'DONE'")
-    again = load_study(storage, study.study_name)
     with pytest.raises(BadInput, match=r"holds a value that Optuna does not read: 'DONE'.*; correct it there, or give"):
-        again.get_trials()
+        with_plans(study, trial)
 
 
 def test_a_study_that_is_deleted_while_it_is_searched_is_one_line(
@@ -545,6 +545,12 @@ def test_a_study_that_is_deleted_while_it_is_searched_is_one_line(
 ) -> None:
     trial = to_optuna(fake(FITS), ranges_of(SPACE, FITS), Objective.THROUGHPUT)
     optuna.delete_study(study_name=study.study_name, storage=storage)
-    for work in (lambda: add_trial(study, trial), lambda: study.set_user_attr("a", 1), lambda: stored_trials(study)):
+    works = (
+        lambda: add_trial(study, trial),
+        lambda: set_attribute(study, "a", 1),
+        lambda: attributes_of(study),
+        lambda: stored_trials(study),
+    )
+    for work in works:
         with pytest.raises(BadInput, match="another program deleted it; search again"):
             work()

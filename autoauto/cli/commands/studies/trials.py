@@ -62,10 +62,11 @@ def run(args: argparse.Namespace) -> int:
         from autoauto.report.tables.table import show
         from autoauto.report.tables.trials import trials_table
         from autoauto.study.analysis.best import objectives_of_study, summarise_study
+        from autoauto.study.store.database import attributes_of
 
         summary = summarise_study(study, args.storage, n_finalists=0)
         trials = (*summary.trials, *summary.failures)
-        show(trials_table(trials, args.top, objectives_of_study(study), studied_origin(study.user_attrs)))
+        show(trials_table(trials, args.top, objectives_of_study(study), studied_origin(attributes_of(study))))
         show_outside(summary)
     return 0
 

@@ -16,7 +16,6 @@ from autoauto.cli.options.study import STUDY_HELP, add_storage, add_workers, cho
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.cli.output.log import add_log, trial_event, write_event
-from autoauto.space.objectives import parse_objectives
 
 if TYPE_CHECKING:
     from autoauto.server.work.worker import SearchSource
@@ -104,6 +103,7 @@ def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) ->
 
 def _measure(args: argparse.Namespace) -> int:
     """Measure for the search of a study."""
+    from autoauto.study.analysis.best import objectives_of_study
     from autoauto.study.execution.worker_loop import WorkerLoop
     from autoauto.study.interrupts import Interrupts
     from autoauto.study.search import flow_of_study
@@ -113,7 +113,7 @@ def _measure(args: argparse.Namespace) -> int:
     local_files = {name: value for name in ("model", "cluster", "inputs") if (value := getattr(args, name)) is not None}
     executor = process_executor_of(args, flow_of_study(study, args.storage, **local_files))
     print_line(f"joined study {study.study_name}: {args.workers} at a time")
-    objectives, callback = parse_objectives(study.user_attrs["objective"]), _write_trial if args.log == "json" else None
+    objectives, callback = objectives_of_study(study), _write_trial if args.log == "json" else None
     idle_s = args.idle or IDLE_S
     with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as worker:
         last_busy_s = monotonic()
