@@ -50,9 +50,19 @@ def state(database: ServiceDatabase, search_id: str, user: User = MARY) -> str:
     return str(read_search(database, user, search_id)["state"])
 
 
-def standing(n_trials: int, used_s: float = 1.0, *, is_further: bool = True) -> Standing:
+def standing(n_measured: int, used_s: float = 1.0, *, is_further: bool = True) -> Standing:
     progress = {"activity": "measuring", "done": 1, "total": 2, "left_s": None, "best": {"n_ipu": 1}}
-    return Standing(progress, n_trials, n_trials, used_s, is_further)
+    return Standing(progress, n_measured, used_s, is_further)
+
+
+def add_trials(database: ServiceDatabase, search_id: str, n: int) -> None:
+    """Trials of a search, as a worker writes them."""
+    study_id = database.studies.create_new_study([StudyDirection.MAXIMIZE], study_name(search_id))
+    for number in range(n):
+        trial = create_trial(
+            value=number, params={"x": 1}, distributions={"x": IntDistribution(0, 9)}, user_attrs={"status": "ok"}
+        )
+        database.studies.create_new_trial(study_id, trial)
 
 
 def age_leases(database: ServiceDatabase) -> None:
@@ -125,7 +135,8 @@ def test_what_is_renewed_and_finished_is_read(database: ServiceDatabase) -> None
     search_id = submit(database, MARY, submission()).search_id
     queue = Queue(database)
     lease = claimed(queue)
-    assert queue.renew(lease, standing(3)) is False
+    add_trials(database, search_id, 3)
+    assert queue.renew(lease, standing(2)) is False
     now = read_search(database, MARY, search_id)
     assert (now["state"], now["best"], now["n_trials"]) == ("running", {"n_ipu": 1}, 3)
     assert now["progress"] == {"activity": "measuring", "done": 1, "total": 2, "left_s": None}
@@ -215,12 +226,7 @@ def test_a_search_that_only_its_deleted_holder_waited_for_ends(database: Service
 def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: ServiceDatabase) -> None:
     ids = [submit(database, MARY, submission(size)).search_id for size in (1, 2)]
     for search_id in ids:
-        study_id = database.studies.create_new_study([StudyDirection.MAXIMIZE], study_name(search_id))
-        for number in range(3):
-            trial = create_trial(
-                value=number, params={"x": 1}, distributions={"x": IntDistribution(0, 9)}, user_attrs={"status": "ok"}
-            )
-            database.studies.create_new_trial(study_id, trial)
+        add_trials(database, search_id, 3)
     page = list_trials(database, MARY, ids[1], first=1, limit=1)
     assert ([row["number"] for row in page.trials], page.first) == ([1], 2)
     assert (page.trials[0]["value"], page.trials[0]["x"]) == (1.0, 1)
@@ -252,6 +258,7 @@ def test_budgets_begin_anew_when_a_search_is_resumed(database: ServiceDatabase) 
     queue = Queue(database)
     lease = claimed(queue)
     assert (lease.limits.trials, lease.limits.measurements, lease.left_s) == (4, None, 10.0)
+    add_trials(database, search_id, 4)
     queue.renew(lease, standing(4, used_s=7.0))
     queue.finish(lease, SearchState.FINISHED, {"best": {"n_ipu": 1}, "ended_by": "trials"}, "", 7.0)
     resume_search(database, MARY, search_id)

@@ -1,4 +1,4 @@
-"""A study that moves to another database, as texts: `head_of` and `write_head`, `trial_texts` and `add_trials`.
+"""A study that moves to another database, as texts: `head_of`, `write_head`, `trial_texts`, `read_trial`, `add_trials`.
 
 A worker that reaches the server only searches in a database of its own:
 
@@ -77,14 +77,14 @@ def _ended(trials: Iterator[FrozenTrial]) -> Iterator[FrozenTrial]:
 
 
 def add_trials(
-    storage: RDBStorage, study_id: int, first: int, texts: Sequence[str], check: Callable[[Session], None]
+    storage: RDBStorage, study_id: int, first: int, trials: Sequence[FrozenTrial], check: Callable[[Session], None]
 ) -> None:
     """Add trials from a number on; those that are there stay.
 
     Args:
         storage, study_id: the study.
         first: the number of the first of them.
-        texts: as `trial_texts` gives them.
+        trials: as `read_trial` makes them.
         check: is called in the transaction of each, and raises where it must not be written.
 
     Raises:
@@ -94,7 +94,7 @@ def add_trials(
     if first > n_known:
         raise OutOfOrder(f"the next trial must have the number {n_known}, got {first}; send those between, too")
     session = storage.scoped_session()
-    for number, text in enumerate(texts[n_known - first :], n_known):
+    for number, trial in enumerate(trials[n_known - first :], n_known):
 
         def check_all(session: Session, number: int = number) -> None:
             """Runs while Optuna holds its lock on the study."""
@@ -105,7 +105,7 @@ def add_trials(
 
         event.listen(session, "before_commit", check_all)
         try:
-            storage.create_new_trial(study_id, _trial(text))
+            storage.create_new_trial(study_id, trial)
         finally:
             event.remove(session, "before_commit", check_all)
 
@@ -128,7 +128,8 @@ def _text(trial: FrozenTrial) -> str:
     )
 
 
-def _trial(text: str) -> FrozenTrial:
+def read_trial(text: str) -> FrozenTrial:
+    """The trial of one of `trial_texts`."""
     parts = json.loads(text)
     start, complete = (moment and datetime.fromisoformat(moment) for moment in parts.pop("times"))
     parts["state"] = TrialState[parts["state"]]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from optuna.storages._rdb import models
-from sqlalchemy import delete, select
+from sqlalchemy import ScalarSelect, delete, func, select
 
 from autoauto.server.store.searches import check_visible
 from autoauto.server.store.tables import ServiceDatabase
@@ -73,6 +73,14 @@ def study_number(database: ServiceDatabase, search_id: str) -> int | None:
     query = select(studies.c.study_id).where(studies.c.study_name == study_name(search_id))
     study_id: int | None = database.write(lambda connection: connection.scalar(query))
     return study_id
+
+
+def n_trials_of(search_id: str) -> ScalarSelect[int]:
+    """How many trials the study of a search has, as a part of a statement."""
+    studies, trials = models.StudyModel.__table__, models.TrialModel.__table__
+    own = trials.join(studies, trials.c.study_id == studies.c.study_id)
+    named = studies.c.study_name == study_name(search_id)
+    return select(func.count()).select_from(own).where(named).scalar_subquery()
 
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from autoauto.server.client import Client, Refused
 from autoauto.server.store.models import keep_upload
 from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import SearchState
-from autoauto.server.store.study_copy import add_trials, head_of, trial_texts, write_head
+from autoauto.server.store.study_copy import add_trials, head_of, read_trial, trial_texts, write_head
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.trials import study_name
 from autoauto.study.execution.leases import this_process
@@ -76,7 +76,7 @@ class RemoteSource:
             page = self._client.ask("POST", f"/v1/leases/{lease.token}/trials", {"first": first})
             if page["head"] is not None:
                 study_id = write_head(storage, study_name(lease.search_id), page["head"])
-                add_trials(storage, study_id, first, page["trials"], lambda _: None)
+                add_trials(storage, study_id, first, list(map(read_trial, page["trials"])), lambda _: None)
             first += len(page["trials"])
             if not page["trials"]:
                 break

@@ -192,5 +192,5 @@ class _RunningSearch:
         }
         used_s = self._task.lease.used_s + monotonic() - self._started_s
         is_further = self._n_trials > self._n_sent
-        self._channel.send(Standing(progress, self._n_measured, self._n_trials, used_s, is_further))
+        self._channel.send(Standing(progress, self._n_measured, used_s, is_further))
         self._sent_s, self._n_sent = monotonic(), self._n_trials
