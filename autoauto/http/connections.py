@@ -12,6 +12,7 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import BadInput
@@ -173,9 +174,19 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
 
 
 async def listen(
-    runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None = None
+    runner: web.AppRunner,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    protocol: Callable[[web.Server], asyncio.Protocol] = lambda server: server(),
 ) -> tuple[Connections, asyncio.Server, str]:
-    """Take connections to a server of aiohttp, by TLS where a context is given; returns them, the listener and the URL.
+    """Take connections to a server of aiohttp; returns them, the listener and the URL.
+
+    Args:
+        runner: of the server.
+        host, port: where.
+        tls: by which requests come; None for without.
+        protocol: makes what reads the requests of a connection.
 
     Raises:
         BadInput: the address is taken, or there is no such host.
@@ -184,7 +195,7 @@ async def listen(
     connections = Connections(runner.server)
     try:
         listener = await asyncio.get_running_loop().create_server(
-            runner.server,
+            partial(protocol, runner.server),
             host,
             port,
             backlog=connections.backlog,

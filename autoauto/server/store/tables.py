@@ -94,7 +94,7 @@ HOLDERS = Table(
     Column("is_shared", Boolean, nullable=False),
     Column("has_stopped", Boolean, nullable=False),
     Index("autoauto_holders_owner", "owner"),
-    Index("autoauto_holders_shared", "is_shared"),
+    Index("autoauto_holders_shared", "is_shared", "search_id"),
 )
 MODELS = Table(
     "autoauto_models",

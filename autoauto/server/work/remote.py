@@ -27,6 +27,7 @@ from autoauto.server.store.searches import SearchState
 from autoauto.server.store.study_copy import add_trials, head_of, read_trial, trial_texts, write_head
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.trials import study_name
+from autoauto.server.work.worker import Unwelcome
 from autoauto.study.execution.leases import this_process
 from autoauto.study.store.database import open_storage
 
@@ -57,8 +58,13 @@ class RemoteSource:
         self._copy: _Copy | None = None
 
     def claim(self) -> Lease | None:
-        """Lease the search that is next; None when none waits that this worker may run."""
-        given = self._client.ask("POST", "/v1/leases", self._claim)
+        """See `SearchSource`."""
+        try:
+            given = self._client.ask("POST", "/v1/leases", self._claim)
+        except Refused as error:
+            if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                raise Unwelcome(str(error)) from error
+            raise
         if not given:
             return None
         limits, submission = SearchLimits(**given.pop("limits")), Submission.from_json(given.pop("submission"))

@@ -26,6 +26,7 @@ from autoauto.records.target import Origin
 from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.trials import study_name
+from autoauto.server.work.paths import without_paths
 from autoauto.space.request import SearchRequest
 from autoauto.space.trial import Trial
 from autoauto.study.nothing_fits import nothing_fits
@@ -100,6 +101,11 @@ def run_searches(channel: Channel, describers: Describers) -> None:
 
 
 def _outcome(run: _RunningSearch) -> Outcome:
+    outcome = _searched(run)
+    return outcome._replace(reason=without_paths(outcome.reason, run.uploads))
+
+
+def _searched(run: _RunningSearch) -> Outcome:
     try:
         return run.search()
     except AutoautoError as error:
@@ -132,6 +138,11 @@ class _RunningSearch:
         self._n_measured = 0
         self._now: SearchProgress | None = None
         self._origin: Origin | None = None
+
+    @property
+    def uploads(self) -> Mapping[str, str]:
+        """The digests of its uploaded files."""
+        return self._task.lease.submission.uploads
 
     def search(self) -> Outcome:
         """Search, and describe what was found."""
