@@ -21,7 +21,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.modes.training import SCHEDULE, Training
 from autoauto.space.objectives import Objective, Objectives, objectives_text, parse_objectives
 from autoauto.space.problem import Problem, constraints_of
-from autoauto.space.space import SearchSpace, in_order, read_values
+from autoauto.space.space import SearchSpace, read_values
 from autoauto.space.table import KNOBS, TABLE
 from autoauto.targets.registry import DEFAULT_TARGET, precisions_of
 
@@ -176,8 +176,10 @@ class _StoredSpace:
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
         values: dict[str, Any] = {
-            name: in_order(read_values(name, each, TABLE[name].domain)) for name, each in given.items()
+            name: tuple(dict.fromkeys(read_values(name, each, TABLE[name].domain))) for name, each in given.items()
         }
+        if "batch_size" in values:
+            values["batch_size"] = tuple(sorted(values["batch_size"]))
         if self.grid is not None:
             return SearchSpace(constraints=constraints, **values)
         return KnobValues(values, constraints, self.global_batch)
