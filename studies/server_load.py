@@ -1,12 +1,13 @@
 """A server of searches under load: many clients with random kills, a large study, and many requests.
 
     python studies/server_load.py [--storage URL] [--clients 50] [--searches 20] [--common 16] [--kill-s 5]
-                                  [--trials 10000] [--gets 300] [--requests 50000]
+                                  [--trials 10000] [--others 10000] [--gets 300] [--requests 50000]
 
 Every client is an owner of its own, and asks for searches of one configuration on the ipu target; so many of them are
 common to all. Two workers run them, one that has the database and one that has the server only. Meanwhile the server, a
 worker, or the connections of a PostgreSQL database are killed at random. Then every search must have finished, be seen
-by those who asked for it and nobody else, and have each configuration once.
+by those who asked for it and nobody else, and have each configuration once. Last, a user with five searches lists them
+where others have many.
 
 Times are wall time and those of one run; on a busy machine only their ratio to that of an empty answer is meaningful.
 """
@@ -27,6 +28,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from secrets import token_hex
 from statistics import quantiles
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -35,10 +37,10 @@ from urllib.parse import urlsplit
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
 from optuna.trial import create_trial
-from sqlalchemy import text, update
+from sqlalchemy import Connection, text, update
 
 from autoauto.server.client import Client, Refused, connect
-from autoauto.server.store.tables import SEARCHES, ServiceDatabase
+from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase
 from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role, create_token
 
@@ -215,9 +217,32 @@ def large_study(system: RunningSystem, n_trials: int) -> str:
     return search.id
 
 
-def times_of(system: RunningSystem, paths: Sequence[str], n_gets: int) -> dict[str, tuple[float, float]]:
+def searches_of_others(system: RunningSystem, n_others: int) -> str:
+    """Give others so many searches that have ended, and a user five; returns the token of the user."""
+    token = create_token(system.database, "few", Role.SUBMITTER)
+    client = connect(system.url, token)
+    for size in range(1, 6):
+        client.search(cluster="c600", space={"n_ipu": [1], "batch_size": [size]}, labels={"nobody": "has"})
+
+    def add(connection: Connection) -> None:
+        row = dict(connection.execute(SEARCHES.select().limit(1)).mappings().one())
+        holder = dict(connection.execute(HOLDERS.select().limit(1)).mappings().one())
+        del row["number"]
+        ids = [(token_hex(10), f"owner{number % 50}") for number in range(n_others)]
+        more = [row | {"id": each, "digest": token_hex(32), "owner": name, "state": "finished"} for each, name in ids]
+        connection.execute(SEARCHES.insert(), more)
+        own = {"is_shared": False, "has_stopped": False}
+        connection.execute(HOLDERS.insert(), [holder | own | {"search_id": each, "owner": name} for each, name in ids])
+
+    system.database.write(add)
+    return token
+
+
+def times_of(
+    system: RunningSystem, paths: Sequence[str], n_gets: int, token: str | None = None
+) -> dict[str, tuple[float, float]]:
     """The median and the 99th percentile, in milliseconds, of GETs of every path, in turns over one connection."""
-    token = create_token(system.database, "timer", Role.ADMIN)
+    token = token or create_token(system.database, "timer", Role.ADMIN)
     seconds: dict[str, list[float]] = {path: [] for path in paths}
     with closing(http.client.HTTPConnection(urlsplit(system.url).netloc)) as connection:
         for path in (path for _ in range(n_gets) for path in paths):
@@ -260,7 +285,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print what happened."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--storage")
-    counts = {"clients": 50, "searches": 20, "common": 16, "trials": 10_000, "gets": 300, "requests": 50_000}
+    counts = {"clients": 50, "searches": 20, "common": 16, "trials": 10_000, "others": 10_000, "gets": 300}
+    counts |= {"requests": 50_000}
     for name, default in counts.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--kill-s", type=float, default=5.0, help="mean seconds between kills; 0 for none")
@@ -289,6 +315,11 @@ def report(system: RunningSystem, args: argparse.Namespace) -> None:
         print(f"GET {path.replace(search, '/v1/searches/ID')}: p50 {median_ms:.1f} ms, p99 {p99_ms:.1f} ms", flush=True)
     sizes = ", ".join(f"{size:.0f}" for size in memory_over(system, search, args.requests))
     print(f"memory of the server over {args.requests} requests, MiB: {sizes}")
+    token = searches_of_others(system, args.others)
+    for whose, key in (("a user with 5", token), ("an administrator", None)):
+        [(median_ms, p99_ms)] = times_of(system, ["/v1/searches"], args.gets, key).values()
+        about = f"{whose}, {args.others} of others"
+        print(f"GET /v1/searches of {about}: p50 {median_ms:.1f} ms, p99 {p99_ms:.1f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ _RANGE = ("from", "to", "step")
 
 
 SEARCH_SCHEMA = 1
-NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *TABLE} - {"precision"})
+NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", "resume", *TABLE} - {"precision"})
 _NO_OPTIONS = ("knobs", "schema")
 _LISTS = {
     **dict.fromkeys(("objective", "precision"), ","),
@@ -96,13 +96,10 @@ def _read_knob(file: ConfigFile, name: str) -> tuple[tuple[Any, ...], str]:
         if not domain.allows(item):
             text = str(item) if isinstance(item, int | float | str) and len(items) > 1 else ""
             raise file.bad(keys, f"{name} must be {domain.text}, got {item!r:.60}", text)
-    if len(set(items)) < len(items):
-        raise file.bad(keys, f"{name} has a value twice; each is tried once")
+    items = list(dict.fromkeys(items))  # each is tried once
     if word == "fixed" and len(items) > 1:
         raise file.bad(keys, f"a fixed {name} has one value, got {len(items)}; try grid")
-    if name == _BISECTED and items != sorted(items):
-        raise file.bad(keys, f"{name} must ascend, got {items!r:.60}")
-    return tuple(map(domain.read, items)), word
+    return tuple(map(domain.read, sorted(items) if name == _BISECTED else items)), word
 
 
 def _range(file: ConfigFile, keys: list[str], table: Mapping[str, Any], domain: Domain) -> list[Any]:

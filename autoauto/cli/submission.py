@@ -79,11 +79,14 @@ def request_of_json(add_arguments: Callable[[Parser], None], given: Mapping[str,
     Raises:
         BadInput: an option or a knob is unknown, has a wrong value, or is none that a client decides.
     """
+    from autoauto.space.problem import check_n_constraints
     from autoauto.space.request import SearchRequest
     from autoauto.study.methods.registry import method_for
 
     if "knobs" in given:
         raise BadInput("values of knobs are in space, got knobs; call it space")
+    if isinstance(given.get("constraints"), list):
+        check_n_constraints(len(given["constraints"]))  # before each is read
     parser = Parser(prog="autoauto search")
     add_arguments(parser)
     table = {("knobs" if name == SPACE else name): value for name, value in given.items()}

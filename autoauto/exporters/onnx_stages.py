@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +34,8 @@ SCHEMA = 1
 RUNNER = "run_pipeline.py"
 INPUTS = "inputs.npz"
 """A micro-batch of the inputs that were given, if any were: on these, processes that serve the folder warm up."""
+MAX_CHECKED_SAMPLES, CHECKED_SAMPLES = 8, 2
+"""Samples of the largest micro-batch that a check runs many times, and of those that stand for larger ones."""
 TOLERANCES = {Precision.FP32: 1e-3, Precision.TF32: 2e-2, Precision.FP16: 2e-2, Precision.BF16: 0.1}
 """The largest difference that counts as equal, relative to the largest output: a runtime fuses other operators in a
 part of a model than in the whole, so that it rounds at other places, to 11 bits in tf32 and fp16, and to 8 in bf16."""
@@ -242,37 +244,109 @@ def _batch_axis(port: Port, other: Port) -> int | None:
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Run the program on a micro-batch for every device and one more, and compare with the whole model as one stage."""
-    n_devices = max(stage.n_replicas for plan in deployment.plan.plans for stage in plan.stages)
-    n, inputs = examples(deployment, deployment.knobs.replicas * n_devices + 1)
+    """Run the program, and compare with the whole model as one stage.
+
+    All micro-batches are small: larger ones would take many minutes and show the same. Where those of the plan are
+    large, its files run one, whose first samples are compared.
+    """
     with temporary_folder(TEMPORARY) as temporary:
-        write(_whole(deployment), temporary)
-        expected = _run(temporary, inputs, temporary)
-        try:
-            outputs = _run(folder, inputs, temporary)
-        except BadInput as error:
-            yield Check(f"{RUNNER} runs all stages", False, str(error))
+        small = _small(deployment, temporary / "small")
+        checked, files = (deployment, folder) if small is None else (small, temporary / "small")
+        n_devices = max(stage.n_replicas for plan in deployment.plan.plans for stage in plan.stages)
+        yield from _check_stages(checked, files, temporary, deployment.knobs.replicas * n_devices + 1)
+        has_own_samples = yield from _check_independence(checked, lambda batches: _run(files, batches, temporary))
+        if small is None:
             return
-        yield from compared(outputs, expected, n, _precision(deployment))
-        yield from _independence(deployment, lambda batches: _run(folder, batches, temporary))
+        if has_own_samples:
+            yield from _check_first_samples(deployment, small, folder, temporary)
+        else:
+            yield from _check_stages(deployment, folder, temporary, 1)
 
 
-def _independence(deployment: Deployment, run: Callable[[dict[str, Array]], dict[str, Array]]) -> Iterator[Check]:
-    """Whether requests may share micro-batches, where every tensor has an axis of samples."""
+def _small(deployment: Deployment, folder: Path) -> Deployment | None:
+    """The deployment with small micro-batches, its files in a folder; None where they are small or cannot be others."""
+    batch_size = CHECKED_SAMPLES * deployment.knobs.session.n_parts
+    if deployment.knobs.batch_size <= MAX_CHECKED_SAMPLES or deployment.graph.fixed_batch is not None:
+        return None
+    if any(port.batch_axis is None for cut in (0, len(deployment.graph)) for port in model_ports(deployment, cut)):
+        return None
+    small = replace(deployment, knobs=replace(deployment.knobs, batch_size=batch_size))
+    folder.mkdir()
+    try:
+        write(small, folder)
+    except BadInput:  # the model runs at some sizes only
+        return None
+    return small
+
+
+def _check_stages(deployment: Deployment, folder: Path, temporary: Path, n: int) -> Iterator[Check]:
+    """Run n micro-batches, and compare with the whole model."""
+    n, inputs = examples(deployment, n)
+    expected = _whole_outputs(deployment, inputs, temporary)
+    try:
+        outputs = _run(folder, inputs, temporary)
+    except BadInput as error:
+        yield Check(f"{RUNNER} runs all stages", False, str(error))
+        return
+    yield from compared(outputs, expected, n, _precision(deployment))
+
+
+def _check_first_samples(deployment: Deployment, small: Deployment, folder: Path, temporary: Path) -> Iterator[Check]:
+    """Run a micro-batch of the plan, and compare its first samples with what the whole model computes of them."""
+    sizes = small.knobs.batch_size, deployment.knobs.batch_size
+    _, inputs = examples(deployment, 1)
+    of_inputs, of_outputs = (model_ports(deployment, cut) for cut in (0, len(deployment.graph)))
+    expected = _whole_outputs(small, _first_samples(inputs, of_inputs, *sizes), temporary)
+    try:
+        outputs = _first_samples(_run(folder, inputs, temporary), of_outputs, *sizes)
+    except BadInput as error:
+        yield Check(f"{RUNNER} runs a micro-batch of {sizes[1]} samples", False, str(error))
+        return
+    for what, passed, detail in compared(outputs, expected, 1, _precision(deployment)):
+        shown = detail.replace("1 micro-batch differs", f"the first {sizes[0]} samples of {sizes[1]} differ")
+        yield Check(f"{what}, at the batch size of the plan", passed, shown)
+
+
+def _first_samples(
+    arrays: Mapping[str, Array], ports: Sequence[ModelPort], n_samples: int, batch_size: int
+) -> dict[str, Array]:
+    """The first samples of a micro-batch, whose tensors all have an axis of samples."""
+    axes = {port.name: port.batch_axis for port in ports}
+    return {
+        name: array.take(range(array.shape[axis] * n_samples // batch_size), axis)
+        for name, array in arrays.items()
+        if (axis := axes.get(name)) is not None
+    }
+
+
+def _whole_outputs(deployment: Deployment, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
+    """What the whole model as one stage computes."""
+    folder = temporary / f"whole-{deployment.knobs.batch_size}"
+    if not folder.exists():
+        folder.mkdir()
+        write(_whole(deployment), folder)
+    return _run(folder, inputs, temporary)
+
+
+def _check_independence(
+    deployment: Deployment, run: Callable[[dict[str, Array]], dict[str, Array]]
+) -> Generator[Check, None, bool]:
+    """Whether requests may share micro-batches, where every tensor has an axis of samples; returns it, too."""
     inputs, outputs = (
         [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in model_ports(deployment, cut)]
         for cut in (0, len(deployment.graph))
     )
     batch_size = deployment.knobs.batch_size
     if batch_size == 1 or not inputs or any(tensor.axis is None for tensor in (*inputs, *outputs)):
-        return
+        return False
     given = deployment.inputs([Port(*tensor[:3]) for tensor in inputs]) if deployment.inputs else None
     probe = SampleProbe(inputs, outputs, batch_size, _precision(deployment), given)
     reason = dependence(probe, run)
     detail = "one micro-batch ran with other samples in the other places, and no row changed"
     if reason is not None:
-        detail = f"a request to a server must hold {batch_size} samples, because {reason}"
+        detail = f"a request to a server must hold all samples of a micro-batch, because {reason}"
     yield Check("no request gets numbers of another", True, detail)
+    return reason is None
 
 
 def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:

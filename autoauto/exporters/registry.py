@@ -289,14 +289,17 @@ def write_artifact(
             files.mkdir()
         except OSError as error:
             raise BadInput(f"an artifact needs a folder that can be written, got {existing}; try another") from error
-        n_steps = 2 if check else 1
+        n_steps = 1 + check
         progress(0, n_steps, "write the files")
         exporter.write(deployment, files)
         (files / "README.md").write_text(_read_me(deployment, exporter), encoding="utf-8")
-        checks = []
+        checks: list[Check] = []
         if check:
             progress(1, n_steps, "put them into force and read them back")
-            checks = list(exporter.check(deployment, files))  # may raise, then nothing is written
+            for done in exporter.check(deployment, files):  # may raise, then nothing is written
+                checks.append(done)
+                n_steps += 1
+                progress(n_steps - 1, n_steps, f"checked: {done.what}")
         folder.mkdir(parents=True, exist_ok=True)
         for path in files.iterdir():
             path.rename(folder / path.name)

@@ -12,6 +12,7 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import BadInput
@@ -50,9 +51,9 @@ class Connections:
         self._limit = 1
         self.make_room()
 
-    def protocol(self) -> Any:
-        """The protocol of a new connection, for `create_server`."""
-        return _Watched(self, self._server())
+    def protocol(self, make: Callable[[web.Server], web.RequestHandler]) -> Any:
+        """The protocol of a new connection, for `create_server`; `make` makes what reads its requests."""
+        return _Watched(self, make(self._server))
 
     def make_room(self) -> None:
         """Leave the descriptors that are open now, but for connections, to what opened them, and a few to spare."""
@@ -189,9 +190,19 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
 
 
 async def listen(
-    runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None = None
+    runner: web.AppRunner,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    protocol: Callable[[web.Server], web.RequestHandler] = lambda server: server(),
 ) -> tuple[Connections, asyncio.Server, str]:
-    """Take connections to a server of aiohttp, by TLS where a context is given; returns them, the listener and the URL.
+    """Take connections to a server of aiohttp; returns them, the listener and the URL.
+
+    Args:
+        runner: of the server.
+        host, port: where.
+        tls: by which requests come; None for without.
+        protocol: makes what reads the requests of a connection.
 
     Raises:
         BadInput: the address is taken, or there is no such host.
@@ -200,7 +211,7 @@ async def listen(
     connections = Connections(runner.server)
     try:
         listener = await asyncio.get_running_loop().create_server(
-            connections.protocol,
+            partial(connections.protocol, protocol),
             host,
             port,
             backlog=connections.backlog,

@@ -25,7 +25,8 @@ from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.space.problem import Problem
 from autoauto.space.request import SearchRequest
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 150.0
+"""Longer than a server runs a command, so that it says itself that one takes longer."""
 POLL_S = 0.5
 _RETRY_S = 0.5
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -247,6 +248,8 @@ class Client:
             raise _refusal(self.url, error) from (error if error.code in _MAY_PASS else None)
         except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise ServerError(f"{self.url} takes longer than {TIMEOUT_S:g} s for an answer; try later") from error
             if isinstance(reason, SSLCertVerificationError):  # later it is the same
                 raise ServerError(
                     f"{self.url} must have a certificate that this machine trusts: {reason.verify_message}; "

@@ -7,7 +7,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from math import inf, isnan
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from autoauto.space.table import KNOB_NAMES
 
 MAX_CHARACTERS = 500  # of an expression
 MAX_DEPTH = 40  # expressions within expressions
+MAX_CONSTRAINTS = 100  # of a search
 MIN_VIOLATION = 1e-9
 """The violation of a comparison that does not hold although both sides are equal, for example 1 < 1."""
 
@@ -124,7 +125,7 @@ class Constraint:
         return f"{self.text} does not hold: {shown}"
 
 
-@cache
+@lru_cache(maxsize=1_000)
 def _parsed(text: str) -> ast.expr:
     """The tree of an expression with a truth value, in which all nodes are allowed."""
     try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
@@ -16,7 +18,7 @@ from autoauto.records.layers import AS_IN_FILE, ModelInputs
 from autoauto.records.model_inputs import read_model_inputs, texts_of
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import GIB, MAX_MIB, MIB
-from autoauto.space.constraint import Constraint
+from autoauto.space.constraint import MAX_CONSTRAINTS, Constraint
 from autoauto.targets.host.entry import HOST
 from autoauto.targets.registry import DEFAULT_TARGET, default_options, precisions_of
 
@@ -213,9 +215,24 @@ def _is_there(path: Path) -> bool:
     return path.is_file() or (path / "config.json").is_file()
 
 
+def check_n_constraints(n: int) -> None:
+    """Refuse more constraints than a search may have.
+
+    Raises:
+        BadInput: there are more.
+    """
+    if n > MAX_CONSTRAINTS:
+        raise BadInput(f"a search has at most {MAX_CONSTRAINTS} constraints, got {n:,}; join some of them by `and`")
+
+
 def constraints_of(values: Mapping[str, Any]) -> tuple[Constraint, ...]:
-    """The constraints and the bound on latency among values by the names of options, each once."""
+    """The constraints and the bound on latency among values by the names of options, each once.
+
+    Raises:
+        BadInput: there are more than a search may have, or one is none.
+    """
     texts = list(values.get("constraints") or ())
+    check_n_constraints(len(texts))
     if values.get("max_latency_s") is not None:
         texts.append(f"latency_s <= {values['max_latency_s']!r}")
     return tuple(dict.fromkeys(map(Constraint, texts)))
@@ -286,4 +303,6 @@ _OWN = ("model", "target", "cluster", "headroom", "precision")
 _PLANNING = tuple(entry.name for entry in fields(Planning))
 _INPUTS = ("shape", "batch_axis", "state")
 _PROFILE = tuple(entry.name for entry in fields(ProfileFiles))
-_STORED = stored_form(Problem, options=dict[str, Any])
+_STORED = stored_form(
+    Problem, options=dict[str, Any], constraints=Annotated[tuple[Constraint, ...], Meta(max_length=MAX_CONSTRAINTS)]
+)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json, to_plain
 from autoauto.schedule.orders.registry import spec_of
-from autoauto.space.constraint import Constraint
+from autoauto.space.constraint import MAX_CONSTRAINTS, Constraint
 from autoauto.space.given import values_given
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.training import SCHEDULE, Training
@@ -157,7 +159,7 @@ class _StoredSpace:
 
     grid: dict[str, list[Any]] | None
     knobs: dict[str, list[Any]] | None
-    constraints: tuple[str, ...]
+    constraints: Annotated[tuple[str, ...], Meta(max_length=MAX_CONSTRAINTS)]
     global_batch: int | None
 
     @staticmethod
@@ -170,13 +172,16 @@ class _StoredSpace:
 
     def read(self) -> SearchSpace | KnobValues:
         constraints = tuple(map(Constraint, self.constraints))
-        if self.grid is not None:
-            values: dict[str, Any] = self.grid
-            return SearchSpace(constraints=constraints, **values)
-        given = self.knobs or {}
+        given = self.knobs or {} if self.grid is None else self.grid
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
-        values = {name: read_values(name, each, TABLE[name].domain) for name, each in given.items()}
+        values: dict[str, Any] = {
+            name: tuple(dict.fromkeys(read_values(name, each, TABLE[name].domain))) for name, each in given.items()
+        }
+        if "batch_size" in values:
+            values["batch_size"] = tuple(sorted(values["batch_size"]))
+        if self.grid is not None:
+            return SearchSpace(constraints=constraints, **values)
         return KnobValues(values, constraints, self.global_batch)
 
 

@@ -170,15 +170,10 @@ class SearchSpace:
         Raises:
             BadInput: it is one.
         """
-        axes = [name for name, values in self.pairs if values]
         for name, values in self.pairs:
             if (not values and name != "memory_proportion") or len(set(values)) != len(values):
                 raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
-        if (n_configurations := self.grid.n_combinations) > MAX_CONFIGURATIONS:
-            raise BadInput(
-                f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "
-                f"try fewer values of {max(axes, key=lambda name: len(self[name]))}"
-            )
+        check_n_configurations(self.grid)
         for constraint in self.constraints:
             if not constraint.over_knobs:
                 raise BadInput(
@@ -332,6 +327,34 @@ _KINDS: tuple[type[HasKnobs], ...] = (*MODES, *SESSION_CLASSES)
 _CONSTRAINTS = Domain(
     str, "", "expressions", read=lambda given: given if isinstance(given, Constraint) else Constraint(given)
 )
+
+
+def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Values of a knob, each once and by size: what is searched does not depend on their order.
+
+    >>> in_order((2, 1, 2)), in_order(("fp16", None, "fp32"))
+    ((1, 2), (None, 'fp16', 'fp32'))
+    """
+    return tuple(sorted(dict.fromkeys(values), key=_rank))
+
+
+def _rank(value: Any) -> tuple[bool, bool, float, str]:
+    is_number = isinstance(value, int | float)
+    return (value is not None, not is_number, value if is_number else 0.0, str(value))
+
+
+def check_n_configurations(grid: Grid) -> None:
+    """Refuse a space that has too many configurations.
+
+    Raises:
+        BadInput: it has.
+    """
+    if (n_configurations := grid.n_combinations) > MAX_CONFIGURATIONS:
+        longest = max(grid.values, key=lambda name: len(grid[name]))
+        raise BadInput(
+            f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "
+            f"try fewer values of {longest}"
+        )
 
 
 def read_values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:

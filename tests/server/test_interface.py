@@ -16,13 +16,14 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from openapi_spec_validator import validate
 
-from autoauto.server.rest.door import MAX_SUBMISSION_BYTES
+from autoauto.server.rest.door import MAX_STREAMS_OF_USER, MAX_SUBMISSION_BYTES
 from autoauto.server.rest.routes import ROUTES
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import Role, create_token, revoke_tokens
@@ -144,6 +145,11 @@ def test_a_submission_is_202_and_an_equal_one_200(site: ServedUsers) -> None:
         (b"{", "must be an object in JSON"),
         (b"[1]", "must be an object in JSON"),
         (b"[" * 100_000, "must be an object in JSON"),
+        (b'{"model": "resnet50", "model": "bert-base-128"}', "'model' twice"),
+        (b'{"space": {"n_ipu": [1], "n_ipu": [2]}}', "'n_ipu' twice"),
+        (b'{"model": "\xff"}', "must be an object in JSON"),
+        (b'{"priority": 1e999}', "must be an object in JSON"),
+        ({"try": [[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]}, "at most 20 deep"),
         ({"space": {"n_ipu": [0]}}, "n_ipu must be"),
         ({"model": "a\0b"}, "null character"),
         ({"priority": "high"}, "priority must be a whole number"),
@@ -179,6 +185,37 @@ def test_other_paths_methods_and_parameters_are_refused_as_problems(site: Served
     assert site.mary("GET", f"/v1/searches/{search_id}", Host="rebound.example").status == 400
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /v1/searches?" + b"a" * 20_000 + b" HTTP/1.1", 414),
+        (b"GET /v1/searches HTTP/1.1\r\nX-Long: " + b"a" * 20_000, 414),
+        (b"nonsense", 400),
+        (b"GET /v1/searches HTTP/1.1\r\nAuthorization: Bearer \xff\xfe", 401),
+        (b"GET /v1/searches HTTP/1.1\r\nCookie: autoauto_token=\xff\xfe", 401),
+        (b"POST /v1/searches HTTP/1.1\r\nOrigin: http://[", 403),
+    ],
+)
+def test_what_is_no_request_gets_problem_details(site: ServedUsers, head: bytes, status: int) -> None:
+    host, _, port = site.server.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
+        connection.sendall(head + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    first, _, body = answer.partition(b"\r\n\r\n")
+    assert int(first.split()[1]) == status
+    assert b"application/problem+json" in first
+    assert json.loads(body)["status"] == status
+
+
+def test_a_stopped_search_that_is_asked_for_again_links_to_its_resume(site: ServedUsers) -> None:
+    search = site.mary("POST", "/v1/searches", small(11)).body["id"]
+    site.mary("POST", f"/v1/searches/{search}/stop")
+    again = site.mary("POST", "/v1/searches", small(11))
+    assert (again.status, again.body["state"]) == (200, "stopped")
+    assert again.body["links"]["resume"] == f"/v1/searches/{search}/resume"
+    assert site.mary("POST", again.body["links"]["resume"]).body["state"] == "waiting"
+
+
 def test_a_request_has_an_id_which_its_sender_may_give(nobody: Caller) -> None:
     assert nobody("GET", "/health", X_Request_Id="abc-1").headers["X-Request-Id"] == "abc-1"
     assert len(nobody("GET", "/health", X_Request_Id="no spaces").headers["X-Request-Id"]) == 32
@@ -200,6 +237,18 @@ def test_events_begin_with_the_search_and_end_with_it(site: ServedUsers) -> None
         site.mary("POST", f"/v1/searches/{search}/stop")
         assert next_event(stream) == ("ended", "stopped")
         assert stream.read().strip() == b""  # it ends with the search
+
+
+def test_one_user_does_not_take_all_streams_of_events(site: ServedUsers) -> None:
+    request = urllib.request.Request(f"{site.server.url}/v1/events")
+    request.add_header("Authorization", f"Bearer {site.john.token}")
+    with ExitStack() as streams:
+        for _ in range(MAX_STREAMS_OF_USER):
+            stream = streams.enter_context(urllib.request.urlopen(request, timeout=PATIENCE_S))
+            assert stream.readline() == b"retry: 2000\n"
+        refused = site.john("GET", "/v1/events")
+        assert (refused.status, "of one user" in refused.body["detail"]) == (429, True)
+        assert site.reader("GET", "/v1/events").status == 200
 
 
 def next_event(stream: Any) -> tuple[str, str]:

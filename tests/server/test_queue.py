@@ -9,11 +9,12 @@ import pytest
 from optuna.distributions import IntDistribution
 from optuna.study import StudyDirection
 from optuna.trial import create_trial
+from sqlalchemy.event import listen
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.submission import request_of_json
 from autoauto.records.errors import BadInput
-from autoauto.server.store.queue import MAX_ATTEMPTS, Lease, Queue, Standing
+from autoauto.server.store.queue import MAX_ATTEMPTS, Lease, Queue, Standing, n_before
 from autoauto.server.store.searches import (
     Conflict,
     Forbidden,
@@ -50,9 +51,19 @@ def state(database: ServiceDatabase, search_id: str, user: User = MARY) -> str:
     return str(read_search(database, user, search_id)["state"])
 
 
-def standing(n_trials: int, used_s: float = 1.0, *, is_further: bool = True) -> Standing:
+def standing(n_measured: int, used_s: float = 1.0, *, is_further: bool = True) -> Standing:
     progress = {"activity": "measuring", "done": 1, "total": 2, "left_s": None, "best": {"n_ipu": 1}}
-    return Standing(progress, n_trials, n_trials, used_s, is_further)
+    return Standing(progress, n_measured, used_s, is_further)
+
+
+def add_trials(database: ServiceDatabase, search_id: str, n: int) -> None:
+    """Trials of a search, as a worker writes them."""
+    study_id = database.studies.create_new_study([StudyDirection.MAXIMIZE], study_name(search_id))
+    for number in range(n):
+        trial = create_trial(
+            value=number, params={"x": 1}, distributions={"x": IntDistribution(0, 9)}, user_attrs={"status": "ok"}
+        )
+        database.studies.create_new_trial(study_id, trial)
 
 
 def age_leases(database: ServiceDatabase) -> None:
@@ -104,6 +115,49 @@ def test_owners_take_turns_and_priority_orders_the_searches_of_one(database: Ser
     assert [claimed(queue).search_id for _ in range(4)] == [high, johns, low, late]
 
 
+def test_an_equal_request_waits_among_those_of_each_who_asked_for_it(database: ServiceDatabase) -> None:
+    marys = [submit(database, MARY, submission(n)).search_id for n in (1, 2, 3)]
+    johns = submit(database, JOHN, submission(4)).search_id
+    submit(database, JOHN, submission(3), 5)
+    queue = Queue(database)
+    assert n_before(database, marys[2]) == 1
+    assert [claimed(queue).search_id for _ in range(4)] == [marys[0], marys[2], marys[1], johns]
+
+
+def test_who_asks_again_keeps_the_better_priority(database: ServiceDatabase) -> None:
+    first, second = (submit(database, MARY, submission(n)).search_id for n in (1, 2))
+    submit(database, MARY, submission(2), 5)
+    submit(database, MARY, submission(2), -5)
+    assert read_search(database, MARY, second)["priority"] == 5
+    assert [claimed(Queue(database)).search_id for _ in range(2)] == [second, first]
+
+
+def test_a_cap_of_one_owner_does_not_hold_up_a_search_that_another_wants_too(database: ServiceDatabase) -> None:
+    for n in (1, 2):
+        submit(database, MARY, submission(n))
+    queue = Queue(database, max_running=1)
+    claimed(queue)
+    assert queue.claim() is None
+    wanted = submit(database, JOHN, submission(2)).search_id
+    assert claimed(queue).search_id == wanted
+    assert [read_search(database, user, wanted)["owner"] for user in (MARY, JOHN, ROOT_USER)] == [
+        "mary",
+        "john",
+        "john",
+    ]
+
+
+def test_a_search_that_ends_while_all_have_stopped_it_is_claimed_for_its_best(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    lease = claimed(queue)
+    add_trials(database, search_id, 1)
+    queue.renew(lease, standing(1))
+    stop_search(database, MARY, search_id)
+    queue.release(lease)
+    assert claimed(queue).search_id == search_id
+
+
 def test_an_owner_has_no_more_running_searches_than_allowed(database: ServiceDatabase) -> None:
     for size in range(1, 4):
         submit(database, MARY, submission(size))
@@ -125,7 +179,8 @@ def test_what_is_renewed_and_finished_is_read(database: ServiceDatabase) -> None
     search_id = submit(database, MARY, submission()).search_id
     queue = Queue(database)
     lease = claimed(queue)
-    assert queue.renew(lease, standing(3)) is False
+    add_trials(database, search_id, 3)
+    assert queue.renew(lease, standing(2)) is False
     now = read_search(database, MARY, search_id)
     assert (now["state"], now["best"], now["n_trials"]) == ("running", {"n_ipu": 1}, 3)
     assert now["progress"] == {"activity": "measuring", "done": 1, "total": 2, "left_s": None}
@@ -215,12 +270,7 @@ def test_a_search_that_only_its_deleted_holder_waited_for_ends(database: Service
 def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: ServiceDatabase) -> None:
     ids = [submit(database, MARY, submission(size)).search_id for size in (1, 2)]
     for search_id in ids:
-        study_id = database.studies.create_new_study([StudyDirection.MAXIMIZE], study_name(search_id))
-        for number in range(3):
-            trial = create_trial(
-                value=number, params={"x": 1}, distributions={"x": IntDistribution(0, 9)}, user_attrs={"status": "ok"}
-            )
-            database.studies.create_new_trial(study_id, trial)
+        add_trials(database, search_id, 3)
     page = list_trials(database, MARY, ids[1], first=1, limit=1)
     assert ([row["number"] for row in page.trials], page.first) == ([1], 2)
     assert (page.trials[0]["value"], page.trials[0]["x"]) == (1.0, 1)
@@ -228,7 +278,8 @@ def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: 
     assert delete_search(database, MARY, ids[0])
     delete_trials(database, ids[0])
     delete_trials(database, ids[0])  # as when the client asks again
-    assert [study.study_name for study in database.studies.get_all_studies()] == [study_name(ids[1])]
+    names = {study.study_name for study in database.studies.get_all_studies()}
+    assert [study_name(each) in names for each in ids] == [False, True]
     assert len(list_trials(database, MARY, ids[1], 0, 10).trials) == 3
     with pytest.raises(NotFound):
         list_trials(database, MARY, ids[0], 0, 10)
@@ -247,11 +298,54 @@ def test_another_who_asks_for_a_stopped_search_lets_it_go_on(database: ServiceDa
     assert (state(database, search_id, JOHN), state(database, search_id, MARY)) == ("waiting", "stopped")
 
 
+def test_a_failed_search_is_tried_again_for_another_and_not_for_who_knows(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    queue.finish(claimed(queue), SearchState.FAILED, None, "no memory", 1.0)
+    submit(database, MARY, submission())
+    assert state(database, search_id) == "failed"
+    submit(database, JOHN, submission())
+    assert state(database, search_id) == "waiting"
+    assert claimed(queue).search_id == search_id
+
+
+def test_an_administrator_lets_a_search_go_on_for_all_who_stopped_it(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    stop_search(database, MARY, search_id)
+    assert resume_search(database, ROOT_USER, search_id)["state"] == "waiting"
+    assert claimed(Queue(database)).search_id == search_id
+
+
+def test_trials_are_those_of_the_study_also_where_a_worker_was_lost(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    claimed(queue)
+    add_trials(database, search_id, 3)
+    age_leases(database)
+    assert claimed(queue).n_trials == 3
+    assert read_search(database, MARY, search_id)["n_trials"] == 3
+
+
+def test_a_list_reads_what_a_user_has_and_not_what_all_have(database: ServiceDatabase) -> None:
+    """The plan of SQLite names an index for every table; PostgreSQL's depends on how many rows there are."""
+    statements: list[Any] = []
+    with database.studies.engine.connect() as connection:
+        if connection.dialect.name != "sqlite":
+            pytest.skip("plans differ with the number of rows")
+        listen(database.studies.engine, "before_cursor_execute", lambda *given: statements.append(given[2:4]))
+        list_searches(database, MARY)
+        list_searches(database, ROOT_USER, SearchState.FAILED)
+        for statement, parameters in statements[:2]:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+            assert not [row for row in plan if row[3].startswith("SCAN autoauto")]
+
+
 def test_budgets_begin_anew_when_a_search_is_resumed(database: ServiceDatabase) -> None:
     search_id = submit(database, MARY, submission(limits={"trials": 4}, time_budget=10)).search_id
     queue = Queue(database)
     lease = claimed(queue)
     assert (lease.limits.trials, lease.limits.measurements, lease.left_s) == (4, None, 10.0)
+    add_trials(database, search_id, 4)
     queue.renew(lease, standing(4, used_s=7.0))
     queue.finish(lease, SearchState.FINISHED, {"best": {"n_ipu": 1}, "ended_by": "trials"}, "", 7.0)
     resume_search(database, MARY, search_id)
@@ -299,6 +393,12 @@ def test_tokens_are_known_until_they_are_revoked_or_expire_and_only_hashes_are_s
         ({"time_budget": -1}, "time_budget"),
         ({"objective": "speed"}, "objective"),
         ({"modl": "resnet50"}, "did you mean 'model'"),
+        ({"cluster": "bow-9000"}, "a cluster is bow-2000"),
+        ({"cluster": "h100_sxm-8"}, "a cluster is bow-2000"),
+        ({"target": "host", "cluster": "bow-2000"}, "must be for --target host"),
+        ({"target": "host", "partials": "fp32"}, "--target host has no --partials"),
+        ({"space": {name: [*range(1, 30_001)] for name in ("n_ipu", "replicas", "batch_size")}}, "got 27,000,000,000"),
+        ({"constraints": ["latency_s <= 1"] * 40_000}, "at most 100 constraints, got 40,000"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_in_one_line(given: dict[str, Any], message: str) -> None:
@@ -314,6 +414,32 @@ def test_defaults_that_are_given_make_an_equal_submission() -> None:
     assert plain.digest == said.digest
     assert Submission.from_json(plain.to_json()) == plain
     assert Submission.of(read_request({"space": {"n_ipu": [1]}})).digest != plain.digest
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        ({"space": {"n_ipu": [1, 2]}}, {"space": {"n_ipu": [2, 1, 2]}}),
+        ({"space": {"batch_size": [4, 8]}}, {"space": {"batch_size": [8, 4]}}),
+        (
+            {"target": "host", "precision": ["fp16", "fp32"]},
+            {"target": "host", "space": {"precision": ["fp32", "fp16"]}},
+        ),
+        ({"constraints": ["n_ipu > 1", "latency_s <= 1"]}, {"constraints": ["latency_s<=1", "n_ipu>1", "n_ipu > 1"]}),
+        ({"shape": ["height=3", "width=4"]}, {"shape": ["width=4", "height=3"]}),
+    ],
+)
+def test_an_order_that_says_nothing_makes_no_other_search(given: dict[str, Any], same: dict[str, Any]) -> None:
+    first, second = (Submission.of(read_request(each)) for each in (given, same))
+    assert first.digest == second.digest
+    assert Submission.from_json(first.to_json()).digest == first.digest
+
+
+@pytest.mark.parametrize("name", ["objective", "try"])
+def test_an_order_that_says_something_makes_another_search(name: str) -> None:
+    values = {"objective": ["throughput", "latency"], "try": ["n_ipu=1,batch_size=1", "n_ipu=2,batch_size=1"]}[name]
+    first, second = (Submission.of(read_request({name: each})) for each in (values, values[::-1]))
+    assert first.digest != second.digest
 
 
 def test_a_request_of_the_command_line_is_an_equal_submission() -> None:

@@ -24,7 +24,7 @@ from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role
 from autoauto.study.store.study import load_study
-from tests.running import wait_until
+from tests.running import PATIENCE_S, wait_until
 from tests.server.conftest import ROOT, Caller, Start, small
 
 StartWorker = Callable[..., "subprocess.Popen[bytes]"]
@@ -183,6 +183,47 @@ def test_workers_that_reach_only_the_server_go_on_where_a_killed_one_left(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_a_worker_with_a_token_of_another_role_ends_with_2(
+    sqlite_storage: str, start: Start, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    server = start(sqlite_storage, "--no-worker")
+    token = server.caller("mary").token
+    assert start_worker(None, "--server", server.url, token=token).wait(PATIENCE_S) == 2
+    assert "needs the role worker, mary has submitter" in (tmp_path / "workers.log").read_text()
+
+
+def test_a_worker_whose_server_is_away_ends_at_a_signal(
+    sqlite_storage: str, start: Start, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    server = start(sqlite_storage, "--no-worker")
+    worker = start_worker(None, "--server", server.url, token=server.caller("box", Role.WORKER).token)
+    wait_until(lambda: "joined" in (tmp_path / "workers.log").read_text(), "the worker has joined")
+    server.process.send_signal(signal.SIGSTOP)  # connections are taken, and nothing is answered
+    worker.send_signal(signal.SIGTERM)
+    try:
+        assert worker.wait(PATIENCE_S) == 0
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+def test_the_command_says_how_a_stopped_search_goes_on_and_resume_lets_it(
+    sqlite_storage: str, start: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(sqlite_storage, "--no-worker", "--open")
+    command = ["search", "--server", server.url, "--cluster", "c600", "--n-ipu", "1", "--batch-size", "4"]
+    waiting = subprocess.Popen([sys.executable, "-m", "autoauto", *command], stderr=subprocess.PIPE, cwd=ROOT)
+    client = connect(server.url, "")
+    wait_until(lambda: any(client.searches()), "the search waits")
+    search = next(client.searches())["id"]
+    client.ask("POST", f"/v1/searches/{search}/stop")
+    assert waiting.wait(PATIENCE_S) == 2
+    assert main(command) == 2
+    assert "stopped before it began; the same command with --resume goes on" in capsys.readouterr().err
+    monkeypatch.setattr("autoauto.server.client.ServerSearch.wait", lambda self, _: self.read() | {"reason": "seen"})
+    assert main([*command, "--resume"]) == 2
+    assert f"search {search} waiting: seen" in capsys.readouterr().err
+
+
 def test_a_stop_leaves_the_best_so_far_verified_and_resume_goes_on(
     storage: str, start: Start, start_worker: StartWorker
 ) -> None:

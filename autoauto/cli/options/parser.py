@@ -39,7 +39,7 @@ _GROUPS = {
         *("method", "n_measurements", "noise", "repeats", "try", "time_budget", "dry_run"),
         *("workers", "time_limit", "memory_limit", "executor", "idle", "labels", "max_running"),
     ),
-    "storage": ("study", "study_name", "storage", "server", "artifacts"),
+    "storage": ("study", "study_name", "storage", "server", "resume", "artifacts"),
     "output": ("to", "output", "check", "html", "trace", "csv", "parquet", "format", "top", "log", "json"),
 }
 """The groups of the help, and the arguments in each; the groups of a target or of profiles follow them."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 
+from autoauto.cli.output.lines import warn
 from autoauto.server.work.commands import Printed
 
 
@@ -26,4 +27,7 @@ def run_command(main: Callable[[list[str]], int], words: Sequence[str], columns:
             code = main(list(words))
         except SystemExit as end:  # an argument that the parser does not take
             code = end.code if isinstance(end.code, int) else 2
+        except Exception as error:  # noqa: BLE001 (whatever lies in the database, the next command runs)
+            code = 2
+            warn(f"the study must be one that this command can read, {type(error).__name__}: {error}; search it again")
     return Printed(code, stdout.getvalue(), stderr.getvalue())

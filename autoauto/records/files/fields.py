@@ -238,13 +238,19 @@ _DESCRIPTIONS: Mapping[type[inspect.Type], Callable[[Any], str]] = {
     inspect.BoolType: lambda _: "true or false",
     inspect.TupleType: lambda described: f"a list of {len(described.item_types)}",
     inspect.NamedTupleType: lambda described: f"a list of {', '.join(field.name for field in described.fields)}",
-    inspect.CollectionType: lambda items: "a list of 1 or more" if items.min_length else "a list",
+    inspect.CollectionType: lambda items: f"a list{_length(items)}",
     inspect.DictType: lambda items: f"an object of names, each with {_description(items.value_type)}",
     inspect.StructType: lambda described: f"an object{_needed(described)}",
     inspect.DataclassType: lambda described: f"an object{_needed(described)}",
     inspect.Type: lambda described: f"a value of {described}",
 }
 """What a value must be, by the type that msgspec has for it; the first that fits."""
+
+
+def _length(items: inspect.CollectionType) -> str:
+    if items.min_length:
+        return " of 1 or more"
+    return f" of at most {items.max_length}" if items.max_length else ""
 
 
 def _bounds(number: inspect.IntType | inspect.FloatType) -> str:

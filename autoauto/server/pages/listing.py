@@ -73,7 +73,8 @@ def best_text(search: Mapping[str, Any]) -> str | None:
         return None
     unit = "tokens/s" if best.get("output_tokens") else "samples/s"
     devices = counted(best["n_devices"], "device")
-    return f"{best['samples_per_s']:,.1f} {unit} on {devices}, {search['progress']['origin']}"
+    origin = (search["progress"] or {}).get("origin") or "of unknown origin"
+    return f"{best['samples_per_s']:,.1f} {unit} on {devices}, {origin}"
 
 
 def moment_text(moment_s: float | None) -> str:

@@ -29,6 +29,7 @@ from autoauto.server.store.asked import is_held, read_submission
 from autoauto.server.store.queue import n_before
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.submission import SearchLimits, Submission
+from autoauto.server.store.tables import DatabaseAway
 from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role
 from autoauto.space.study_summary import StudySummary
@@ -128,7 +129,17 @@ def _actions(service: Service, call: Call, search: Mapping[str, Any]) -> str:
 
 @lru_cache(N_DRAWN)
 def _results(storage: str, search_id: str, n_trials: int, state: SearchState) -> str:
-    """The best so far and the front, drawn again when there are more trials."""
+    """The best so far and the front, drawn again when there are more trials; a line where they cannot be read."""
+    try:
+        return _drawn_results(storage, search_id, n_trials, state)
+    except DatabaseAway:
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever lies in the database, the page shows all else)
+        text = f"Its trials cannot be read, {type(error).__name__}; let it be searched again, and delete this one."
+        return section("Results", tag("p", words(text)), "results")
+
+
+def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchState) -> str:
     summary = _summary(storage, search_id) if n_trials else None
     if summary is None:
         return ""

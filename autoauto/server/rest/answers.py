@@ -1,10 +1,12 @@
-"""Answers as aiohttp sends them: `response_of` of a handler's, and `problem` of an error.
+"""Answers as aiohttp sends them: `response_of` of a handler's, `problem` of an error, `protocol_of` of what is no HTTP.
 
 A person gets a page.
 """
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,10 @@ from autoauto.server.pages.session import login_path, wants_page
 
 if TYPE_CHECKING:
     from aiohttp import web
+    from aiohttp.web_protocol import RequestHandler
+
+MAX_LINE_BYTES = 8_190
+"""Of a URL or a header, as aiohttp has it."""
 
 
 def response_of(answer: Answer) -> web.Response:
@@ -49,13 +55,44 @@ def problem(request: web.Request, status: int, detail: str, request_id: str) -> 
             return response_of(Answer(HTTPStatus.SEE_OTHER, None, login_path(request.path_qs)))
         response = response_of(problem_page(status, title, line, request_id))
     else:
-        content = {
-            **{"type": "about:blank", "title": title, "status": status},
-            **{"detail": line, "request_id": request_id},
-        }
-        response = json_response(content, status, "application/problem+json")
+        response = _details(status, line, request_id)
     if status == HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = 'Bearer realm="autoauto"'
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         response.headers["Retry-After"] = "1"
     return response
+
+
+def _details(status: int, detail: str, request_id: str) -> web.Response:
+    title = HTTPStatus(status).phrase
+    content = {"type": "about:blank", "title": title, "status": status, "detail": detail, "request_id": request_id}
+    return json_response(content, status, "application/problem+json")
+
+
+def protocol_of(server: web.Server) -> RequestHandler:
+    """What reads the requests of a connection, as aiohttp does: but what is no request gets problem details, too."""
+    from aiohttp.http_exceptions import LineTooLong
+    from aiohttp.web_protocol import RequestHandler
+
+    class ProblemHandler(RequestHandler):
+        """Answers what cannot be read as HTTP."""
+
+        __slots__ = ()
+
+        def handle_error(
+            self,
+            request: web.BaseRequest,
+            status: int = 500,
+            exc: BaseException | None = None,
+            message: str | None = None,
+        ) -> web.StreamResponse:
+            """See `RequestHandler`."""
+            super().handle_error(request, status, exc, message)  # raises where an answer has begun
+            if isinstance(exc, LineTooLong):
+                status, message = HTTPStatus.REQUEST_URI_TOO_LONG, f"a URL or a header may have {MAX_LINE_BYTES} bytes"
+            detail = " ".join((message or "the server failed").split())[:200]
+            response = _details(status, f"{detail}; send a shorter or another request", uuid.uuid4().hex)
+            response.force_close()
+            return response
+
+    return ProblemHandler(server, loop=asyncio.get_running_loop(), **server._kwargs)

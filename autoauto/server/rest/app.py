@@ -14,6 +14,7 @@ from autoauto.http.responses import silent_logger
 from autoauto.processes.circles import collect_often
 from autoauto.server.call import ReadRequest, Service, WriteCommand
 from autoauto.server.metrics import ServiceMetrics
+from autoauto.server.rest.answers import protocol_of
 from autoauto.server.rest.door import Door, Log
 from autoauto.server.rest.identity import ServiceOptions
 from autoauto.server.rest.openapi import openapi_document
@@ -71,7 +72,7 @@ async def serve_searches(
     await runner.setup()
     listener = None
     try:
-        door.connections, listener, url = await listen(runner, options.host, options.port, options.tls)
+        door.connections, listener, url = await listen(runner, options.host, options.port, options.tls, protocol_of)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, is_ending.set)
         on_ready(url)

@@ -32,7 +32,7 @@ from autoauto.server.rest.routes import ROUTES, BodyKind, Route
 from autoauto.server.store.searches import Conflict, Forbidden, NotFound
 from autoauto.server.store.tables import DatabaseAway
 from autoauto.server.store.users import LOCAL, Role, User
-from autoauto.server.work.commands import CommandFailed
+from autoauto.server.work.commands import CommandFailed, CommandTooLong
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -46,8 +46,8 @@ N_THREADS = 8
 MAX_WAITING = 500
 """Requests that wait for a thread at most; others are refused (429)."""
 MAX_COMMANDS_WAITING = 50
-MAX_STREAMS = 200
-"""Clients that read events at a time."""
+MAX_STREAMS, MAX_STREAMS_OF_USER = 200, 20
+"""Streams of events that are read at a time, by all and by one user."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -58,7 +58,7 @@ class Busy(AutoautoError):
 
 STATUS: Mapping[type[AutoautoError], int] = {
     **{BadInput: 400, Unauthorised: 401, Forbidden: 403, NotFound: 404, SlowRequest: 408, Conflict: 409},
-    **{LargeRequest: 413, Busy: 429, DatabaseAway: 503, CommandFailed: 503},
+    **{CommandTooLong: 409, LargeRequest: 413, Busy: 429, DatabaseAway: 503, CommandFailed: 503},
 }
 
 
@@ -75,7 +75,7 @@ class Door:
         self._threads = ThreadPoolExecutor(N_THREADS, "autoauto-server")
         self._command_thread = ThreadPoolExecutor(1, "autoauto-commands")
         self._n_waiting: Counter[ThreadPoolExecutor] = Counter()
-        self._n_streams = 0
+        self._n_streams: Counter[str] = Counter()
         self._hosts = frozenset((options.host, gethostname(), *options.allowed_hosts))
         self.connections: Connections | None = None
 
@@ -103,11 +103,24 @@ class Door:
             user = LOCAL if route.role is None else await self._user(request, route.role)
             request["user"] = user.name
             answer = await self._called(route, request, user)
-            if answer.events is not None and self._n_streams >= MAX_STREAMS:
-                raise Busy(f"at most {MAX_STREAMS} clients read events, and so many do; try again later")
+            if answer.events is not None:
+                self._check_streams(user.name)
             return answer
 
         return handle
+
+    def _check_streams(self, user: str) -> None:
+        """Refuse a further stream of events where there are as many as may be.
+
+        Raises:
+            Busy: there are.
+        """
+        for n, n_most, whose in (
+            (self._n_streams[user], MAX_STREAMS_OF_USER, "of one user"),
+            (self._n_streams.total(), MAX_STREAMS, "of all users"),
+        ):
+            if n >= n_most:
+                raise Busy(f"at most {n_most} streams of events {whose} are read, and so many are; end one")
 
     async def _user(self, request: web.Request, role: Role) -> User:
         """Who sends a request.
@@ -198,12 +211,13 @@ class Door:
             self._identity.user(request.headers, request.remote or "")  # a token that was revoked ends the stream
             return events()
 
-        self._n_streams += 1
+        user = request["user"]
+        self._n_streams[user] += 1
         try:
             is_one = "search_id" in request.match_info
             await send_events(request, response, lambda: self._in_thread(read), self._is_ending, is_one=is_one)
         finally:
-            self._n_streams -= 1
+            self._n_streams[user] -= 1
 
     def _check_host(self, request: web.Request) -> None:
         host = request.headers.get("Host", "")

@@ -11,13 +11,13 @@ import msgspec
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import VERSION
 from autoauto.server.call import Answer, Call, Service
+from autoauto.server.rest.json_bodies import read_object
 from autoauto.server.store import models, searches, trials
 from autoauto.server.store.searches import MAX_PRIORITY, SearchState
 from autoauto.server.store.submission import Submission
 from autoauto.server.store.tables import DatabaseAway
 from autoauto.space.request import SearchRequest
 
-MAX_DEPTH = 20
 _OF_SERVER = ("request", "limits", "labels", "priority", "shared")
 
 
@@ -40,7 +40,7 @@ def metrics(service: Service, call: Call) -> Answer:
 
 def submit(service: Service, call: Call) -> Answer:
     """Ask for a search."""
-    given = _object(call.body)
+    given = read_object(call.body, "a submission")
     options = {name: value for name, value in given.items() if name not in _OF_SERVER}
     if "request" in given and options:
         raise BadInput(f"a submission has options or a request, got request and {min(options)!r:.60}; leave one out")
@@ -52,9 +52,14 @@ def submit(service: Service, call: Call) -> Answer:
     if not isinstance(is_shared, bool):
         raise BadInput(f"shared must be true or false, got {is_shared!r:.60}")
     search_id, is_new = searches.submit(service.database, call.user, submission, priority, is_shared=is_shared)
-    state = SearchState.WAITING if is_new else searches.read_search(service.database, call.user, search_id)["state"]
     location = f"/v1/searches/{search_id}"
-    content = {"id": search_id, "state": state, "links": {"self": location}}
+    content: dict[str, Any] = {"id": search_id, "state": SearchState.WAITING, "links": {"self": location}}
+    if not is_new:
+        known = searches.read_search(service.database, call.user, search_id)
+        content["state"] = known["state"]
+        if known["state"] in (SearchState.STOPPED, SearchState.FAILED):
+            content["links"]["resume"] = f"{location}/resume"
+            content["detail"] = f"{known['state']}: {known['reason']}; POST {location}/resume lets it go on"
     return Answer(202 if is_new else 200, content, location)
 
 
@@ -131,28 +136,6 @@ def read_model(service: Service, call: Call) -> Answer:
         raise searches.NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
     n_bytes = models.check_model(service.database, call.user, digest)
     return Answer(200, {"digest": digest, "model": f"sha256:{digest}", "n_bytes": n_bytes})
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        given = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadInput(f"a submission must be an object in JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise BadInput(f"a submission must be an object in JSON, got {given!r:.60}")
-    _check(given, MAX_DEPTH)
-    return given
-
-
-def _check(value: object, depth: int) -> None:
-    """Refuse what databases and readers do not take: null characters, and what lies too deep."""
-    if isinstance(value, str) and "\0" in value:
-        raise BadInput("texts of a submission have no null characters, got one; leave it out")
-    if isinstance(value, dict | list):
-        if not depth:
-            raise BadInput(f"objects and lists of a submission lie in each other at most {MAX_DEPTH} deep, got more")
-        for part in (*value, *value.values()) if isinstance(value, dict) else value:
-            _check(part, depth - 1)
 
 
 def _whole_request(given: object) -> SearchRequest:

@@ -7,15 +7,18 @@ could write it, too.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import TYPE_CHECKING
 
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.pages.session import token_in_cookie
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import LOCAL, Role, User, is_user_name, user_of
+
+if TYPE_CHECKING:
+    from multidict import MultiMapping
 
 Network = IPv4Network | IPv6Network
 
@@ -38,18 +41,32 @@ class UserProxy:
     networks: tuple[Network, ...]
     role: Role = Role.SUBMITTER
 
-    def user(self, headers: Mapping[str, str], address: str) -> User | None:
+    def user(self, headers: MultiMapping[str], address: str) -> User | None:
         """Whom the proxy names; None where the request does not come from it, or names nobody.
 
         Raises:
-            Unauthorised: the header is no name of a user.
+            Unauthorised: the header is no name of a user, or comes twice.
         """
-        name = headers.get(self.header)
-        if name is None or not _is_among(address, self.networks):
+        if not _is_among(address, self.networks):
+            return None
+        name = _only(headers, self.header)
+        if name is None:
             return None
         if not is_user_name(name):
             raise Unauthorised(f"the header {self.header} must be a user's name, got {name!r:.100}; see the proxy")
         return User(name, self.role)
+
+
+def _only(headers: MultiMapping[str], name: str) -> str | None:
+    """The value of a header that says who somebody is; None without one.
+
+    Raises:
+        Unauthorised: it comes twice, of which one may be of somebody else.
+    """
+    values = headers.getall(name, [])
+    if len(values) > 1:
+        raise Unauthorised(f"the header {name} must come once, got it {len(values)} times; see the proxy")
+    return values[0] if values else None
 
 
 def _is_among(address: str, networks: tuple[Network, ...]) -> bool:
@@ -104,7 +121,7 @@ class Identity:
     def __init__(self, database: ServiceDatabase, options: ServiceOptions) -> None:
         self._database, self._options = database, options
 
-    def user(self, headers: Mapping[str, str], address: str) -> User:
+    def user(self, headers: MultiMapping[str], address: str) -> User:
         """Who sends a request with these headers from this address.
 
         Raises:
@@ -114,7 +131,7 @@ class Identity:
         named = None if proxy is None else proxy.user(headers, address)
         if named is not None:
             return named
-        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        scheme, _, token = (_only(headers, "Authorization") or "").partition(" ")
         if scheme.lower() != "bearer":
             token = token_in_cookie(headers)
         if not token and not scheme and self._options.is_open:

@@ -12,9 +12,19 @@ from sqlalchemy import Connection
 
 from autoauto.records.errors import BadInput
 from autoauto.server.call import Answer, Call, Service
+from autoauto.server.rest.json_bodies import read_as, read_object
+from autoauto.server.rest.worker_messages import (
+    ClaimRequest,
+    FinishRequest,
+    ReleaseRequest,
+    RenewRequest,
+    StudyHead,
+    TrialsRequest,
+    checked_trial,
+)
 from autoauto.server.store import models
 from autoauto.server.store.queue import LeaseKey, Queue, Standing
-from autoauto.server.store.searches import Conflict, NotFound, SearchState
+from autoauto.server.store.searches import Conflict, NotFound
 from autoauto.server.store.study_copy import OutOfOrder, add_trials, head_of, trial_texts, write_head
 from autoauto.server.store.submission import read_labels
 from autoauto.server.store.tables import ServiceDatabase
@@ -25,49 +35,10 @@ N_TRIALS = 50
 """Trials that a worker reads at once."""
 
 
-class ClaimRequest(msgspec.Struct):
-    """What a worker says of itself."""
-
-    process: str
-    labels: dict[str, str] = {}
-    max_running: int | None = None
-
-
-class RenewRequest(msgspec.Struct):
-    """How far a search is, and what its study has that the server has not."""
-
-    standing: Standing | None = None
-    head: dict[str, Any] | None = None
-    first: int = 0
-    trials: list[str] = []
-
-
-class FinishRequest(msgspec.Struct):
-    """How a search has ended."""
-
-    state: SearchState
-    answer: dict[str, Any] | None
-    reason: str
-    used_s: float
-
-
-class ReleaseRequest(msgspec.Struct):
-    """Why a worker gives a search back."""
-
-    reason: str = ""
-    is_lost: bool = False
-
-
-class TrialsRequest(msgspec.Struct):
-    """The first trial that a worker wants to read."""
-
-    first: int = 0
-
-
 def claim(service: Service, call: Call) -> Answer:
     """Lease the next search."""
-    given = _read(call, ClaimRequest)
-    queue = Queue(service.database, read_labels(given.labels), given.max_running, given.process[:256])
+    given, _ = _read(call, ClaimRequest)
+    queue = Queue(service.database, read_labels(given.labels), given.max_running, given.process)
     lease = queue.claim()
     if lease is None:
         return Answer(204, None)
@@ -77,7 +48,7 @@ def claim(service: Service, call: Call) -> Answer:
 
 def lease_trials(service: Service, call: Call) -> Answer:
     """Some trials of a leased search, and what its study has beside them; nothing where it has none yet."""
-    held, first = _held(service, call), _read(call, TrialsRequest).first
+    held, first = _held(service, call), _read(call, TrialsRequest)[0].first
     study_id = study_number(service.database, held.search_id)
     if study_id is None:
         return Answer(200, {"head": None, "trials": []})
@@ -90,10 +61,11 @@ def lease_trials(service: Service, call: Call) -> Answer:
 
 def renew(service: Service, call: Call) -> Answer:
     """Extend a lease, and keep what was tried."""
-    held, given = _held(service, call), _read(call, RenewRequest)
+    held, (given, plain) = _held(service, call), _read(call, RenewRequest)
     if given.head is not None:
         _add(service.database, held, given.head, given)
-    wants_stop = Queue(service.database).renew(held, given.standing)
+    standing = None if given.standing is None else Standing(*plain["standing"])
+    wants_stop = Queue(service.database).renew(held, standing)
     if wants_stop is None:
         raise _lost()
     return Answer(200, {"wants_stop": wants_stop})
@@ -101,17 +73,15 @@ def renew(service: Service, call: Call) -> Answer:
 
 def finish(service: Service, call: Call) -> Answer:
     """End a search."""
-    held, given = _held(service, call), _read(call, FinishRequest)
-    if not given.state.has_ended:
-        raise BadInput(f"a search that ends has ended, got {given.state}; release it")
-    if not Queue(service.database).finish(held, given.state, given.answer, given.reason, given.used_s):
+    held, (given, plain) = _held(service, call), _read(call, FinishRequest)
+    if not Queue(service.database).finish(held, given.state, plain["answer"], given.reason, given.used_s):
         raise _lost()
     return Answer(204, None)
 
 
 def release(service: Service, call: Call) -> Answer:
     """Give a search to another worker."""
-    given = _read(call, ReleaseRequest)
+    given, _ = _read(call, ReleaseRequest)
     Queue(service.database).release(_held(service, call), given.reason, is_lost=given.is_lost)
     return Answer(204, None)
 
@@ -124,7 +94,7 @@ def model_part(service: Service, call: Call) -> Answer:
     return Answer(200, None, raw=(part, "application/octet-stream"))
 
 
-def _add(database: ServiceDatabase, held: LeaseKey, head: dict[str, Any], given: RenewRequest) -> None:
+def _add(database: ServiceDatabase, held: LeaseKey, head: StudyHead, given: RenewRequest) -> None:
     """Add to the study of a search; a trial is written only while its lease is held.
 
     Raises:
@@ -137,9 +107,11 @@ def _add(database: ServiceDatabase, held: LeaseKey, head: dict[str, Any], given:
         if not queue.holds(connection, held):
             raise _lost()
 
+    trials = [checked_trial(text, len(head.directions)) for text in given.trials]
+
     def add() -> None:
-        study_id = write_head(database.studies, study_name(held.search_id), head)
-        add_trials(database.studies, study_id, given.first, given.trials, check)
+        study_id = write_head(database.studies, study_name(held.search_id), msgspec.structs.asdict(head))
+        add_trials(database.studies, study_id, given.first, trials, check)
 
     try:
         database.run(add)
@@ -161,8 +133,7 @@ def _lost() -> Conflict:
     return Conflict("a lease must be held for this, it is lost; claim another search")
 
 
-def _read(call: Call, kind: type[Read]) -> Read:
-    try:
-        return msgspec.json.decode(call.body, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadInput(f"the body must be as the document says: {error}; see GET /openapi.json") from error
+def _read(call: Call, kind: type[Read]) -> tuple[Read, dict[str, Any]]:
+    """What a worker sends: as its type, and all of it."""
+    content = read_object(call.body, "a worker's message")
+    return read_as(kind, content, "a worker's message"), content

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from autoauto.server.rest.parameters import STATE, TEXT, Schema
+from autoauto.server.rest.worker_messages import REQUESTS
 from autoauto.server.store.searches import MAX_PRIORITY
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -86,11 +89,19 @@ _PROBLEM = object_of(
     detail={"type": "string", "description": "what must hold, what was given, what to try"},
     request_id=TEXT,
 )
+_, _OF_WORKERS = msgspec.json.schema_components(REQUESTS, ref_template=ref("{name}")["$ref"])
 SCHEMAS = {
+    **_OF_WORKERS,
     "Search": _SEARCH,
     "Submission": _SUBMISSION,
     "Problem": _PROBLEM,
-    "Submitted": object_of(("id", "state"), id=_ID, state=STATE, links=object_of()),
+    "Submitted": object_of(
+        ("id", "state"),
+        id=_ID,
+        state=STATE,
+        links=object_of(),
+        detail={"type": "string", "description": "how an equal search that was stopped or has failed goes on"},
+    ),
     "Searches": object_of(
         ("searches", "next"),
         searches={"type": "array", "items": ref("Search")},
@@ -101,28 +112,6 @@ SCHEMAS = {
         trials={"type": "array", "items": _TRIAL},
         next={"type": ["string", "null"], "description": "the path of the next page"},
     ),
-    "ClaimRequest": object_of(
-        ("process",),
-        process={"type": "string", "description": "of the worker, as the server tells workers apart"},
-        labels={"type": "object", "additionalProperties": TEXT},
-        max_running={"type": ["integer", "null"]},
-    ),
-    "TrialsRequest": object_of((), first=_WHOLE),
-    "RenewRequest": object_of(
-        (),
-        standing={"type": ["array", "null"], "description": "how far the search is"},
-        head={"type": ["object", "null"], "description": "directions and attributes of its study"},
-        first=_WHOLE,
-        trials={"type": "array", "items": TEXT, "description": "further trials, each as a text"},
-    ),
-    "FinishRequest": object_of(
-        ("state", "answer", "reason", "used_s"),
-        state=STATE,
-        answer={"type": ["object", "null"]},
-        reason=TEXT,
-        used_s={"type": "number"},
-    ),
-    "ReleaseRequest": object_of((), reason=TEXT, is_lost={"type": "boolean"}),
     "Model": object_of(("digest", "model"), digest=_DIGEST, model=TEXT),
     "Health": object_of(("status",), status=TEXT, version=TEXT),
 }

@@ -22,6 +22,7 @@ from autoauto.server.pages.frame import REPORT_HEADERS
 from autoauto.server.store.searches import Conflict, read_search
 from autoauto.server.store.trials import study_name
 from autoauto.server.work.commands import Printed
+from autoauto.server.work.paths import without_paths
 
 MAX_EXPORT_BYTES = 256 << 20
 MAX_STDERR = 4_000
@@ -128,7 +129,7 @@ def _refuse(printed: Printed) -> None:
 
 
 def _message(printed: Printed) -> str:
-    return printed.stderr.strip().rpartition("\n")[2].removeprefix("autoauto: ")
+    return without_paths(printed.stderr.strip().rpartition("\n")[2].removeprefix("autoauto: "), {})
 
 
 def _answer(content: bytes, form: str, printed: Printed, stdout: str = "") -> Answer:

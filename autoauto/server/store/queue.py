@@ -5,7 +5,8 @@
        ╰──────────────────╯ release; or the lease ran out, or its process is gone
 
 Between owners the one with the fewest running searches is next, then the one whose last search began longest ago;
-between the searches of an owner the one with the highest priority, then the oldest.
+between the searches of an owner the one with the highest priority, then the oldest. A search that several hold waits
+among those of each, and runs in the turn that comes first.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, and_, func, not_, or_, select, update
+from sqlalchemy import Connection, Select, and_, func, not_, or_, select, update
 
 from autoauto.database.registry import backend_of
 from autoauto.server.store.models import fetch_uploads
-from autoauto.server.store.searches import LEASE_S, SearchState, has_expired, read_limits
+from autoauto.server.store.searches import LEASE_S, SearchState, is_free, read_limits
 from autoauto.server.store.submission import SearchLimits, Submission
-from autoauto.server.store.tables import SEARCHES, ServiceDatabase
+from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase
+from autoauto.server.store.trials import n_trials_of
 from autoauto.study.execution.leases import is_gone, this_process
 
 MAX_ATTEMPTS = 3
@@ -65,14 +67,13 @@ class Standing(NamedTuple):
 
     Attributes:
         progress: as clients read it, with the best so far.
-        n_measured, n_trials: totals.
+        n_measured: measured configurations.
         used_s: seconds of all attempts.
         is_further: whether a trial was added since the last one.
     """
 
     progress: Mapping[str, Any]
     n_measured: int
-    n_trials: int
     used_s: float
     is_further: bool
 
@@ -103,12 +104,9 @@ class Queue:
         def work(connection: Connection) -> Lease | None:
             self._database.alone(connection)
             self._end_leases_of_gone_processes(connection)
-            free = _is_free(self._database)
-            columns = SEARCHES.c.id, SEARCHES.c.owner, SEARCHES.c.priority, SEARCHES.c.number, SEARCHES.c.submission
-            waiting = connection.execute(select(*columns).where(free).order_by(SEARCHES.c.number)).all()
-            allowed = [row for row in waiting if self._may_run(row)]
-            for row in _in_turns(self._database, connection, allowed, self._max_running):
-                if (lease := self._claim(connection, row.id)) is not None:
+            allowed = filter(self._may_run, connection.execute(_waiting(self._database, SEARCHES.c.submission)))
+            for turn in _in_turns(self._database, connection, allowed, self._max_running):
+                if (lease := self._claim(connection, turn)) is not None:
                     return lease
             return None
 
@@ -130,7 +128,7 @@ class Queue:
             values |= {
                 "progress": msgspec.json.encode(standing.progress).decode(),
                 "n_measured": standing.n_measured,
-                "n_trials": standing.n_trials,
+                "n_trials": n_trials_of(lease.search_id),
                 "used_s": standing.used_s,
             } | ({"n_attempts": 1} if standing.is_further else {})
         renewal = update(SEARCHES).where(self._is_held(lease)).values(values)
@@ -147,7 +145,7 @@ class Queue:
         """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
         values: dict[str, Any] = {
             **{"state": str(state), "reason": reason, "used_s": used_s, "ended_s": time.time()},
-            **{"token": None, "wants_stop": False},
+            **{"token": None, "wants_stop": False, "n_trials": n_trials_of(lease.search_id)},
         }
         if answer is not None:
             values["answer"] = msgspec.json.encode(answer).decode()
@@ -180,13 +178,14 @@ class Queue:
         keep = update(SEARCHES).where(self._is_held(lease)).values(token=lease.token)
         return connection.execute(keep).rowcount == 1
 
-    def _claim(self, connection: Connection, search_id: str) -> Lease | None:
-        this, token = and_(SEARCHES.c.id == search_id, _is_free(self._database)), uuid.uuid4().hex
+    def _claim(self, connection: Connection, turn: Any) -> Lease | None:
+        this, token = and_(SEARCHES.c.id == turn.id, is_free(self._database)), uuid.uuid4().hex
         if self._fail(connection, this):
             return None
         values = {
             **{"state": str(SearchState.RUNNING), "token": token, "process": self._process},
             **{"expires_s": self._database.now() + LEASE_S, "started_s": time.time()},
+            **{"owner": turn.holder, "n_trials": n_trials_of(turn.id)},
         }
         claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
         row = backend_of(connection).update_one(connection, claim, *SEARCHES.c)
@@ -228,39 +227,51 @@ def n_before(database: ServiceDatabase, search_id: str) -> int | None:
     """How many searches begin before one that waits, if none is added and none ends; None where it does not wait."""
 
     def work(connection: Connection) -> int | None:
-        columns = SEARCHES.c.id, SEARCHES.c.owner, SEARCHES.c.priority, SEARCHES.c.number
-        waiting = connection.execute(select(*columns).where(_is_free(database)).order_by(SEARCHES.c.number)).all()
+        waiting = connection.execute(_waiting(database))
         turns = enumerate(_in_turns(database, connection, waiting))
-        return next((number for number, row in turns if row.id == search_id), None)
+        return next((number for number, turn in turns if turn.id == search_id), None)
 
     return database.write(work)
 
 
-def _is_free(database: ServiceDatabase) -> Any:
-    """Whether a search waits, or its worker was lost."""
-    lost = and_(SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
-    return or_(SEARCHES.c.state == SearchState.WAITING, lost)
+def _waiting(database: ServiceDatabase, *columns: Any) -> Select[Any]:
+    """The searches that wait, once for every holder that waits for it; where nobody does any more, for all."""
+    waits = or_(HOLDERS.c.has_stopped.is_(False), SEARCHES.c.wants_stop.is_(True))
+    both = SEARCHES.join(HOLDERS, HOLDERS.c.search_id == SEARCHES.c.id)
+    named = SEARCHES.c.id, SEARCHES.c.number, HOLDERS.c.owner.label("holder"), HOLDERS.c.priority
+    return select(*named, *columns).select_from(both).where(is_free(database), waits)
 
 
 def _in_turns(
-    database: ServiceDatabase, connection: Connection, waiting: Sequence[Any], max_running: int | None = None
+    database: ServiceDatabase, connection: Connection, waiting: Iterable[Any], max_running: int | None = None
 ) -> Iterator[Any]:
     """The searches in the order in which they are claimed, as if each that is taken ran from then on."""
-    if not waiting:
+    of_holders: dict[str, list[Any]] = {}
+    for row in sorted(waiting, key=lambda row: (row.priority, -row.number)):  # the next of each holder is the last
+        of_holders.setdefault(row.holder, []).append(row)
+    if not of_holders:
         return
-    running = and_(SEARCHES.c.state == SearchState.RUNNING, not_(_is_free(database)))
+    running = and_(SEARCHES.c.state == SearchState.RUNNING, not_(is_free(database)))
     n_running = Counter(connection.scalars(select(SEARCHES.c.owner).where(running)))
     latest = select(SEARCHES.c.owner, func.max(SEARCHES.c.started_s)).group_by(SEARCHES.c.owner)
     started_s = {owner: moment or 0.0 for owner, moment in connection.execute(latest)}
-    of_owners: dict[str, list[Any]] = {}
-    for row in sorted(waiting, key=lambda row: (row.priority, -row.number)):  # the next of each owner is the last
-        of_owners.setdefault(row.owner, []).append(row)
-    turns = [(n_running[owner], started_s[owner], rows[-1].number, owner) for owner, rows in of_owners.items()]
+    turns = [
+        (n_running[holder], started_s.get(holder, 0.0), rows[-1].number, holder) for holder, rows in of_holders.items()
+    ]
     heapify(turns)
+    taken: set[str] = set()
     while turns:
-        n_now, _, _, owner = heappop(turns)
-        if max_running is not None and n_now >= max_running:
+        n_now, last_s, _, holder = heappop(turns)
+        rows = of_holders[holder]
+        while rows and rows[-1].id in taken:  # in the turn of another holder
+            rows.pop()
+        if not rows or (max_running is not None and n_now >= max_running):
             continue
-        yield of_owners[owner].pop()
-        if of_owners[owner]:
-            heappush(turns, (n_now + 1, time.time(), of_owners[owner][-1].number, owner))
+        if turns and (n_now, last_s, rows[-1].number, holder) > turns[0]:
+            heappush(turns, (n_now, last_s, rows[-1].number, holder))
+            continue
+        turn = rows.pop()
+        taken.add(turn.id)
+        yield turn
+        if rows:
+            heappush(turns, (n_now + 1, time.time(), rows[-1].number, holder))

@@ -6,7 +6,7 @@
                   ╰──────────── resume ─────────╯
 
 One row is one search, however many asked for it: its holders. A holder that stops it lets go of it; it ends when the
-last one has, or an administrator stops it.
+last one has, or an administrator stops it. A new holder has it tried again where it was stopped or has failed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    Select,
     and_,
     case,
     delete,
@@ -31,6 +32,8 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    true,
+    union,
     update,
 )
 
@@ -99,7 +102,6 @@ def submit(
         "digest": digest,
         "submission": submission.to_json(),
         "owner": user.name,
-        "priority": priority,
         "state": SearchState.WAITING,
         "limits": _limits_json(submission, 0, 0, 0.0),
         **dict.fromkeys(("reason",), ""),
@@ -116,24 +118,38 @@ def submit(
         is_new = insert_new(connection, SEARCHES, [row]) == 1
         search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
         assert search_id is not None
-        holder = {"search_id": search_id, "owner": user.name, "is_shared": is_shared, "has_stopped": False}
+        holder = {"search_id": search_id, "owner": user.name, "priority": priority}
+        holder |= {"is_shared": is_shared, "has_stopped": False}
         if insert_new(connection, HOLDERS, [holder]):
-            _go_on_for_another(connection, search_id)
-        elif is_shared:
-            own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
-            connection.execute(update(HOLDERS).where(own).values(is_shared=True))
+            if not is_new:
+                _go_on_for_another(connection, search_id)
+        else:
+            better = case((HOLDERS.c.priority < priority, priority), else_=HOLDERS.c.priority)
+            shown = {"is_shared": True} if is_shared else {}
+            connection.execute(update(HOLDERS).where(_own(user, search_id)).values(priority=better, **shown))
         return Submitted(search_id, is_new or search_id == row["id"])  # also where it is repeated after a lost answer
 
     return database.write(work)
 
 
 def _go_on_for_another(connection: Connection, search_id: str) -> None:
-    """A search that its other holders have stopped goes on for a new one."""
-    this = and_(SEARCHES.c.id == search_id, SEARCHES.c.wants_stop.is_(True))
-    connection.execute(update(SEARCHES).where(this).values(wants_stop=False))
-    stopped = and_(SEARCHES.c.id == search_id, SEARCHES.c.state == SearchState.STOPPED)
-    again = {"state": str(SearchState.WAITING), "reason": "", "n_attempts": 0, "ended_s": None}
-    connection.execute(update(SEARCHES).where(stopped).values(again))
+    """A search that its other holders have stopped, or that has failed, is tried again for a new one."""
+    row = connection.execute(select(SEARCHES).where(SEARCHES.c.id == search_id)).one()
+    if row.state in (SearchState.STOPPED, SearchState.FAILED):
+        _begin_again(connection, row)
+    else:
+        connection.execute(update(SEARCHES).where(SEARCHES.c.id == search_id).values(wants_stop=False))
+
+
+def _begin_again(connection: Connection, row: Row[Any]) -> None:
+    """Let a search that has ended wait for a worker, with its whole budget."""
+    limits = _limits_json(Submission.from_json(row.submission), row.n_measured, row.n_trials, row.used_s)
+    again = {"state": str(SearchState.WAITING), "reason": "", "n_attempts": 0, "wants_stop": False, "ended_s": None}
+    connection.execute(update(SEARCHES).where(SEARCHES.c.id == row.id).values(limits=limits, **again))
+
+
+def _own(user: User, search_id: str) -> ColumnElement[bool]:
+    return and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
 
 
 def _check_uploaded(connection: Connection, user: User, what: str, digest: str) -> None:
@@ -155,9 +171,9 @@ def list_searches(
     """The searches that a user may see, the newest first, `limit` of them."""
     wanted = [_visible(user)]
     if state is not None:
-        wanted.append(_state(database) == str(state))
+        wanted.append(_is_in(database, state))
     if owner is not None:
-        wanted.append(_held_by(owner))
+        wanted.append(SEARCHES.c.id.in_(_held_by(owner)))
     if before:
         wanted.append(SEARCHES.c.number < before)
     query = _query(database, user).where(*wanted).order_by(SEARCHES.c.number.desc()).limit(limit + 1)
@@ -206,8 +222,7 @@ def stop_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
         if SearchState(row.state).has_ended:
             return
         if user.role is not Role.ADMIN:
-            own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
-            connection.execute(update(HOLDERS).where(own).values(has_stopped=True))
+            connection.execute(update(HOLDERS).where(_own(user, search_id)).values(has_stopped=True))
             _end_unless(_is_waited_for(search_id), connection, search_id)
         else:
             _end_unless(false(), connection, search_id)
@@ -241,19 +256,15 @@ def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict
     def work(connection: Connection) -> None:
         row = _row(database, connection, user, search_id)
         _check_held(connection, user, search_id)
-        own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
-        connection.execute(update(HOLDERS).where(own).values(has_stopped=False))
         answer = msgspec.json.decode(row.answer) or {}
         if row.state == SearchState.FINISHED and not answer.get("ended_by"):
             raise Conflict(f"search {search_id} has found its answer, nothing is left to do; submit another request")
-        submission = Submission.from_json(row.submission)
-        again = {
-            **{"state": str(SearchState.WAITING), "reason": "", "n_attempts": 0, "wants_stop": False, "ended_s": None},
-            "limits": _limits_json(submission, row.n_measured, row.n_trials, row.used_s),
-        }
-        ended = and_(SEARCHES.c.id == search_id, SEARCHES.c.state.not_in([SearchState.WAITING, SearchState.RUNNING]))
-        connection.execute(update(SEARCHES).where(ended).values(again))
-        connection.execute(update(SEARCHES).where(SEARCHES.c.id == search_id).values(wants_stop=False))
+        waits = HOLDERS.c.search_id == search_id if row.priority is None else _own(user, search_id)
+        connection.execute(update(HOLDERS).where(waits).values(has_stopped=False))  # an administrator's for all
+        if SearchState(row.state).has_ended:
+            _begin_again(connection, row)
+        else:
+            connection.execute(update(SEARCHES).where(SEARCHES.c.id == search_id).values(wants_stop=False))
 
     database.write(work)
     return read_search(database, user, search_id)
@@ -277,7 +288,7 @@ def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool
         others = select(func.min(HOLDERS.c.owner)).where(of_search, HOLDERS.c.owner != user.name)
         heir = None if user.role is Role.ADMIN else connection.scalar(others)
         if heir is not None:
-            connection.execute(delete(HOLDERS).where(of_search, HOLDERS.c.owner == user.name))
+            connection.execute(delete(HOLDERS).where(_own(user, search_id)))
             own = and_(SEARCHES.c.id == search_id, SEARCHES.c.owner == user.name)
             connection.execute(update(SEARCHES).where(own).values(owner=heir))
             _end_unless(_is_waited_for(search_id), connection, search_id)
@@ -311,10 +322,23 @@ def read_limits(text: str) -> tuple[SearchLimits, float | None]:
     return SearchLimits(totals["measurements"], totals["trials"]), totals["seconds"]
 
 
-def _state(database: ServiceDatabase) -> ColumnElement[str]:
-    """The state, in which a search whose worker was lost is waiting."""
-    is_lost = and_(SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
-    return case((is_lost, str(SearchState.WAITING)), else_=SEARCHES.c.state)
+def _is_lost(database: ServiceDatabase) -> ColumnElement[bool]:
+    """Whether the worker of a search was lost, which is waiting then."""
+    return and_(SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
+
+
+def is_free(database: ServiceDatabase) -> ColumnElement[bool]:
+    """Whether a search waits, or its worker was lost."""
+    return or_(SEARCHES.c.state == SearchState.WAITING, _is_lost(database))
+
+
+def _is_in(database: ServiceDatabase, state: SearchState) -> ColumnElement[bool]:
+    """Whether a search is in a state as clients see it; written so that the index of states is used."""
+    if state is SearchState.WAITING:
+        return is_free(database)
+    if state is SearchState.RUNNING:
+        return and_(SEARCHES.c.state == SearchState.RUNNING, not_(_is_lost(database)))
+    return SEARCHES.c.state == str(state)
 
 
 def has_expired(database: ServiceDatabase) -> ColumnElement[bool]:
@@ -328,11 +352,11 @@ LEASE_S = 30.0
 
 
 def _query(database: ServiceDatabase, user: User) -> Any:
-    own = and_(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.owner == user.name)
-    has_stopped = select(HOLDERS.c.has_stopped).where(own).scalar_subquery()
+    held = HOLDERS.alias()
+    own = and_(held.c.search_id == SEARCHES.c.id, held.c.owner == user.name)
     shared = exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.is_shared.is_(True))
-    shown_state = _state(database).label("shown_state")
-    return select(SEARCHES, shown_state, has_stopped.label("has_stopped"), shared.label("is_shared"))
+    columns = held.c.has_stopped, held.c.priority, shared.label("is_shared"), _is_lost(database).label("is_lost")
+    return select(SEARCHES, *columns).select_from(SEARCHES.outerjoin(held, own))
 
 
 def _row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
@@ -345,18 +369,17 @@ def _row(database: ServiceDatabase, connection: Connection, user: User, search_i
 
 def _visible(user: User) -> ColumnElement[bool]:
     if user.role is Role.ADMIN:
-        return SEARCHES.c.id.is_not(None)
-    may_see = or_(HOLDERS.c.owner == user.name, HOLDERS.c.is_shared.is_(True))
-    return exists().where(HOLDERS.c.search_id == SEARCHES.c.id, may_see)
+        return true()
+    shared = select(HOLDERS.c.search_id).where(HOLDERS.c.is_shared.is_(True))
+    return SEARCHES.c.id.in_(union(_held_by(user.name), shared))
 
 
-def _held_by(owner: str) -> ColumnElement[bool]:
-    return exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.owner == owner)
+def _held_by(owner: str) -> Select[Any]:
+    return select(HOLDERS.c.search_id).where(HOLDERS.c.owner == owner)
 
 
 def _check_held(connection: Connection, user: User, search_id: str) -> None:
-    own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
-    is_held = connection.execute(select(HOLDERS.c.owner).where(own)).one_or_none() is not None
+    is_held = connection.execute(select(HOLDERS.c.owner).where(_own(user, search_id))).one_or_none() is not None
     if not is_held and user.role is not Role.ADMIN:
         raise Forbidden(f"search {search_id} is shared with you, and only who asked for it may do this")
 
@@ -366,10 +389,10 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
     submission, answer = msgspec.json.decode(row.submission), msgspec.json.decode(row.answer) or {}
     progress: Mapping[str, Any] | None = msgspec.json.decode(row.progress)
     problem = submission["request"]["problem"]
-    state = SearchState(row.shown_state)
+    state = SearchState.WAITING if row.is_lost else SearchState(row.state)
     if row.has_stopped and not state.has_ended:
         state = SearchState.STOPPED  # for its caller: it goes on for another holder, or ends soon
-    is_owner = user.role is Role.ADMIN or row.owner == user.name
+    is_held = row.priority is not None
     return {
         "id": row.id,
         "state": state,
@@ -378,7 +401,8 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "cluster": problem["cluster"],
         "target": problem["target"],
         "objective": submission["request"]["study"]["objectives"],
-        **({"owner": row.owner, "priority": row.priority} if is_owner else {"owner": None, "priority": None}),
+        "owner": row.owner if user.role is Role.ADMIN else user.name if is_held else None,
+        "priority": row.priority,
         "shared": bool(row.is_shared),
         "created": row.created_s,
         "started": row.started_s,

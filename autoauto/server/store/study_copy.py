@@ -1,4 +1,4 @@
-"""A study that moves to another database, as texts: `head_of` and `write_head`, `trial_texts` and `add_trials`.
+"""A study that moves to another database, as texts: `head_of`, `write_head`, `trial_texts`, `read_trial`, `add_trials`.
 
 A worker that reaches the server only searches in a database of its own:
 
@@ -76,14 +76,18 @@ def _ended(trials: Iterator[FrozenTrial]) -> Iterator[FrozenTrial]:
 
 
 def add_trials(
-    storage: TrialStorage, study_id: int, first: int, texts: Sequence[str], check: Callable[[Connection], None]
+    storage: TrialStorage,
+    study_id: int,
+    first: int,
+    trials: Sequence[FrozenTrial],
+    check: Callable[[Connection], None],
 ) -> None:
     """Add trials from a number on; those that are there stay.
 
     Args:
         storage, study_id: the study.
         first: the number of the first of them.
-        texts: as `trial_texts` gives them.
+        trials: as `read_trial` makes them.
         check: is called in the transaction of each, and raises where it must not be written.
 
     Raises:
@@ -92,7 +96,7 @@ def add_trials(
     n_known = storage.get_n_trials(study_id)
     if first > n_known:
         raise OutOfOrder(f"the next trial must have the number {n_known}, got {first}; send those between, too")
-    for number, text in enumerate(texts[n_known - first :], n_known):
+    for number, trial in enumerate(trials[n_known - first :], n_known):
 
         def check_all(connection: Connection, _: int, number: int = number) -> None:
             check(connection)
@@ -100,7 +104,7 @@ def add_trials(
             if n_now != number + 1:
                 raise OutOfOrder(f"trial {number} was written by another request; send what follows it")
 
-        storage.add_trial(study_id, _trial(text), check_all)
+        storage.add_trial(study_id, trial, check_all)
 
 
 def _text(trial: FrozenTrial) -> str:
@@ -121,7 +125,8 @@ def _text(trial: FrozenTrial) -> str:
     )
 
 
-def _trial(text: str) -> FrozenTrial:
+def read_trial(text: str) -> FrozenTrial:
+    """The trial of one of `trial_texts`."""
     parts = json.loads(text)
     start, complete = (moment and datetime.fromisoformat(moment) for moment in parts.pop("times"))
     parts["state"] = TrialState[parts["state"]]

@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from operator import itemgetter
 
 import msgspec
 
 from autoauto.graph.huggingface import bundled_names
 from autoauto.graph.load import builtin_models
-from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.costs.options import PlainSession
+from autoauto.records.errors import BadInput, MissingExtra, did_you_mean
 from autoauto.records.files.json import to_plain
 from autoauto.records.files.uploads import UPLOADED
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.space.problem import Problem
-from autoauto.space.request import SearchRequest
+from autoauto.records.layers import ModelInputs
+from autoauto.space.constraint import Constraint
+from autoauto.space.grid import Grid, default_values
+from autoauto.space.problem import Problem, check_n_constraints
+from autoauto.space.request import KnobValues, SearchRequest
+from autoauto.space.space import SearchSpace, check_n_configurations, in_order
+from autoauto.space.table import TABLE
 from autoauto.study.methods.registry import method_for
+from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import TARGETS
+from autoauto.targets.target import NamedTarget
 
 """How a file that was uploaded is named, in place of a model or a cluster."""
 MAX_LIMIT = 2**31 - 1
@@ -86,13 +95,21 @@ class Submission:
 
     @staticmethod
     def of(request: SearchRequest, limits: object = None, labels: object = None) -> Submission:
-        """A submission with the defaults of what its answer depends on.
+        """A submission with the defaults of what its answer depends on; lists whose order says nothing are sorted.
 
         Raises:
-            BadInput: it names a file or an address of a machine, or what it says of workers is no text.
+            BadInput: it names a file or an address of a machine, an unknown cluster or an option of another target, or
+                has more configurations than a search may; or what it says of workers is no text.
         """
-        problem = _without_files(request.problem)
-        study = replace(request.study, method=str(method_for(request.study.objectives, request.study.method)))
+        problem, study = _without_files(request.problem), request.study
+        entry = TARGETS[problem.target]
+        entry.read_options(problem.options)
+        _check_cluster(str(problem.cluster), entry)
+        check_n_constraints(len(problem.constraints) + len(study.space.constraints))
+        inputs = _by_name(problem.model_inputs)
+        problem = replace(problem, constraints=_by_text(problem.constraints), model_inputs=inputs)
+        method = str(method_for(study.objectives, study.method))
+        study = replace(study, space=_ordered(study.space, entry), method=method)
         seconds = study.time_budget_s
         if seconds is not None and not (isinstance(seconds, int | float) and isfinite(seconds) and seconds > 0):
             raise BadInput(f"a time budget must be a number of seconds above 0, got {seconds!r:.60}")
@@ -171,3 +188,47 @@ def _without_files(problem: Problem) -> Problem:
             "POST /v1/models, and give sha256: and its digest"
         )
     return replace(problem, model=model, cluster=cluster)
+
+
+def _check_cluster(name: str, entry: NamedTarget) -> None:
+    """Refuse a name of a cluster that no worker knows, or that is for another target.
+
+    Raises:
+        BadInput: it is one.
+    """
+    if name == entry.default_cluster or UPLOADED.fullmatch(name):
+        return
+    try:
+        cluster = entry.cluster_named(name) or load_cluster(name, TARGETS)
+    except MissingExtra:  # a worker may have it
+        return
+    if cluster.target != entry.name:
+        raise BadInput(f"the cluster must be for --target {entry.name}, {name} is for {cluster.target}; try another")
+
+
+def _by_text(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    return tuple(sorted(set(constraints), key=lambda constraint: constraint.text))
+
+
+def _by_name(said: ModelInputs) -> ModelInputs:
+    return ModelInputs(
+        tuple(sorted(said.shapes, key=itemgetter(0))),
+        tuple(sorted(said.batch_axes, key=itemgetter(0))),
+        tuple(sorted(said.states, key=itemgetter(0))),
+    )
+
+
+def _ordered(space: SearchSpace | KnobValues, entry: NamedTarget) -> SearchSpace | KnobValues:
+    """A space whose values are in one order.
+
+    Raises:
+        BadInput: those that are given make more configurations than a space may have.
+    """
+    constraints = _by_text(space.constraints)
+    if isinstance(space, SearchSpace):
+        values = {name: in_order(space[name]) for name in space.given if name in TABLE}
+        return space.with_values(constraints=constraints, **values)
+    values = {name: in_order(each) for name, each in space.values.items()}
+    every = {name: values.get(name, default_values(knob)[:1]) for name, knob in TABLE.items()}
+    check_n_configurations(Grid(every, entry.sessions[0] if entry.sessions else PlainSession))
+    return replace(space, values=values, constraints=constraints)

@@ -1,8 +1,8 @@
 """The tables of the service, beside those of the studies in one database: `ServiceDatabase`.
 
     tokens     who may do what: hashes of tokens, names and roles
-    searches   a request once, whoever asks for it, and what became of it
-    holders    who asked for a search, and may see it
+    searches   a request once, whoever asks for it, and what became of it; its owner is the holder in whose turn it runs
+    holders    who asked for a search and may see it, and with which priority
     models     files that were uploaded, by the digest of their content, in parts
     model_holders   who uploaded a model, and may search it
 
@@ -44,7 +44,7 @@ from autoauto.study.store.trial_storage import TrialStorage
 
 T = TypeVar("T")
 
-SCHEMA = 1
+SCHEMA = 2
 """The number of the form of these tables; a database of another one is refused."""
 MAX_NAME = 80
 _METADATA = MetaData()
@@ -67,7 +67,6 @@ SEARCHES = Table(
     Column("digest", String(64), nullable=False, unique=True),
     Column("submission", LONG_TEXT, nullable=False),
     Column("owner", String(MAX_NAME), nullable=False),
-    Column("priority", Integer, nullable=False),
     Column("state", String(16), nullable=False),
     Column("reason", LONG_TEXT, nullable=False),
     Column("progress", LONG_TEXT, nullable=False),
@@ -84,7 +83,7 @@ SEARCHES = Table(
     Column("token", String(32)),
     Column("process", String(256)),
     Column("expires_s", Float(53)),
-    Index("autoauto_searches_state", "state"),
+    Index("autoauto_searches_state", "state", "number"),
     Index("autoauto_searches_owner", "owner", "started_s"),
 )
 HOLDERS = Table(
@@ -92,9 +91,11 @@ HOLDERS = Table(
     _METADATA,
     Column("search_id", String(32), primary_key=True),
     Column("owner", String(MAX_NAME), primary_key=True),
+    Column("priority", Integer, nullable=False),
     Column("is_shared", Boolean, nullable=False),
     Column("has_stopped", Boolean, nullable=False),
     Index("autoauto_holders_owner", "owner"),
+    Index("autoauto_holders_shared", "is_shared", "search_id"),
 )
 MODELS = Table(
     "autoauto_models",

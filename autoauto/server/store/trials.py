@@ -8,11 +8,16 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from optuna.storages import RDBStorage
+from sqlalchemy import ScalarSelect, column, func, select, table
 
 from autoauto.server.store.searches import check_visible
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import User
 from autoauto.study.store.rows import UNREADABLE, rows_of
+
+
+_STUDIES = table("studies", column("study_id"), column("study_name"))
+_TRIALS = table("trials", column("study_id"))
 
 
 class TrialsPage(NamedTuple):
@@ -71,6 +76,13 @@ def number_of_study(storage: RDBStorage, name: str) -> int | None:
         return storage.get_study_id_from_name(name)
     except KeyError:
         return None
+
+
+def n_trials_of(search_id: str) -> ScalarSelect[int]:
+    """How many trials the study of a search has, as a part of a statement."""
+    own = _TRIALS.join(_STUDIES, _TRIALS.c.study_id == _STUDIES.c.study_id)
+    named = _STUDIES.c.study_name == study_name(search_id)
+    return select(func.count()).select_from(own).where(named).scalar_subquery()
 
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:

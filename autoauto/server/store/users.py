@@ -129,7 +129,7 @@ def user_of(database: ServiceDatabase, token: str) -> User | None:
 
     The database is asked for a hash: how long that takes says nothing of the token of another.
     """
-    if not 0 < len(token) <= _MAX_TOKEN:
+    if not (0 < len(token) <= _MAX_TOKEN and token.isascii()):
         return None
     known = select(TOKENS.c.name, TOKENS.c.role, TOKENS.c.expires_s).where(
         TOKENS.c.digest == _digest(token), TOKENS.c.revoked_s.is_(None)

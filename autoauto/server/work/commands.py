@@ -23,6 +23,7 @@ from autoauto.study.store.database import hide_storage
 
 MAX_S = 120.0
 """The longest that a command may take."""
+_HINTS = {"export": ", or leave out the check"}
 MAX_COMMANDS = 200
 """Commands after which the child is replaced, so that what libraries leave behind does not add up."""
 MAX_CACHE_BYTES = 32 << 20
@@ -30,6 +31,10 @@ MAX_CACHE_BYTES = 32 << 20
 
 class CommandFailed(AutoautoError):
     """A command has not ended as a command does."""
+
+
+class CommandTooLong(AutoautoError):
+    """A command takes longer than a server gives it; it would again."""
 
 
 class Printed(NamedTuple):
@@ -68,7 +73,8 @@ class Commands:
             key: equal ones have printed the same; None where it writes files.
 
         Raises:
-            CommandFailed: it takes too long, or its process has died.
+            CommandTooLong: it does not end in time.
+            CommandFailed: its process has died.
         """
         whole = (key, tuple(words), columns)
         with self._lock:
@@ -91,12 +97,15 @@ class Commands:
             with suppress(OSError):  # it died while it was idle
                 child.channel.send((words, columns))
             if not wait([*child.descriptors], MAX_S):
-                raise CommandFailed(f"a command must end within {MAX_S:g} s, {words[0]} did not; try again later")
+                raise CommandTooLong(
+                    f"a server runs a command for {MAX_S:g} s at most, {words[0]} takes longer than that; run "
+                    f"`autoauto {words[0]}` on a machine that reaches the database{_HINTS.get(words[0], '')}"
+                )
             printed: Printed = child.channel.recv()
         except (EOFError, OSError, BadMessage) as error:
             self._close_child()
             raise CommandFailed(f"the process of {words[0]} has died; try again later") from error
-        except CommandFailed:
+        except CommandTooLong:
             self._close_child()
             raise
         return printed

@@ -23,9 +23,10 @@ from autoauto.server.client import Client, Refused
 from autoauto.server.store.models import keep_upload
 from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import SearchState
-from autoauto.server.store.study_copy import add_trials, head_of, trial_texts, write_head
+from autoauto.server.store.study_copy import add_trials, head_of, read_trial, trial_texts, write_head
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.trials import number_of_study, study_name
+from autoauto.server.work.worker import Unwelcome
 from autoauto.study.execution.leases import this_process
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.trial_storage import TrialStorage
@@ -57,8 +58,13 @@ class RemoteSource:
         self._copy: _Copy | None = None
 
     def claim(self) -> Lease | None:
-        """Lease the search that is next; None when none waits that this worker may run."""
-        given = self._client.ask("POST", "/v1/leases", self._claim)
+        """See `SearchSource`."""
+        try:
+            given = self._client.ask("POST", "/v1/leases", self._claim)
+        except Refused as error:
+            if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                raise Unwelcome(str(error)) from error
+            raise
         if not given:
             return None
         limits, submission = SearchLimits(**given.pop("limits")), Submission.from_json(given.pop("submission"))
@@ -76,7 +82,7 @@ class RemoteSource:
             page = self._client.ask("POST", f"/v1/leases/{lease.token}/trials", {"first": first})
             if page["head"] is not None:
                 study_id = write_head(storage, study_name(lease.search_id), page["head"])
-                add_trials(storage, study_id, first, page["trials"], lambda _: None)
+                add_trials(storage, study_id, first, list(map(read_trial, page["trials"])), lambda _: None)
             first += len(page["trials"])
             if not page["trials"]:
                 break

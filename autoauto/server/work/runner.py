@@ -26,6 +26,7 @@ from autoauto.records.target import Origin
 from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.trials import study_name
+from autoauto.server.work.paths import without_paths
 from autoauto.space.request import SearchRequest
 from autoauto.space.trial import Trial
 from autoauto.study.nothing_fits import nothing_fits
@@ -100,6 +101,11 @@ def run_searches(channel: Channel, describers: Describers) -> None:
 
 
 def _outcome(run: _RunningSearch) -> Outcome:
+    outcome = _searched(run)
+    return outcome._replace(reason=without_paths(outcome.reason, run.uploads))
+
+
+def _searched(run: _RunningSearch) -> Outcome:
     try:
         return run.search()
     except AutoautoError as error:
@@ -132,6 +138,11 @@ class _RunningSearch:
         self._n_measured = 0
         self._now: SearchProgress | None = None
         self._origin: Origin | None = None
+
+    @property
+    def uploads(self) -> Mapping[str, str]:
+        """The digests of its uploaded files."""
+        return self._task.lease.submission.uploads
 
     def search(self) -> Outcome:
         """Search, and describe what was found."""
@@ -192,5 +203,5 @@ class _RunningSearch:
         }
         used_s = self._task.lease.used_s + monotonic() - self._started_s
         is_further = self._n_trials > self._n_sent
-        self._channel.send(Standing(progress, self._n_measured, self._n_trials, used_s, is_further))
+        self._channel.send(Standing(progress, self._n_measured, used_s, is_further))
         self._sent_s, self._n_sent = monotonic(), self._n_trials

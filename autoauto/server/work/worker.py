@@ -19,6 +19,7 @@ from autoauto.processes.start import ChildProcess
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import LEASE_S, SearchState
+from autoauto.server.work.paths import without_paths
 from autoauto.server.work.runner import STOP, Describers, Outcome, Task, run_searches
 
 POLL_S = 0.2
@@ -29,13 +30,23 @@ MAX_SEARCHES = 200
 """Searches after which the runner is replaced, so that what libraries leave behind does not add up."""
 _SLOW_POLL_S = 2.0
 _END_S = 10.0
+GIVE_UP_S = 4.0
+"""How long a worker that is to end waits for a server or a database that is away; leases of its searches run out."""
+
+
+class Unwelcome(BadInput):
+    """The source of searches takes no requests of this worker, now or later."""
 
 
 class SearchSource(Protocol):
     """Where a worker gets searches from, and says what became of them."""
 
     def claim(self) -> Lease | None:
-        """Lease the search that is next; None when none waits that this worker may run."""
+        """Lease the search that is next; None when none waits that this worker may run.
+
+        Raises:
+            Unwelcome: this worker may run none at all.
+        """
 
     def open(self, lease: Lease) -> str:
         """The URL of the database for the trials of a search, whose uploaded files are on this machine then.
@@ -78,10 +89,46 @@ class SearchWorker:
         self._runner: ChildProcess | None = None
         self._n_run = 0
         self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._run_all, name="autoauto worker", daemon=True)
+        self._idle_s: float | None = None
+        self._error: Unwelcome | None = None
         self.n_finished = 0
 
+    def start(self, idle_s: float | None = None) -> None:
+        """Do what `run` does in a thread, so that `close` ends it also where it waits for what is away."""
+        self._idle_s = idle_s
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until `end` is called, or what `start` began has ended."""
+        self._is_ending.wait()
+
+    def close(self) -> None:
+        """End what `start` began, within a few seconds.
+
+        Raises:
+            Unwelcome: the source took no requests.
+        """
+        self.end()
+        if self._thread.is_alive():
+            self._thread.join(GIVE_UP_S)
+        if self._error is not None:
+            raise self._error
+
+    def _run_all(self) -> None:
+        try:
+            self.run(self._idle_s)
+        except Unwelcome as error:
+            self._error = error
+        finally:
+            self.end()
+
     def run(self, idle_s: float | None = None) -> None:
-        """Run searches until `end` is called, or for `idle_s` there was none."""
+        """Run searches until `end` is called, or for `idle_s` there was none.
+
+        Raises:
+            Unwelcome: the source takes no requests of this worker.
+        """
         last_busy_s, last_claim_s = monotonic(), monotonic()
         try:
             while not self._is_ending.is_set():
@@ -105,6 +152,8 @@ class SearchWorker:
             if lease is None:
                 return False
             self._run(lease)
+        except Unwelcome:
+            raise
         except Exception as error:  # noqa: BLE001 (no search may end the worker: its lease runs out, and it is tried again)
             self._log(str(error) if isinstance(error, AutoautoError) else f"{type(error).__name__}: {error}")
             self._close_runner()
@@ -158,7 +207,8 @@ class SearchWorker:
         try:
             storage = self._source.open(lease)
         except BadInput as error:
-            self._source.finish(lease, SearchState.FAILED, None, str(error), lease.used_s)
+            reason = without_paths(str(error), lease.submission.uploads)
+            self._source.finish(lease, SearchState.FAILED, None, reason, lease.used_s)
             return None
         return Task(lease, storage, bool(wants_stop))
 

@@ -6,6 +6,7 @@ Each format is what another runtime reads.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from autoauto.cli.commands.studies.study_on_server import export_on_server
 from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_storage, requested_study
-from autoauto.cli.output.lines import print_assumed, print_json, print_line
+from autoauto.cli.output.lines import print_assumed, print_json, print_line, warn
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
@@ -49,7 +50,13 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.text import progress_bar
 
     plan = _deployment(args)
-    with progress_bar("export", "steps") as progress:
+    with progress_bar("export", "steps") as bar:
+
+        def progress(done: int, total: int, now: str) -> None:
+            bar(done, total, now)
+            if args.check and not sys.stderr.isatty():
+                warn(f"step {done + 1}: {now}")
+
         checks = write_artifact(plan, args.to, args.output, check=args.check, progress=progress)
     files = sorted(str(path.relative_to(args.output)) for path in args.output.rglob("*") if path.is_file())
     if args.json:

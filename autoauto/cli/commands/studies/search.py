@@ -35,7 +35,7 @@ from autoauto.cli.output.search_result import (
     show_uses,
 )
 from autoauto.cli.search_config import add_config
-from autoauto.records.errors import Infeasible
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
@@ -66,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_executor(parser)
     add_storage(parser)
     add_server(parser, "search on")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="with --server: let a search that was stopped, has failed or whose budget has ended go on",
+    )
     parser.add_argument("--study-name", metavar="NAME", help="default: made of all that the answer depends on")
     add_log(parser, "a bar, on a terminal only")
     add_json(parser)
@@ -156,6 +161,8 @@ def run(args: argparse.Namespace) -> int:
     request = SearchRequest.of(vars(args))
     if is_on_server(args) and not args.dry_run:
         return search_on_server(args, request)
+    if args.resume:
+        raise BadInput("--resume is for --server, got none; here the same command continues a search")
     flow = open_flow(args)
     if args.dry_run:
         return show_dry_run(args, flow, request.study)

@@ -12,9 +12,11 @@ from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
+    from autoauto.server.client import ServerSearch
     from autoauto.space.request import SearchRequest
 
 INTERRUPTED = 130
+_GO_ON = "the same command with --resume goes on"
 _OF_HERE = ("workers", "time_limit", "memory_limit", "executor", "study_name", "profile", "dask")
 
 
@@ -30,6 +32,8 @@ def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
 
     _check_options(args)
     search = connect(args.server).submit(request)
+    if args.resume:
+        _resume(search)
     try:
         with _progress(args.log) as show:
             ended = search.wait(show)
@@ -39,13 +43,20 @@ def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
     answer = ended["answer"]
     if answer is None:
         reason = ended["reason"] or "its best so far is measured again; ask again for it"
-        raise BadInput(f"search {search.id} {ended['state']}: {reason}")
+        raise BadInput(f"search {search.id} {ended['state']}: {reason}; {_GO_ON}")
     _show(args, search.id, ended, answer)
     if ended["reason"]:
         warn(ended["reason"])
     if args.log == "json":
         write_event("end", exit_code=answer["exit_code"], search=search.id, best=answer["best"])
     return int(answer["exit_code"])
+
+
+def _resume(search: ServerSearch) -> None:
+    """Let a search go on that has ended without its answer."""
+    now = search.read()
+    if now["state"] in ("stopped", "failed") or now["ended_by"]:
+        search.resume()
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -63,7 +74,7 @@ def _show(args: argparse.Namespace, search_id: str, ended: dict[str, Any], answe
         return
     print(answer["lines"], end="")
     if answer["ended_by"]:
-        print_line(f"ended by {answer['ended_by']} before it was done; POST /v1/searches/{search_id}/resume goes on")
+        print_line(f"ended by {answer['ended_by']} before it was done; {_GO_ON}")
     print_line(f"search {search_id} on {args.server}, {ended['state']}")
 
 

@@ -174,21 +174,18 @@ def _serve(args: argparse.Namespace) -> int:
         lambda line: log({"event": "error", "message": line}),
         lambda search_id, state: log({"event": "search", "search": search_id, "state": str(state)}),
     )
-    thread = threading.Thread(target=worker.run, name="autoauto worker")
 
     def on_ready(url: str) -> None:
         print_line(f"searches: {url}, {'no worker' if args.no_worker else 'a worker'}, {database.shown}")
         print_line(_open_text(args, database))
         if not args.no_worker:
-            thread.start()
+            worker.start()
 
     functions = partial(request_of_json, search.add_arguments), partial(run_command, args.main), search_command
     try:
         asyncio.run(serve_searches(database, *functions, options, on_ready, log))
     finally:
-        worker.end()
-        if thread.is_alive():
-            thread.join()
+        worker.close()
         database.close()
     return 0
 

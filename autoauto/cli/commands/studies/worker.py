@@ -80,7 +80,11 @@ def _run_searches_of_server(args: argparse.Namespace) -> int:
 
 
 def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) -> int:
-    """Run the searches of a server, one at a time, until a signal ends this process or none came for a while."""
+    """Run the searches of a server, one at a time, until a signal ends this process or none came for a while.
+
+    Raises:
+        Unwelcome: the server does not let this worker run searches.
+    """
 
     def log(line: str) -> None:
         if args.log == "json":
@@ -96,7 +100,9 @@ def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) ->
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: worker.end())
     print_line(f"joined the searches of {where}")
-    worker.run(args.idle)
+    worker.start(args.idle)
+    worker.wait()
+    worker.close()
     print_line(f"{worker.n_finished} searches ended here")
     return 0
 
