@@ -34,9 +34,11 @@ from sqlalchemy import (
     update,
 )
 
-from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.records.errors import AutoautoError
+from autoauto.records.files.uploads import UPLOADED
+from autoauto.server.store.sharing import called, held_names, may_see, names_for, shares_weights
 from autoauto.server.store.submission import SearchLimits, Submission
-from autoauto.server.store.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, ServiceDatabase, insert_new
+from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase, insert_new
 from autoauto.server.store.users import Role, User
 
 MAX_PRIORITY = 100
@@ -86,9 +88,23 @@ class Page(NamedTuple):
 
 
 def submit(
-    database: ServiceDatabase, user: User, submission: Submission, priority: int = 0, *, is_shared: bool = False
+    database: ServiceDatabase,
+    user: User,
+    submission: Submission,
+    priority: int = 0,
+    *,
+    is_shared: bool = False,
+    with_weights: bool = False,
 ) -> Submitted:
     """Ask for a search; an equal one that is known is the same.
+
+    Args:
+        database: of the service.
+        user: who asks.
+        submission: what for.
+        priority: among the user's own searches.
+        is_shared: whether all users may see it.
+        with_weights: whether those who see it may export it, also with the weights of an uploaded model.
 
     Raises:
         BadInput: the user has not uploaded a file that it names.
@@ -111,17 +127,17 @@ def submit(
     }
 
     def work(connection: Connection) -> Submitted:
-        for what, upload in submission.uploads.items():
-            _check_uploaded(connection, user, what, upload)
         is_new = insert_new(connection, SEARCHES, [row]) == 1
         search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
         assert search_id is not None
-        holder = {"search_id": search_id, "owner": user.name, "is_shared": is_shared, "has_stopped": False}
+        names = held_names(database, connection, user, submission)
+        shared = {"is_shared": is_shared, "shares_weights": with_weights}
+        holder = {"search_id": search_id, "owner": user.name, **shared, "has_stopped": False, "names": names}
         if insert_new(connection, HOLDERS, [holder]):
             _go_on_for_another(connection, search_id)
         elif is_shared:
             own = and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
-            connection.execute(update(HOLDERS).where(own).values(is_shared=True))
+            connection.execute(update(HOLDERS).where(own).values(shared))
         return Submitted(search_id, is_new or search_id == row["id"])  # also where it is repeated after a lost answer
 
     return database.write(work)
@@ -134,14 +150,6 @@ def _go_on_for_another(connection: Connection, search_id: str) -> None:
     stopped = and_(SEARCHES.c.id == search_id, SEARCHES.c.state == SearchState.STOPPED)
     again = {"state": str(SearchState.WAITING), "reason": "", "n_attempts": 0, "ended_s": None}
     connection.execute(update(SEARCHES).where(stopped).values(again))
-
-
-def _check_uploaded(connection: Connection, user: User, what: str, digest: str) -> None:
-    held = select(MODEL_HOLDERS.c.owner).where(MODEL_HOLDERS.c.digest == digest)
-    if user.role is not Role.ADMIN:
-        held = held.where(MODEL_HOLDERS.c.owner == user.name)
-    if connection.execute(held.limit(1)).one_or_none() is None:
-        raise BadInput(f"the {what} must be uploaded first, got sha256:{digest}; try POST /v1/models")
 
 
 def list_searches(
@@ -332,7 +340,8 @@ def _query(database: ServiceDatabase, user: User) -> Any:
     has_stopped = select(HOLDERS.c.has_stopped).where(own).scalar_subquery()
     shared = exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.is_shared.is_(True))
     shown_state = _state(database).label("shown_state")
-    return select(SEARCHES, shown_state, has_stopped.label("has_stopped"), shared.label("is_shared"))
+    columns = shown_state, has_stopped.label("has_stopped"), shared.label("is_shared")
+    return select(SEARCHES, *columns, shares_weights(), names_for(user))
 
 
 def _row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
@@ -346,8 +355,7 @@ def _row(database: ServiceDatabase, connection: Connection, user: User, search_i
 def _visible(user: User) -> ColumnElement[bool]:
     if user.role is Role.ADMIN:
         return SEARCHES.c.id.is_not(None)
-    may_see = or_(HOLDERS.c.owner == user.name, HOLDERS.c.is_shared.is_(True))
-    return exists().where(HOLDERS.c.search_id == SEARCHES.c.id, may_see)
+    return exists().where(HOLDERS.c.search_id == SEARCHES.c.id, may_see(user))
 
 
 def _held_by(owner: str) -> ColumnElement[bool]:
@@ -370,16 +378,20 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
     if row.has_stopped and not state.has_ended:
         state = SearchState.STOPPED  # for its caller: it goes on for another holder, or ends soon
     is_owner = user.role is Role.ADMIN or row.owner == user.name
+    is_holder = user.role is Role.ADMIN or row.has_stopped is not None
     return {
         "id": row.id,
         "state": state,
         "reason": row.reason,
         "model": problem["model"],
         "cluster": problem["cluster"],
+        "model_name": called(row.names, problem["model"]),
+        "cluster_name": called(row.names, problem["cluster"]),
         "target": problem["target"],
         "objective": submission["request"]["study"]["objectives"],
         **({"owner": row.owner, "priority": row.priority} if is_owner else {"owner": None, "priority": None}),
         "shared": bool(row.is_shared),
+        "may_export": bool(is_holder or row.shares_weights or not UPLOADED.fullmatch(problem["model"])),
         "created": row.created_s,
         "started": row.started_s,
         "ended": row.ended_s,
