@@ -11,6 +11,8 @@ from autoauto.database.backend import Backend
 
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it would print errors that it raises too
 
+_DISK_FULL = "53100"
+
 
 class PostgreSql(Backend):
     """PostgreSQL, with psycopg 3, where SQLAlchemy 2.0 takes psycopg2."""
@@ -19,6 +21,14 @@ class PostgreSql(Backend):
     example = "postgresql://HOST/NAME"
     driver = "psycopg"
     extra = "postgres"
+
+    def is_final(self, error: BaseException | None) -> bool:
+        """A full disk is not waited for: somebody must free it."""
+        return self.is_full(error)
+
+    def is_full(self, error: BaseException | None) -> bool:
+        """See `Backend`."""
+        return getattr(error, "sqlstate", None) == _DISK_FULL
 
     def clock_s(self) -> ColumnElement[float]:
         """The clock of the server."""

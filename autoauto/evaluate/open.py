@@ -22,7 +22,7 @@ from autoauto.profile.cache import cache_for
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
-from autoauto.records.files.uploads import uploaded_file
+from autoauto.records.files.uploads import upload_title, uploaded_file
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.layers import AS_IN_FILE, LayerGraph
@@ -146,6 +146,7 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     """
     if problem.profile is not None:
         return _open_profile(problem, problem.profile)
+    title = upload_title(problem.model)
     problem = with_uploads(problem)
     entry = None if objects.target is not None else target_named(problem.target)
     period, options = _period(problem, entry), _options(problem, entry)
@@ -155,6 +156,8 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     precision = _precision(problem, entry, devices)
     decoder = _decoder(problem, objects) if entry is not None and entry.serves_decoders else None
     graph = _graph(problem, objects) if decoder is None else graph_of(decoder)
+    if title is not None:
+        graph = replace(graph, name=title)  # all of them lie in files of one name
     target = objects.target
     if entry is not None:
         is_file = objects.model is None and decoder is None

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 from autoauto.server.metrics import ServiceMetrics
+from autoauto.server.store.models import DIGEST
 from autoauto.server.store.searches import NotFound
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import User
@@ -35,6 +36,7 @@ class Service:
         document: the OpenAPI document.
         commands: run commands over the studies of searches.
         write_command: the command that asks for a search.
+        upload_quota_bytes: of all files that a user has uploaded, at most.
     """
 
     database: ServiceDatabase
@@ -43,6 +45,7 @@ class Service:
     document: bytes
     commands: Commands
     write_command: WriteCommand
+    upload_quota_bytes: int
 
 
 class Call(NamedTuple):
@@ -63,6 +66,18 @@ class Call(NamedTuple):
     body: bytes = b""
     file: BinaryIO | None = None
     server: str = ""
+
+    @property
+    def digest(self) -> str:
+        """The uploaded file that the path names.
+
+        Raises:
+            NotFound: it cannot be one.
+        """
+        digest = self.path["digest"]
+        if not DIGEST.fullmatch(digest):
+            raise NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
+        return digest
 
     @property
     def search_id(self) -> str:

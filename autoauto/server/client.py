@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPException
@@ -21,7 +22,7 @@ from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 from zipfile import ZipFile
 
 from autoauto.database.backend import WAIT_S
-from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
 from autoauto.space.problem import Problem
 from autoauto.space.request import SearchRequest
 
@@ -119,7 +120,8 @@ class Client:
             model: a built-in name, or an ONNX file, which is uploaded once.
             cluster: a built-in name, or a TOML file, which is uploaded once.
             space: values of knobs by their names.
-            options: as in a search file, for example objective="latency"; also limits, labels, priority, shared.
+            options: as in a search file, for example objective="latency"; also limits, labels, priority, shared,
+                share_weights.
 
         Raises:
             Refused: the server does not do it.
@@ -170,7 +172,15 @@ class Client:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if self._has(digest):
             return f"sha256:{digest}"
-        return str(self.ask("POST", "/v1/models", path)["model"])
+        return str(self.ask("POST", f"/v1/models?{urlencode({'name': path.name})}", path)["model"])
+
+    def models(self) -> Iterator[dict[str, Any]]:
+        """The files that the caller has uploaded, the newest first: each with its name, digest and bytes."""
+        return self._pages("/v1/models", "models")
+
+    def delete_model(self, digest: str) -> None:
+        """Forget a file that the caller has uploaded."""
+        self.ask("DELETE", f"/v1/models/{digest}")
 
     def _has(self, digest: str) -> bool:
         try:
@@ -350,17 +360,13 @@ def _check_one_file(path: Path) -> None:
     Raises:
         BadInput: it does.
     """
-    from onnx import load_model
-    from onnx.external_data_helper import uses_external_data
+    from autoauto.server.store.one_file import NamesOtherFiles, check_one_file
 
-    try:
-        model = load_model(path, load_external_data=False)
-    except Exception:  # noqa: BLE001 (the server says what is wrong with it)
-        return
-    if any(map(uses_external_data, model.graph.initializer)):
-        raise BadInput(
-            f"a model for a server must be one file, {path} keeps weights in others; save it with onnx.save_model"
-        )
+    with suppress(UnreadableModel), path.open("rb") as file:  # else the server says what is wrong with it
+        try:
+            check_one_file(file)
+        except NamesOtherFiles as error:
+            raise BadInput(f"{path}: {error}") from error
 
 
 def _refusal(url: str, error: HTTPError) -> AutoautoError:

@@ -70,6 +70,7 @@ def multipart(values: Mapping[str, FormValue]) -> bytes:
         head = f'--x-y\r\nContent-Disposition: form-data; name="{name}"'
         content = value if isinstance(value, str) else value[1]
         if isinstance(value, tuple):
-            head += f'; filename="{value[0]}"\r\nContent-Type: application/octet-stream'
+            file_name = value[0].replace('"', "%22")  # as browsers do
+            head += f'; filename="{file_name}"\r\nContent-Type: application/octet-stream'
         body.write(f"{head}\r\n\r\n".encode() + (content.encode() if isinstance(content, str) else content) + b"\r\n")
     return body.getvalue() + b"--x-y--\r\n"

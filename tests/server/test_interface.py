@@ -294,12 +294,13 @@ def test_a_model_is_uploaded_once_and_used_by_who_has_uploaded_it(site: ServedUs
         site.mary("POST", "/v1/models", gzip.compress(content), Content_Encoding="gzip"),
     )
     assert [first.status, packed.status] == [201, 200]
-    assert first.body == packed.body == {"digest": digest, "model": f"sha256:{digest}"}
-    assert site.mary("GET", f"/v1/models/{digest}").body["n_bytes"] == len(content)
+    assert first.body == packed.body == site.mary("GET", f"/v1/models/{digest}").body
+    described = {name: first.body[name] for name in ("digest", "model", "n_bytes", "owner")}
+    assert described == {"digest": digest, "model": f"sha256:{digest}", "n_bytes": len(content), "owner": "mary"}
     assert site.mary("POST", "/v1/searches", named).status == 202
     assert site.john("GET", f"/v1/models/{digest}").status == 404
     assert site.john("POST", "/v1/searches", named).status == 400
-    assert site.john("POST", "/v1/models", content).status == 200
+    assert site.john("POST", "/v1/models", content).status == 201  # which does not say that another has it
     assert site.john("POST", "/v1/searches", named).status == 200
 
 

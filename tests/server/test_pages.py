@@ -331,12 +331,27 @@ def test_an_error_is_beside_its_field_and_nothing_that_was_written_is_lost(
 def test_a_model_is_uploaded_by_the_form(site: ServedPeople) -> None:
     content = builtin_models()["resnet50"].read_bytes()
     wrong = site.mary.start({"model": "", "model_file": ("net.onnx", content), "n_ipu": "x"})
-    match = re.search(r'value="(sha256:[0-9a-f]{64})"', wrong.html)
-    assert match, "the file is named, so that it need not be sent again"
-    sent = site.mary.start({"model": match[1], "model_file": ("", b""), "n_ipu": "1"})
+    match = re.search(r'<option value="(sha256:[0-9a-f]{64})" selected="selected">net.onnx, ', wrong.html)
+    assert match, "the file is chosen, so that it need not be sent again"
+    both = site.mary.start({"model": "resnet50", "model_upload": match[1], "n_ipu": "1"})
+    assert "leave one out" in both.error_of("model")
+    sent = site.mary.start({"model": "", "model_upload": match[1], "model_file": ("", b""), "n_ipu": "1"})
     named = {"model": match[1], "space": {"n_ipu": [1]}}
     assert site.api("POST", "/v1/searches", named).body["id"] == sent.headers["Location"].rpartition("/")[2]
-    assert f"upload {match[1][7:15]} on bow-2000" in site.mary("GET", sent.headers["Location"]).text
+    assert "net.onnx on bow-2000" in site.mary("GET", sent.headers["Location"]).text
+    assert "net.onnx" not in site.john("GET", "/uploads").text
+    assert "net.onnx" not in site.john("GET", "/new").text
+
+
+def test_an_upload_is_deleted_by_its_page(site: ServedPeople) -> None:
+    site.mary.start({"model_file": ('my "old" net.onnx', b"no model"), "n_ipu": "x"})
+    shown = site.mary("GET", "/uploads")
+    assert 'my "old" net.onnx' in shown.text
+    match = re.search(r'action="(/uploads/[0-9a-f]{64}/delete)"', shown.html)
+    assert match
+    assert site.john.send(match[1], {}).status == 404
+    assert site.mary.send(match[1], {}).headers["Location"] == "/uploads"
+    assert 'my "old" net.onnx' not in site.mary("GET", "/uploads").text
 
 
 def test_a_search_is_stopped_and_resumed_by_its_page(site: ServedPeople) -> None:
@@ -383,7 +398,12 @@ def test_a_form_with_files_is_read_as_it_was_sent(values: dict[str, bytes | str]
     files = {name: value for name, value in values.items() if isinstance(value, bytes)}
     sent: dict[str, FormValue] = {**texts, **{name: ("a.onnx", value) for name, value in files.items()}}
     form = saved(multipart(sent))
-    contents = {name: (file.seek(0), file.read(), file.close())[1] for name, file in form.files.items()}
+    contents = {}
+    for name, file in form.files.items():
+        with file.content as content:
+            content.seek(0)
+            contents[name] = content.read()
+        assert file.name == "a.onnx"
     assert (form.values, contents) == (texts, files)
 
 

@@ -402,7 +402,7 @@ def test_a_database_of_another_schema_is_refused(sqlite_storage: str) -> None:
     database = ServiceDatabase(sqlite_storage)
     database.write(lambda connection: connection.exec_driver_sql("UPDATE autoauto_server_schema SET schema = 99"))
     database.close()
-    with pytest.raises(autoauto.BadInput, match="must be 1, got 99"):
+    with pytest.raises(autoauto.BadInput, match="must be 2, got 99"):
         ServiceDatabase(sqlite_storage)
 
 

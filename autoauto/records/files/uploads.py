@@ -1,12 +1,16 @@
 """Files that were uploaded to a server of searches, in the cache of this machine: `uploaded_path`, `uploaded_file`.
 
 A model or cluster that is named sha256: and the digest of its content is such a file, on every machine that searches or
-exports it; where it lies there is nobody's concern.
+exports it. Each lies in a folder of its own, so that none is beside another. People see the name that the file had
+where it was uploaded: `named_uploads`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
@@ -14,25 +18,75 @@ from autoauto.records.installation import cache_dir
 
 UPLOADED = re.compile(r"sha256:([0-9a-f]{64})")
 _SUFFIXES = {"model": ".onnx", "cluster": ".toml"}
+_names: dict[str, str] = {}
+"""Names of files by their digests, as far as this process was told."""
+
+
+def uploads_dir() -> Path:
+    """Where this machine keeps uploaded files, each in a folder with the name of its digest."""
+    return cache_dir() / "uploads"
 
 
 def uploaded_path(what: str, digest: str) -> Path:
     """Where this machine keeps an uploaded "model" or "cluster", whether it has it or not."""
-    return cache_dir() / "uploads" / f"{what}-{digest[:16]}{_SUFFIXES[what]}"
+    return uploads_dir() / digest / f"{what}{_SUFFIXES[what]}"
+
+
+def is_intact(path: Path, digest: str) -> bool:
+    """Whether a file is there and has the content of a digest.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
 def uploaded_file(what: str, name: str | None) -> str | None:
     """The path of a model or cluster that is named by its digest; another name as it is.
 
     Raises:
-        BadInput: this machine does not have the file.
+        BadInput: this machine does not have the file, or it is damaged.
     """
     match = UPLOADED.fullmatch(name or "")
     if match is None:
         return name
     path = uploaded_path(what, match[1])
-    if not path.is_file():
+    if not is_intact(path, match[1]):
         raise BadInput(
-            f"the uploaded {what} must be on this machine, {name} is not; use --server, or give the path of the file"
+            f"the uploaded {what} must be on this machine as it was uploaded, {name} is not; use --server, or give the "
+            "path of the file"
         )
     return str(path)
+
+
+def upload_title(name: str | None) -> str | None:
+    """What an uploaded model is called in texts: the name of its file without the ending; None for another model.
+
+    >>> upload_title("sha256:" + 64 * "a"), upload_title("resnet50")
+    ('upload-aaaaaaaa', None)
+    """
+    match = UPLOADED.fullmatch(name or "")
+    return Path(_names.get(match[1], f"upload-{match[1][:8]}")).stem if match else None
+
+
+@contextmanager
+def uploads_called(names: Mapping[str, str]) -> Iterator[None]:
+    """Within the context files are called so, by their digests."""
+    _names.update(names)
+    try:
+        yield
+    finally:
+        _names.clear()
+
+
+def named_uploads(text: str) -> str:
+    """A text in which uploaded files have the names by which they are called here; others keep their digests.
+
+    >>> with uploads_called({64 * "a": "net.onnx"}):
+    ...     named_uploads(f"autoauto measure sha256:{64 * 'a'} --batch-size 4")
+    'autoauto measure net.onnx --batch-size 4'
+    """
+    return UPLOADED.sub(lambda match: _names.get(match[1], match[0]), text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from autoauto.records.files.uploads import named_uploads
 from autoauto.records.interval import Interval
 from autoauto.records.target import Origin
 from autoauto.report.reasons import short_reason, what_binds, why_not
@@ -211,5 +212,5 @@ def attributes_table(summary: StudySummary) -> Table:
     """The study's attributes: versions, model and cluster digests, the command."""
     own = {name: value for name, value in sorted(summary.attributes.items()) if name != USERS_FRONT}
     attributes = {"study": summary.study_name, "storage": summary.storage, **own}
-    rows = ((name, TableCell(str(value), Style.CODE)) for name, value in attributes.items())
+    rows = ((name, TableCell(named_uploads(str(value)), Style.CODE)) for name, value in attributes.items())
     return Table("Attributes", (Column("attribute"), Column("value")), tuple(rows))

@@ -13,9 +13,15 @@ from autoauto.study.store.study import format_values
 _ALWAYS = ("model", "cluster", "target")
 
 
-def asked_texts(submission: Submission) -> dict[str, str]:
-    """What differs from the defaults, and the model, the cluster, the target and the objective, by their names."""
-    return dict(_pairs(submission))
+def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, str]:
+    """What differs from the defaults, and the model, the cluster, the target and the objective, by their names.
+
+    Args:
+        submission: what was asked for.
+        names: of its uploaded files by their digests.
+    """
+    texts = dict(_pairs(submission))
+    return texts | {what: f"{names[digest]} (sha256:{digest[:8]})" for what, digest in submission.uploads.items()}
 
 
 def _pairs(submission: Submission) -> Iterator[tuple[str, str]]:

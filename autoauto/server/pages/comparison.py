@@ -14,7 +14,7 @@ from autoauto.server.pages.forms import Field, Kind, button, fields, form
 from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
-from autoauto.server.store.asked import read_submission
+from autoauto.server.store.asked import names_of, read_submission
 from autoauto.space.numbers import NUMBERS, TrialNumber
 from autoauto.space.table import TABLE
 
@@ -47,10 +47,15 @@ def _choice(offered: list[dict[str, Any]], chosen: Mapping[str, str]) -> str:
 def _tables(service: Service, first: dict[str, Any], second: dict[str, Any]) -> str:
     pair = first, second
     knobs = [{name: str(value) for name in TABLE if (value := _best(each).get(name)) is not None} for each in pair]
-    asked = [asked_texts(read_submission(service.database, each["id"])) for each in pair]
+    asked = [_asked(service, each) for each in pair]
     results = _table("What each gave", _results(*pair), "difference")
     differing = _table("Knobs of the best that differ", _different(*knobs)) if all(knobs) else ""
     return results + differing + _table("What was asked for otherwise", _different(*asked))
+
+
+def _asked(service: Service, search: Mapping[str, Any]) -> dict[str, str]:
+    submission = read_submission(service.database, search["id"])
+    return asked_texts(submission, names_of(search, submission))
 
 
 def _best(search: Mapping[str, Any]) -> Mapping[str, Any]:

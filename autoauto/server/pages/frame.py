@@ -33,6 +33,7 @@ REPORT_HEADERS = {
 _SECTIONS = (
     ("Searches", "/", Role.READER),
     ("New search", "/new", Role.SUBMITTER),
+    ("Uploads", "/uploads", Role.SUBMITTER),
     ("Compare", "/compare", Role.READER),
     *((("Dashboard", "/dashboard", Role.READER),) if find_spec("optuna_dashboard") else ()),
 )

@@ -54,15 +54,12 @@ def _row(search: Mapping[str, Any]) -> tuple[TableCell | str | None, ...]:
 
 
 def name_of(search: Mapping[str, Any]) -> str:
-    """The model on the cluster; an uploaded file by the beginning of its digest.
+    """The model on the cluster, as people call them.
 
-    >>> name_of({"model": "sha256:" + 64 * "a", "cluster": "c600", "target": "ipu"})
-    'upload aaaaaaaa on c600, ipu'
+    >>> name_of({"model_name": "net.onnx", "cluster_name": "c600", "target": "ipu"})
+    'net.onnx on c600, ipu'
     """
-    model, cluster = (
-        f"upload {part[7:15]}" if part.startswith("sha256:") else shorten(part, _NAME_WIDTH)
-        for part in (search["model"], search["cluster"])
-    )
+    model, cluster = (shorten(search[part], _NAME_WIDTH) for part in ("model_name", "cluster_name"))
     return f"{model} on {cluster}, {search['target']}"
 
 

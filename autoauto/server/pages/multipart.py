@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from mmap import ACCESS_READ, mmap
 from typing import BinaryIO, NamedTuple, cast
+from urllib.parse import unquote
 
 from autoauto.records.errors import BadInput
 from autoauto.server.pages.forms import MAX_FIELDS, unique
@@ -30,14 +31,21 @@ MAX_HEAD_BYTES, MAX_BOUNDARY_BYTES, MAX_TEXT_BYTES = 4096, 72, 1 << 16
 COPY_BYTES = 1 << 20
 _END = b"\r\n\r\n"
 _NAME = re.compile(rb'[;\s]name="([^"]{1,100})"')
-_HAS_FILE = re.compile(rb';\s*filename="[^"]')
+_FILE_NAME = re.compile(rb';\s*filename="([^"]+)"')
+
+
+class FormFile(NamedTuple):
+    """A file of a form, which its reader closes: its name, and its content."""
+
+    name: str
+    content: BinaryIO
 
 
 class Form(NamedTuple):
-    """What a form has: texts by the names of fields, and files that are not empty, which its reader closes."""
+    """What a form has: texts by the names of fields, and files that are not empty."""
 
     values: dict[str, str]
-    files: dict[str, BinaryIO]
+    files: dict[str, FormFile]
 
 
 class _Part(NamedTuple):
@@ -62,15 +70,16 @@ def read_form(file: BinaryIO) -> Form:
 
 def _read(content: mmap) -> Form:
     texts: list[tuple[str, str]] = []
-    files: dict[str, BinaryIO] = {}
+    files: dict[str, FormFile] = {}
     with ExitStack() as opened:
         for part in _parts(content):
             match = _NAME.search(part.head)
             if match is None:
                 raise _bad("a part has no name")
             name = match[1].decode("utf-8", "replace")
-            if _HAS_FILE.search(part.head):
-                files[name] = opened.enter_context(_copy(content, part))
+            if named := _FILE_NAME.search(part.head):
+                file_name = unquote(named[1].decode("utf-8", "replace"))  # browsers write a quote as %22
+                files[name] = FormFile(file_name, opened.enter_context(_copy(content, part)))
             elif b"filename=" not in part.head:  # else no file was chosen
                 texts.append((name, _text(content, part)))
             if len(texts) + len(files) > MAX_FIELDS:

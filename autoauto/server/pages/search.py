@@ -25,7 +25,7 @@ from autoauto.server.pages.forms import Field, Kind, button, fields, form
 from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
-from autoauto.server.store.asked import is_held, read_submission
+from autoauto.server.store.asked import is_held, names_of, read_submission
 from autoauto.server.store.queue import n_before
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.submission import SearchLimits, Submission
@@ -42,6 +42,7 @@ REFRESH_S = 2
 REFRESH_MANY_S = 15
 """Where all trials are read again, and there are many of them."""
 MANY_TRIALS = 2_000
+_NO_WEIGHTS = "It is shared with you without the weights of its model, so it is not exported."
 N_DRAWN = 32
 """Searches of which what was drawn last is held."""
 
@@ -50,6 +51,7 @@ def search_page(service: Service, call: Call) -> Answer:
     """A search: what it does, the best so far, and what may be done with it."""
     search = searches.read_search(service.database, call.user, call.search_id)
     submission = read_submission(service.database, search["id"])
+    names = names_of(search, submission)
     has_ended = SearchState(search["state"]).has_ended
     refresh_s = None if has_ended else REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
     again = f"again every {refresh_s} s" if refresh_s else ""
@@ -63,9 +65,9 @@ def search_page(service: Service, call: Call) -> Answer:
         _live("status", _status(service, search, submission, again), refresh_s),
         _live("actions", _actions(service, call, search), None),
         _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
-        _request(submission),
+        _request(submission, names),
         _links(search),
-        _commands(service, call, search["id"], submission),
+        _commands(service, call, search, submission, names),
     )
     return html(page(call.user, name_of(search), (*facts, owner), *content, refresh_s=refresh_s))
 
@@ -159,8 +161,8 @@ def _summary(storage: str, search_id: str) -> StudySummary | None:
         return None
 
 
-def _request(submission: Submission) -> str:
-    table = Table("", (Column("what"), Column("value")), tuple(asked_texts(submission).items()))
+def _request(submission: Submission, names: Mapping[str, str]) -> str:
+    table = Table("", (Column("what"), Column("value")), tuple(asked_texts(submission, names).items()))
     return section("Asked for", tag("div", html_table(table), class_="card"), "asked")
 
 
@@ -174,7 +176,8 @@ def _links(search: Mapping[str, Any]) -> str:
         "JSON": own,
     }
     items = (tag("li", tag("a", name, href=path)) for name, path in links.items())
-    return section("More", tag("div", tag("ul", *items), _export(own), class_="card"), "more")
+    export = _export(own) if search["may_export"] else tag("p", words(_NO_WEIGHTS), class_="muted")
+    return section("More", tag("div", tag("ul", *items), export, class_="card"), "more")
 
 
 def _export(own: str) -> str:
@@ -184,15 +187,16 @@ def _export(own: str) -> str:
     return form(f"{own}/export", control, button("Export"), method="get", name="Export the best")
 
 
-def _commands(service: Service, call: Call, search_id: str, submission: Submission) -> str:
+def _commands(
+    service: Service, call: Call, search: Mapping[str, Any], submission: Submission, names: Mapping[str, str]
+) -> str:
     """What a terminal does with the search; `search` only where its options say all that was asked for."""
-    server = f"--server {quote(call.server)}"
-    commands = {
-        "Report": f"autoauto report {search_id} --html report.html {server}",
-        "Export": f"autoauto export {search_id} --to onnx --output artifact {server}",
-    }
+    search_id, server = search["id"], f"--server {quote(call.server)}"
+    commands = {"Report": f"autoauto report {search_id} --html report.html {server}"}
+    if search["may_export"]:
+        commands |= {"Export": f"autoauto export {search_id} --to onnx --output artifact {server}"}
     if submission.limits == SearchLimits() and not submission.labels:
-        commands |= {"Ask for the same": f"{service.write_command(submission.request)} {server}"}
+        commands |= {"Ask for the same": f"{service.write_command(submission.named_by(names))} {server}"}
     lines = "".join(command_line(name, command) for name, command in commands.items())
     return section("In a terminal", tag("div", lines, class_="card"), "terminal")
 

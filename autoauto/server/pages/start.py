@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from autoauto.server.pages.forms import (
 )
 from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.multipart import Form, read_form
+from autoauto.server.pages.uploads import upload_choices
 from autoauto.server.store.models import store_model
 from autoauto.space.objectives import Objective
 from autoauto.targets.clusters import builtin_clusters
@@ -35,16 +37,19 @@ from autoauto.targets.registry import TARGETS
 
 PATH = "/new"
 Handler = Callable[[Service, Call], Answer]
+Choices = tuple[tuple[str, str], ...]
 _OBJECTIVES = (*map(str, Objective), f"{Objective.THROUGHPUT},{Objective.LATENCY}")
 _SEVERAL = "one value, several with commas, or FROM:TO; empty: as the devices allow"
 _FILES = {"model_file": "model", "cluster_file": "cluster"}
 _KNOBS = ("n_ipu", "replicas", "batch_size", "memory_proportion", "precision")
 _LIMITS = ("measurements", "trials")
-_SWITCHES = ("shared",)
+_SWITCHES = ("shared", "share_weights")
+_CHOSEN = {f"{what}_upload": what for what in _FILES.values()}
+"""Fields in which an upload is chosen, by what it is."""
 
 
-def _groups() -> tuple[tuple[str, tuple[Field, ...]], ...]:
-    """The fields of the form, by what they are about."""
+def _groups(uploads: Mapping[str, Choices] = MappingProxyType({})) -> tuple[tuple[str, tuple[Field, ...]], ...]:
+    """The fields of the form, by what they are about; uploads of the user are by what they are."""
     models, clusters = (*builtin_models(), *bundled_names()), tuple(builtin_clusters())
     targets = tuple((name, f"{name}: {entry.summary}") for name, entry in TARGETS.items())
     return (
@@ -57,6 +62,7 @@ def _groups() -> tuple[tuple[str, tuple[Field, ...]], ...]:
                     hint=f"a name, offered while you write; empty: {DEFAULT_MODEL}",
                     suggestions=models,
                 ),
+                *_chosen("model", uploads),
                 Field("model_file", "or an ONNX file", Kind.FILE, "one file, with its weights"),
                 Field("target", "Target", Kind.CHOICE, choices=targets),
                 Field(
@@ -65,6 +71,7 @@ def _groups() -> tuple[tuple[str, tuple[Field, ...]], ...]:
                     hint="a name, for example bow-pod16; empty: that of the target",
                     suggestions=clusters,
                 ),
+                *_chosen("cluster", uploads),
                 Field("cluster_file", "or a cluster in TOML", Kind.FILE, "as `autoauto clusters --detect` writes it"),
                 Field("mode", "Mode", Kind.CHOICE, choices=tuple((each,) * 2 for each in ("inference", "training"))),
             ),
@@ -95,6 +102,7 @@ def _groups() -> tuple[tuple[str, tuple[Field, ...]], ...]:
                 Field("priority", "Priority", hint="-100 to 100, among your own searches; empty: 0"),
                 Field("labels", "Labels of its worker", hint="for example gpu=h100"),
                 Field("shared", "All users may see it", Kind.CHECKBOX),
+                Field("share_weights", "and export it, with the weights of an uploaded model", Kind.CHECKBOX),
             ),
         ),
         (
@@ -104,13 +112,19 @@ def _groups() -> tuple[tuple[str, tuple[Field, ...]], ...]:
     )
 
 
-FIELDS = tuple(field.name for _, some in _groups() for field in some)
+def _chosen(what: str, uploads: Mapping[str, Choices]) -> Iterator[Field]:
+    """The field in which one of the uploads is chosen; none where there are none."""
+    if choices := uploads.get(what):
+        yield Field(f"{what}_upload", "or an uploaded one", Kind.CHOICE, choices=(("", "none"), *choices))
+
+
+FIELDS = (*(field.name for _, some in _groups() for field in some), *_CHOSEN)
 """The names of all fields."""
 
 
 def start_page(service: Service, call: Call) -> Answer:
     """The empty form."""
-    return html(_page(call, {}))
+    return html(_page(service, call, {}))
 
 
 def starting(submit: Handler) -> Handler:
@@ -122,20 +136,20 @@ def starting(submit: Handler) -> Handler:
         values = dict(given.values)
         try:
             values |= _uploaded(service, call, given)
-            body = msgspec.json.encode(submission_of(values))
+            body = msgspec.json.encode(submission_of(_with_chosen(values)))
             search_id = submit(service, call._replace(body=body, file=None)).content["id"]
         except BadInput as error:
-            return html(_page(call, values, _mistake(str(error))), HTTPStatus.BAD_REQUEST)
+            return html(_page(service, call, values, _mistake(str(error))), HTTPStatus.BAD_REQUEST)
         finally:
             for file in given.files.values():
-                file.close()
+                file.content.close()
         return Answer(303, None, f"/searches/{search_id}")
 
     return start_by_page
 
 
 def _uploaded(service: Service, call: Call, given: Form) -> Iterator[tuple[str, str]]:
-    """Keep the files of a form; they are named as those that programs upload.
+    """Keep the files of a form; each is chosen then, as an earlier upload is.
 
     Raises:
         BadInput: a name is given beside the file.
@@ -144,7 +158,24 @@ def _uploaded(service: Service, call: Call, given: Form) -> Iterator[tuple[str, 
         if file := given.files.get(name):
             if given.values.get(what, "").strip():
                 raise BadInput(f"{what} is a name or a file, got both; leave one out")
-            yield what, f"sha256:{store_model(service.database, call.user, file)[0]}"
+            quota_bytes = service.upload_quota_bytes
+            stored = store_model(service.database, call.user, file.content, file.name, quota_bytes)
+            yield f"{what}_upload", f"sha256:{stored.digest}"
+
+
+def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
+    """The values with uploads that were chosen in place of names.
+
+    Raises:
+        BadInput: a name is given beside one.
+    """
+    named = {name: text for name, text in values.items() if name not in _CHOSEN}
+    for field, what in _CHOSEN.items():
+        if chosen := values.get(field):
+            if named.get(what, "").strip():
+                raise BadInput(f"{what} is a name or an uploaded file, got both; leave one out")
+            named[what] = chosen
+    return named
 
 
 def submission_of(values: Mapping[str, str]) -> dict[str, Any]:
@@ -228,9 +259,10 @@ def _mistake(text: str) -> Mistake:
     return mistake_in(every, text)
 
 
-def _page(call: Call, values: Mapping[str, str], mistake: Mistake | None = None) -> str:
+def _page(service: Service, call: Call, values: Mapping[str, str], mistake: Mistake | None = None) -> str:
+    uploads = upload_choices(service.database, call.user)
     groups = "".join(
-        tag("fieldset", tag("legend", words(name)), fields(some, values, mistake)) for name, some in _groups()
+        tag("fieldset", tag("legend", words(name)), fields(some, values, mistake)) for name, some in _groups(uploads)
     )
     actions = tag("div", button("Start the search", is_main=True), class_="actions")
     whole = form(PATH, groups, actions, encoding="multipart/form-data", name="Start a search")

@@ -18,6 +18,7 @@ from autoauto.server.rest.answers import protocol_of
 from autoauto.server.rest.door import Door, Log
 from autoauto.server.rest.identity import ServiceOptions
 from autoauto.server.rest.openapi import openapi_document
+from autoauto.server.store.models import delete_left
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.work.commands import Commands, RunCommand
 
@@ -58,7 +59,9 @@ async def serve_searches(
     note_errors(loop, lambda line: log({"event": "error", "message": line}))
     commands = Commands(database.storage, run_command)
     document = msgspec.json.encode(openapi_document())
-    service = Service(database, read_request, ServiceMetrics(), document, commands, write_command)
+    delete_left(database)
+    functions = read_request, ServiceMetrics(), document, commands, write_command
+    service = Service(database, *functions, options.max_user_bytes)
     door = Door(service, options, log, is_ending)
     runner = web.AppRunner(
         door.app(),

@@ -29,8 +29,10 @@ from autoauto.server.rest.events import EVENTS, send_events
 from autoauto.server.rest.identity import Identity, ServiceOptions, Unauthorised
 from autoauto.server.rest.parameters import read_parameters
 from autoauto.server.rest.routes import ROUTES, BodyKind, Route
+from autoauto.server.store.models import CannotKeep, OverQuota
+from autoauto.server.store.room import no_room
 from autoauto.server.store.searches import Conflict, Forbidden, NotFound
-from autoauto.server.store.tables import DatabaseAway
+from autoauto.server.store.tables import DatabaseAway, StorageFull
 from autoauto.server.store.users import LOCAL, Role, User
 from autoauto.server.work.commands import CommandFailed, CommandTooLong
 
@@ -58,7 +60,8 @@ class Busy(AutoautoError):
 
 STATUS: Mapping[type[AutoautoError], int] = {
     **{BadInput: 400, Unauthorised: 401, Forbidden: 403, NotFound: 404, SlowRequest: 408, Conflict: 409},
-    **{CommandTooLong: 409, LargeRequest: 413, Busy: 429, DatabaseAway: 503, CommandFailed: 503},
+    **{CommandTooLong: 409, LargeRequest: 413, OverQuota: 413, Busy: 429, DatabaseAway: 503, CommandFailed: 503},
+    **{StorageFull: 507, CannotKeep: 507},
 }
 
 
@@ -198,6 +201,9 @@ class Door:
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
             return response, None
+        except OSError as error:  # of a temporary file or folder
+            self._log({"event": "error", "id": request["id"], "message": f"{type(error).__name__}: {error}"})
+            return problem(request, STATUS[StorageFull], str(no_room(error)), request["id"]), None
         except Exception as error:  # noqa: BLE001 (one request must not end the server)
             self._log({"event": "error", "id": request["id"], "message": f"{type(error).__name__}: {error}"})
             detail = "the server failed; its log has the reason under the request's id"

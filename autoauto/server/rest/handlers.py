@@ -13,18 +13,21 @@ from autoauto.records.installation import VERSION
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.rest.json_bodies import read_object
 from autoauto.server.store import models, searches, trials
+from autoauto.server.store.room import check_room
 from autoauto.server.store.searches import MAX_PRIORITY, SearchState
 from autoauto.server.store.submission import Submission
 from autoauto.server.store.tables import DatabaseAway
 from autoauto.space.request import SearchRequest
 
-_OF_SERVER = ("request", "limits", "labels", "priority", "shared")
+_OF_SERVER = ("request", "limits", "labels", "priority", "shared", "share_weights")
+_SWITCHES = ("shared", "share_weights")
 
 
 def health(service: Service, call: Call) -> Answer:
-    """Whether the database answers."""
+    """Whether the database answers, and disks have room."""
     if not service.database.answers():
         raise DatabaseAway("the database of the server must answer, it does not; try again later")
+    check_room(service.database)
     return Answer(200, {"status": "ok", "version": VERSION})
 
 
@@ -46,12 +49,15 @@ def submit(service: Service, call: Call) -> Answer:
         raise BadInput(f"a submission has options or a request, got request and {min(options)!r:.60}; leave one out")
     request = _whole_request(given["request"]) if "request" in given else service.read_request(options)
     submission = Submission.of(request, given.get("limits"), given.get("labels"))
-    priority, is_shared = given.get("priority", 0), given.get("shared", False)
+    priority = given.get("priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
         raise BadInput(f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, got {priority!r:.60}")
-    if not isinstance(is_shared, bool):
-        raise BadInput(f"shared must be true or false, got {is_shared!r:.60}")
-    search_id, is_new = searches.submit(service.database, call.user, submission, priority, is_shared=is_shared)
+    is_shared, with_weights = (_switch(given, name) for name in _SWITCHES)
+    if with_weights and not is_shared:
+        raise BadInput("share_weights says what others may do with a shared search, got it without shared; add shared")
+    search_id, is_new = searches.submit(
+        service.database, call.user, submission, priority, is_shared=is_shared, with_weights=with_weights
+    )
     location = f"/v1/searches/{search_id}"
     content: dict[str, Any] = {"id": search_id, "state": SearchState.WAITING, "links": {"self": location}}
     if not is_new:
@@ -61,6 +67,13 @@ def submit(service: Service, call: Call) -> Answer:
             content["links"]["resume"] = f"{location}/resume"
             content["detail"] = f"{known['state']}: {known['reason']}; POST {location}/resume lets it go on"
     return Answer(202 if is_new else 200, content, location)
+
+
+def _switch(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise BadInput(f"{name} must be true or false, got {value!r:.60}")
+    return value
 
 
 def list_page(service: Service, call: Call) -> Answer:
@@ -124,18 +137,28 @@ def resume(service: Service, call: Call) -> Answer:
 def upload(service: Service, call: Call) -> Answer:
     """Keep a file."""
     assert call.file is not None
-    digest, is_new = models.store_model(service.database, call.user, call.file)
-    location = f"/v1/models/{digest}"
-    return Answer(201 if is_new else 200, {"digest": digest, "model": f"sha256:{digest}"}, location)
+    name, quota_bytes = call.query["name"] or "", service.upload_quota_bytes
+    digest, is_new = models.store_model(service.database, call.user, call.file, name, quota_bytes)
+    content = models.read_model(service.database, call.user, digest)
+    return Answer(201 if is_new else 200, content, f"/v1/models/{digest}")
 
 
 def read_model(service: Service, call: Call) -> Answer:
-    """Whether the caller has uploaded a file."""
-    digest = call.path["digest"]
-    if not models.DIGEST.fullmatch(digest):
-        raise searches.NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
-    n_bytes = models.check_model(service.database, call.user, digest)
-    return Answer(200, {"digest": digest, "model": f"sha256:{digest}", "n_bytes": n_bytes})
+    """A file that the caller has uploaded."""
+    return Answer(200, models.read_model(service.database, call.user, call.digest))
+
+
+def list_models(service: Service, call: Call) -> Answer:
+    """Some files that the caller has uploaded, and the path of the next page."""
+    page = models.list_models(service.database, call.user, call.query["limit"], call.query["before"])
+    used = {"used_bytes": models.used_bytes(service.database, call.user), "quota_bytes": service.upload_quota_bytes}
+    return Answer(200, {"models": page.models, "next": _next("/v1/models", call.query, before=page.before), **used})
+
+
+def delete_model(service: Service, call: Call) -> Answer:
+    """Forget a file that the caller has uploaded."""
+    models.delete_model(service.database, call.user, call.digest)
+    return Answer(204, None)
 
 
 def _whole_request(given: object) -> SearchRequest:

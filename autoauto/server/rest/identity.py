@@ -86,6 +86,7 @@ class ServiceOptions:
         allowed_hosts: names of this server in `Host` headers, beside `host`, localhost and addresses.
         is_open: whether requests need no token; only for an address of this machine alone.
         max_model_bytes: of an uploaded file.
+        max_user_bytes: of all files that a user has uploaded.
         proxy: who may name the users of requests; None for nobody.
         tls: by which requests come; None where a proxy does that, or nobody.
 
@@ -98,6 +99,7 @@ class ServiceOptions:
     allowed_hosts: tuple[str, ...] = ()
     is_open: bool = False
     max_model_bytes: int = 1 << 30
+    max_user_bytes: int = 10 << 30
     proxy: UserProxy | None = None
     tls: ssl.SSLContext | None = None
 

@@ -59,7 +59,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _error_codes(route: Route) -> list[int]:
     """The codes of errors that a route may answer with."""
-    codes = {400, 429, 500, 503, *route.errors}
+    codes = {400, 429, 500, 503, 507, *route.errors}
     codes |= {401, 403} if route.role else set()
     codes |= {408, 413, 415} if route.body is not BodyKind.NOTHING else set()
     return sorted(codes)

@@ -17,6 +17,7 @@ TEXT: Schema = {"type": "string"}
 STATE: Schema = {"type": "string", "enum": [str(state) for state in SearchState]}
 TOP: Schema = {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 20, "description": "rows as text"}
 COLUMNS: Schema = {"type": "integer", "minimum": 40, "maximum": 1_000, "description": "of the reader's terminal"}
+FILE_NAME: Schema = {"type": "string", "description": "of the file, as people read it"}
 TO: Schema = {"type": "string", "enum": sorted(FORMATS.names)}
 CHECK: Schema = {"type": "string", "enum": ["true", "false"], "default": "false"}
 BY_NAME: Mapping[str, Schema] = {"limit": LIMIT, "before": NUMBER, "first": NUMBER, "state": STATE}

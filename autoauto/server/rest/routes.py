@@ -10,10 +10,22 @@ from enum import Enum
 from typing import NamedTuple
 
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.pages import access, comparison, dashboard, listing, search, start
+from autoauto.server.pages import access, comparison, dashboard, listing, search, start, uploads
 from autoauto.server.rest import handlers, leases, views
 from autoauto.server.rest.events import EVENTS
-from autoauto.server.rest.parameters import BY_NAME, CHECK, COLUMNS, LIMIT, NUMBER, STATE, TEXT, TO, TOP, Schema
+from autoauto.server.rest.parameters import (
+    BY_NAME,
+    CHECK,
+    COLUMNS,
+    FILE_NAME,
+    LIMIT,
+    NUMBER,
+    STATE,
+    TEXT,
+    TO,
+    TOP,
+    Schema,
+)
 from autoauto.server.rest.schemas import BYTES, EVENT_STREAM, NOTHING, object_of, ref
 from autoauto.server.rest.views import MEDIA
 from autoauto.server.store.users import Role
@@ -170,11 +182,23 @@ ROUTES = (
         *("POST", "/v1/models", handlers.upload, Role.SUBMITTER, "Upload a model or a cluster, once"),
         {201: ref("Model"), 200: ref("Model")},
         BodyKind.FILE,
+        query={"name": FILE_NAME},
+        errors=(409,),
     ),
     Route(
-        *("GET", "/v1/models/{digest}", handlers.read_model, Role.SUBMITTER, "Whether you have uploaded a file"),
+        *("GET", "/v1/models", handlers.list_models, Role.SUBMITTER, "The files that you have uploaded"),
+        {200: ref("Models")},
+        query={"limit": LIMIT, "before": NUMBER},
+    ),
+    Route(
+        *("GET", "/v1/models/{digest}", handlers.read_model, Role.SUBMITTER, "A file that you have uploaded"),
         {200: ref("Model")},
         errors=(404,),
+    ),
+    Route(
+        *("DELETE", "/v1/models/{digest}", handlers.delete_model, Role.SUBMITTER, "Forget a file that you uploaded"),
+        {204: NOTHING},
+        errors=(404, 409),
     ),
     _of_worker("", leases.claim, "Lease the next search", {200: _LEASE, 204: NOTHING}, "ClaimRequest"),
     _of_worker(
@@ -198,6 +222,8 @@ ROUTES = (
     _form("/new", start.starting(handlers.submit), Role.SUBMITTER, "Start a search", *start.FIELDS)._replace(
         body=BodyKind.FORM_WITH_FILES
     ),
+    _page("/uploads", uploads.uploads_page, Role.SUBMITTER, "The files that you have uploaded", "limit", "before"),
+    _form("/uploads/{digest}/delete", uploads.delete_by_page, Role.SUBMITTER, "Forget a file, by its page"),
     _page("/searches/{search_id}", search.search_page, Role.READER, "What a search does, and its best so far"),
     _form("/searches/{search_id}/stop", search.stop_by_page, Role.SUBMITTER, "End a search, by its page"),
     _form("/searches/{search_id}/resume", search.resume_by_page, Role.SUBMITTER, "Let a search go on, by its page"),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from os import strerror
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -19,7 +21,10 @@ from autoauto.records.errors import BadInput
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.client import PRINTED
 from autoauto.server.pages.frame import REPORT_HEADERS
-from autoauto.server.store.searches import Conflict, read_search
+from autoauto.server.store.asked import names_of, read_submission
+from autoauto.server.store.models import fetch_uploads
+from autoauto.server.store.room import full_disk_in, no_room
+from autoauto.server.store.searches import Conflict, Forbidden, read_search
 from autoauto.server.store.trials import study_name
 from autoauto.server.work.commands import Printed
 from autoauto.server.work.paths import without_paths
@@ -54,15 +59,22 @@ def table(service: Service, call: Call) -> Answer:
 
 def export(service: Service, call: Call) -> Answer:
     """The best of a search as files that put it into force in another runtime, in an archive."""
-    name, _ = _study(service, call)
+    search, name, _ = _study(service, call)
     if call.query["to"] is None:
         raise BadInput("to is the name of a format, got none; `autoauto export --help` lists them")
+    if not search["may_export"]:
+        raise Forbidden(
+            f"search {search['id']} is shared with you without the weights of its model, which an export holds; ask "
+            "who shared it to submit it again with shared and share_weights"
+        )
+    fetch_uploads(service.database, read_submission(service.database, search["id"]).uploads)
     with temporary_folder("autoauto-answer-") as folder:
         target = folder / "export"
         words = ["export", name, "--to", call.query["to"], "--output", str(target)]
         words += ["--check"] * (call.query["check"] == "true") + ["--json"] * (call.query["as"] == "json")
-        printed = service.commands.printed(words)
+        printed = service.commands.printed(words, names=_names(service, search))
         shown = printed._replace(stdout=printed.stdout.replace(str(target), "export"))
+        _refuse_full(printed)
         if not target.is_dir():
             raise Conflict(_message(shown))
         answer = _answer(_archive(target), "zip", shown, shown.stdout)
@@ -85,8 +97,8 @@ def _archive(folder: Path) -> bytes:
     return content.getvalue()
 
 
-def _study(service: Service, call: Call) -> tuple[str, Hashable]:
-    """The study of a search, and a key that is another when it has changed.
+def _study(service: Service, call: Call) -> tuple[dict[str, Any], str, Hashable]:
+    """A search, its study, and a key that is another when it has changed.
 
     Raises:
         NotFound: there is none that the caller may see.
@@ -95,24 +107,30 @@ def _study(service: Service, call: Call) -> tuple[str, Hashable]:
     search = read_search(service.database, call.user, call.search_id)
     if not search["n_trials"]:
         raise Conflict(f"search {search['id']} must have a trial for this, it has none; it is {search['state']}")
-    return study_name(search["id"]), (search["id"], search["state"], search["n_trials"], search["ended"])
+    key = search["id"], search["state"], search["n_trials"], search["ended"]
+    return search, study_name(search["id"]), key
+
+
+def _names(service: Service, search: Mapping[str, Any]) -> dict[str, str]:
+    """How the reader of a search calls its uploaded files."""
+    return names_of(search, read_submission(service.database, search["id"]))
 
 
 def _text(service: Service, call: Call, command: str) -> Answer:
     form = call.query["as"]
-    name, key = _study(service, call)
+    search, name, key = _study(service, call)
     words = [command, name] + ([] if form == "text" else [f"--{form}"])
     words += ["--top", str(call.query["top"])] if "top" in call.query else []
-    printed = service.commands.printed(words, call.query["columns"], key)
+    printed = service.commands.printed(words, call.query["columns"], key, _names(service, search))
     _refuse(printed)
     return _answer(printed.stdout.encode(), form, printed)
 
 
 def _file(service: Service, call: Call, command: str, option: str) -> Answer:
-    name, _ = _study(service, call)
+    search, name, _ = _study(service, call)
     with temporary_folder("autoauto-answer-") as folder:
         path = folder / "file"
-        printed = service.commands.printed([command, name, option, str(path)])
+        printed = service.commands.printed([command, name, option, str(path)], names=_names(service, search))
         _refuse(printed)
         shown = printed._replace(stderr=printed.stderr.replace(f"autoauto: wrote {path}\n", ""))
         return _answer(path.read_bytes(), call.query["as"], shown, shown.stdout if option == "--html" else "")
@@ -124,8 +142,19 @@ def _refuse(printed: Printed) -> None:
     Raises:
         BadInput: with its message.
     """
+    _refuse_full(printed)
     if printed.exit_code == BadInput.exit_code:
         raise BadInput(_message(printed))
+
+
+def _refuse_full(printed: Printed) -> None:
+    """Raise the error of a command that found no room on a disk.
+
+    Raises:
+        StorageFull: it did not.
+    """
+    if printed.exit_code and (number := full_disk_in(printed.stderr)):
+        raise no_room(OSError(number, strerror(number)))
 
 
 def _message(printed: Printed) -> str:

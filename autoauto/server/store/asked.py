@@ -1,6 +1,9 @@
-"""What was asked for, and by whom: `read_submission`, `is_held`; of searches that a user may see."""
+"""What was asked for, and by whom: `read_submission`, `is_held`, `names_of`; of searches that a user may see."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import select
 
@@ -19,3 +22,8 @@ def is_held(database: ServiceDatabase, user: User, search_id: str) -> bool:
     """Whether a user has asked for a search, or is an administrator, and so may stop it."""
     own = select(HOLDERS.c.owner).where(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
     return user.role is Role.ADMIN or database.write(lambda connection: connection.scalar(own)) is not None
+
+
+def names_of(search: Mapping[str, Any], submission: Submission) -> dict[str, str]:
+    """The names of the uploaded files of a search by their digests, for the reader of whom it was read."""
+    return {digest: search[f"{what}_name"] for what, digest in submission.uploads.items()}

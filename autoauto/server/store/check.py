@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 
 from sqlalchemy import and_, func, not_, select
 
 from autoauto.records.units import format_bytes
+from autoauto.server.store.room import folders
 from autoauto.server.store.searches import SearchState, count_states, has_expired
 from autoauto.server.store.tables import SCHEMA, SEARCHES, ServiceDatabase
 from autoauto.server.store.users import list_tokens
@@ -22,10 +22,7 @@ def check_lines(database: ServiceDatabase) -> Iterator[str]:
     yield f"tokens: {states.count('in force')} in force, {len(states) - states.count('in force')} ended"
     yield f"searches: {', '.join(f'{n} {state}' for state, n in count_states(database).items())}"
     yield f"workers: {_n_workers(database)} run a search now; those that wait for one leave no trace"
-    folders = {"uploads": tempfile.gettempdir()}
-    if database.file is not None:
-        folders["the database"] = str(database.file.parent)
-    for what, folder in folders.items():
+    for what, folder in folders(database):
         yield f"disk: {format_bytes(shutil.disk_usage(folder).free)} free for {what}"
 
 

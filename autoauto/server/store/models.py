@@ -1,71 +1,293 @@
 """Files that clients upload, models and clusters, once by the digest of their content, in the database.
 
-So every worker that has the database has them. `store_model` keeps one, `fetch_uploads` writes those of a search
-where a worker reads them.
+So every worker that has the database has them. `store_model` keeps one for a user, who alone may use it from then on,
+until `delete_model`; `fetch_uploads` writes those of a search where a worker reads them.
+
+    file ──▶ parts of an upload ──▶ the digest has these parts, and the user holds it
+                   ╰ what fails on the way, or is killed, is deleted: `delete_left`
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, update
 
-from autoauto.records.errors import BadInput
-from autoauto.records.files.uploads import uploaded_path
-from autoauto.server.store.searches import NotFound
-from autoauto.server.store.tables import MODEL_HOLDERS, MODEL_PARTS, MODELS, ServiceDatabase, insert_new
+from autoauto.processes.folders import temporary_folder
+from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
+from autoauto.records.files.uploads import is_intact, uploaded_path, uploads_dir
+from autoauto.records.units import format_bytes
+from autoauto.server.store.one_file import NamesOtherFiles, check_one_file
+from autoauto.server.store.searches import Conflict, NotFound, SearchState
+from autoauto.server.store.tables import (
+    HOLDERS,
+    MAX_FILE_NAME,
+    MODEL_HOLDERS,
+    MODEL_PARTS,
+    MODELS,
+    SEARCHES,
+    UPLOADS,
+    ServiceDatabase,
+    insert_new,
+)
 from autoauto.server.store.users import Role, User
+from autoauto.study.execution.leases import is_gone, this_process
 
 PART_BYTES = 1 << 20
+LEFT_S = 600.0
+"""An upload of which nothing was written for so long has failed."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def store_model(database: ServiceDatabase, user: User, file: BinaryIO) -> tuple[str, bool]:
-    """Keep the content of a file for a user; returns its digest, and whether the content is new.
+class OverQuota(AutoautoError):
+    """A user has uploaded as much as he may."""
+
+
+class CannotKeep(BadInput):
+    """This machine cannot write an uploaded file."""
+
+
+class StoredModel(NamedTuple):
+    """A file that was kept, and whether its user had it already."""
+
+    digest: str
+    is_new: bool
+
+
+class ModelsPage(NamedTuple):
+    """Some uploads, the newest first, and the number below which those of the next page begin; None at the end."""
+
+    models: list[dict[str, Any]]
+    before: int | None
+
+
+def file_name(given: str) -> str:
+    """The name of a file as people read it: without folders, and without what a terminal or a command obeys.
+
+    >>> file_name("C:\\\\nets\\\\my net.onnx"), file_name("../--x\\n.onnx"), file_name("/")
+    ('my net.onnx', 'x.onnx', '')
+    """
+    last = re.split(r"[/\\]", given)[-1]
+    return "".join(each for each in last if each.isprintable()).lstrip("-. ")[:MAX_FILE_NAME].strip()
+
+
+def store_model(
+    database: ServiceDatabase, user: User, file: BinaryIO, name: str = "", quota_bytes: int | None = None
+) -> StoredModel:
+    """Keep the content of a file for a user.
+
+    Args:
+        database: of the service.
+        user: who may use it from then on.
+        file: what was uploaded.
+        name: of the file; where none is given, one that is known keeps its name.
+        quota_bytes: of all that the user has uploaded, at most; None for any number.
 
     Raises:
-        BadInput: the file is empty.
+        BadInput: the file is empty, or an ONNX model that keeps weights in other files.
+        OverQuota: the user would have more than the quota.
+        StorageFull, DatabaseAway: it cannot be written.
+        Conflict: it took so long that what was written is gone.
     """
-    digest, n_bytes = _digest(file)
+    digest = _digest(_parts(file))
+    n_bytes = file.tell()
     if not n_bytes:
         raise BadInput("a model is the content of a file, got an empty body; send the file")
-    is_new = not database.write(lambda connection: _is_stored(connection, digest))
-    if is_new:
-        for number, content in enumerate(_parts(file)):  # parts that another upload has written are the same
-            row = {"digest": digest, "part": number, "content": content}
-            database.write(partial(insert_new, table=MODEL_PARTS, rows=[row]))
-
-    def hold(connection: Connection) -> None:
-        insert_new(connection, MODELS, [{"digest": digest, "n_bytes": n_bytes, "created_s": time.time()}])
-        insert_new(connection, MODEL_HOLDERS, [{"digest": digest, "owner": user.name}])
-
-    database.write(hold)
-    return digest, is_new
+    _refuse_other_files(file)
+    delete_left(database)
+    hold = partial(_hold, database, user, digest, n_bytes, file_name(name), quota_bytes)
+    if _is_whole(database, digest) and (held := database.write(hold)) is not None:
+        return held
+    database.write(partial(_check_quota, user, digest, n_bytes, quota_bytes))  # before anything is written
+    with _written(database, file) as upload:
+        held = database.write(partial(hold, upload=upload))
+    assert held is not None
+    return held
 
 
-def check_model(database: ServiceDatabase, user: User, digest: str) -> int:
-    """The bytes of a file that a user has uploaded.
+def _refuse_other_files(file: BinaryIO) -> None:
+    """Refuse an ONNX model that names other files; of what is no model its search says what is wrong."""
+    with suppress(UnreadableModel):
+        try:
+            check_one_file(file)
+        except NamesOtherFiles as error:
+            raise BadInput(str(error)) from error
+
+
+def _check_quota(user: User, digest: str, n_bytes: int, quota_bytes: int | None, connection: Connection) -> None:
+    others = and_(MODEL_HOLDERS.c.owner == user.name, MODEL_HOLDERS.c.digest != digest)
+    used_bytes = _used_bytes(connection, others)
+    if quota_bytes is not None and used_bytes + n_bytes > quota_bytes:
+        raise OverQuota(
+            f"the uploads of a user have {format_bytes(quota_bytes)} together at most, yours have "
+            f"{format_bytes(used_bytes)} and this file {format_bytes(n_bytes)}; delete what you need no more, at "
+            "/uploads or by DELETE /v1/models/DIGEST, or ask for a higher --max-user-mib of the server"
+        )
+
+
+def _used_bytes(connection: Connection, which: ColumnElement[bool]) -> int:
+    held = select(func.sum(MODELS.c.n_bytes)).join(MODEL_HOLDERS, MODEL_HOLDERS.c.digest == MODELS.c.digest)
+    return int(connection.scalar(held.where(which)) or 0)
+
+
+def _hold(
+    database: ServiceDatabase,
+    user: User,
+    digest: str,
+    n_bytes: int,
+    name: str,
+    quota_bytes: int | None,
+    connection: Connection,
+    upload: str | None = None,
+) -> StoredModel | None:
+    """Let a user hold a file, whose content an upload has written; None where none has, and there is no content."""
+    row = {"digest": digest, "owner": user.name, "name": name or f"upload-{digest[:8]}", "created_s": time.time()}
+    is_new = insert_new(connection, MODEL_HOLDERS, [row]) == 1  # first, since SQLite locks at the first change
+    database.alone_with_uploads(connection)
+    own = and_(MODEL_HOLDERS.c.digest == digest, MODEL_HOLDERS.c.owner == user.name)
+    stored = connection.scalar(select(MODELS.c.upload).where(MODELS.c.digest == digest))
+    if upload not in (None, stored):  # it is this one where the transaction is repeated after a lost answer
+        if not connection.execute(delete(UPLOADS).where(UPLOADS.c.upload == upload)).rowcount:
+            raise Conflict("an upload must be stored without long pauses, this one was given up; send it again")
+        _delete_content(connection, digest)  # equal, or damaged
+        insert_new(connection, MODELS, [{"digest": digest, "upload": upload, "n_bytes": n_bytes}])
+    elif stored is None:
+        connection.execute(delete(MODEL_HOLDERS).where(own))  # the last one who held it has deleted it meanwhile
+        return None
+    _check_quota(user, digest, n_bytes, quota_bytes, connection)
+    if name:
+        connection.execute(update(MODEL_HOLDERS).where(own).values(name=name))
+    return StoredModel(digest, is_new)
+
+
+@contextmanager
+def _written(database: ServiceDatabase, file: BinaryIO) -> Iterator[str]:
+    """The name of an upload with the content of a file; it is deleted unless a digest has it at the end."""
+    upload = uuid.uuid4().hex
+    row = {"upload": upload, "process": this_process(), "written_s": time.time()}
+    database.write(partial(insert_new, table=UPLOADS, rows=[row]))
+    try:
+        for number, content in enumerate(_parts(file)):
+            database.write(partial(_add_part, upload, number, content))
+        yield upload
+    finally:
+        with suppress(AutoautoError):  # else the next upload deletes it
+            database.write(partial(_delete_unfinished, [upload]))
+
+
+def _add_part(upload: str, number: int, content: bytes, connection: Connection) -> None:
+    insert_new(connection, MODEL_PARTS, [{"upload": upload, "part": number, "content": content}])
+    connection.execute(update(UPLOADS).where(UPLOADS.c.upload == upload).values(written_s=time.time()))
+
+
+def delete_left(database: ServiceDatabase) -> None:
+    """Delete what is left of uploads whose server was killed."""
+    columns = UPLOADS.c.upload, UPLOADS.c.process, UPLOADS.c.written_s
+    rows = database.write(lambda connection: connection.execute(select(*columns)).all())
+    if left := [row.upload for row in rows if is_gone(row.process) or row.written_s < time.time() - LEFT_S]:
+        database.write(partial(_delete_unfinished, left))
+
+
+def _delete_unfinished(uploads: list[str], connection: Connection) -> None:
+    """Delete uploads and their parts, but those that a digest has."""
+    for upload in uploads:
+        if connection.execute(delete(UPLOADS).where(UPLOADS.c.upload == upload)).rowcount:
+            connection.execute(delete(MODEL_PARTS).where(MODEL_PARTS.c.upload == upload))
+
+
+def _delete_content(connection: Connection, digest: str) -> None:
+    upload = select(MODELS.c.upload).where(MODELS.c.digest == digest).scalar_subquery()
+    connection.execute(delete(MODEL_PARTS).where(MODEL_PARTS.c.upload == upload))
+    connection.execute(delete(MODELS).where(MODELS.c.digest == digest))
+
+
+def list_models(database: ServiceDatabase, user: User, limit: int = 50, before: int = 0) -> ModelsPage:
+    """The files that a user has uploaded, the newest first; for an administrator those of all users."""
+    query = _listed(user).order_by(MODEL_HOLDERS.c.number.desc()).limit(limit + 1)
+    if before:
+        query = query.where(MODEL_HOLDERS.c.number < before)
+    rows = database.write(lambda connection: connection.execute(query).all())
+    more = rows[limit - 1].number if len(rows) > limit else None
+    return ModelsPage(list(map(_described, rows[:limit])), more)
+
+
+def read_model(database: ServiceDatabase, user: User, digest: str) -> dict[str, Any]:
+    """A file that a user has uploaded; for an administrator one of any user.
 
     Raises:
-        NotFound: the user has not.
+        NotFound: there is none.
     """
-    held = select(MODEL_HOLDERS.c.digest).where(MODEL_HOLDERS.c.digest == digest)
-    if user.role is not Role.ADMIN:
-        held = held.where(MODEL_HOLDERS.c.owner == user.name)
-    size = select(MODELS.c.n_bytes).where(MODELS.c.digest == digest, MODELS.c.digest.in_(held))
-    n_bytes = database.write(lambda connection: connection.scalar(size))
-    if n_bytes is None:
-        raise NotFound(f"there is no model {digest!r:.80} that you have uploaded; try POST /v1/models")
-    return int(n_bytes)
+    query = _listed(user).where(MODEL_HOLDERS.c.digest == digest).order_by(MODEL_HOLDERS.c.owner != user.name).limit(1)
+    row = database.write(lambda connection: connection.execute(query).one_or_none())
+    if row is None:
+        raise _not_found(digest)
+    return _described(row)
+
+
+def used_bytes(database: ServiceDatabase, user: User) -> int:
+    """The bytes of all that a user has uploaded."""
+    return database.write(lambda connection: _used_bytes(connection, MODEL_HOLDERS.c.owner == user.name))
+
+
+def _listed(user: User) -> Any:
+    query = select(MODEL_HOLDERS, MODELS.c.n_bytes).join(MODELS, MODELS.c.digest == MODEL_HOLDERS.c.digest)
+    return query if user.role is Role.ADMIN else query.where(MODEL_HOLDERS.c.owner == user.name)
+
+
+def _described(row: Any) -> dict[str, Any]:
+    named = {"digest": row.digest, "model": f"sha256:{row.digest}", "name": row.name, "n_bytes": row.n_bytes}
+    return {**named, "owner": row.owner, "created": row.created_s}
+
+
+def _not_found(digest: str) -> NotFound:
+    return NotFound(f"there is no model {digest!r:.80} that you have uploaded; GET /v1/models lists yours")
+
+
+def delete_model(database: ServiceDatabase, user: User, digest: str) -> None:
+    """Forget a file for its user, with its content where nobody else has uploaded it; for an administrator altogether.
+
+    Raises:
+        NotFound: the user has not uploaded it.
+        Conflict: a search that has not ended needs it.
+    """
+
+    def work(connection: Connection) -> bool:
+        of_digest = MODEL_HOLDERS.c.digest == digest
+        own = of_digest if user.role is Role.ADMIN else and_(of_digest, MODEL_HOLDERS.c.owner == user.name)
+        if not connection.execute(delete(MODEL_HOLDERS).where(own)).rowcount:
+            raise _not_found(digest)
+        database.alone_with_uploads(connection)
+        is_last = connection.scalar(select(MODEL_HOLDERS.c.owner).where(of_digest).limit(1)) is None
+        if (search_id := connection.scalar(_needs(digest, None if is_last else user.name))) is not None:
+            raise Conflict(
+                f"a file that is deleted is needed by no search that waits or runs, search {search_id} needs it; stop "
+                "it first, or wait for its end"
+            )
+        if is_last:
+            _delete_content(connection, digest)
+        return is_last
+
+    if database.write(work):
+        for what in ("model", "cluster"):
+            uploaded_path(what, digest).unlink(missing_ok=True)
+
+
+def _needs(digest: str, holder: str | None) -> Any:
+    """The id of a search that has not ended and names a file: of a holder, or of anybody."""
+    goes_on = SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING])
+    query = select(SEARCHES.c.id).where(goes_on, SEARCHES.c.submission.contains(f"sha256:{digest}")).limit(1)
+    if holder is None:
+        return query
+    return query.where(exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.owner == holder))
 
 
 def fetch_uploads(database: ServiceDatabase, uploads: Mapping[str, str]) -> None:
@@ -76,14 +298,14 @@ def fetch_uploads(database: ServiceDatabase, uploads: Mapping[str, str]) -> None
         uploads: digests by what the files are: "model" or "cluster".
 
     Raises:
-        BadInput: the database does not have one, or it cannot be written.
+        BadInput, CannotKeep: as `keep_upload`.
     """
     for what, digest in uploads.items():
         keep_upload(what, digest, partial(stored_part, database, digest))
 
 
 def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> None:
-    """Write an uploaded file where this machine keeps it, unless it has it.
+    """Write an uploaded file where this machine keeps it, unless it has it undamaged.
 
     Args:
         what: "model" or "cluster".
@@ -91,25 +313,38 @@ def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> 
         part: gives its parts by number, then None; called where the file is missing.
 
     Raises:
-        BadInput: the content is another, or it cannot be written.
+        BadInput: the content is another one, or a model that is not one file.
+        CannotKeep: it cannot be written.
     """
     path = uploaded_path(what, digest)
     try:
-        if path.is_file():
-            with path.open("rb") as known:
-                if _digest(known)[0] == digest:
-                    return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.writelines(_all_parts(part))
-        with open(file.name, "rb") as written:
-            if _digest(written)[0] != digest:
-                os.unlink(file.name)
-                raise BadInput(f"the uploaded {what} sha256:{digest} must be there whole, it is not; upload it again")
-        Path(file.name).rename(path)
+        if is_intact(path, digest):
+            return
+        uploads_dir().mkdir(parents=True, exist_ok=True)
+        with temporary_folder("autoauto-fetched-", parent=uploads_dir()) as folder:
+            _fetch(what, digest, part, folder / path.name)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            (folder / path.name).replace(path)
     except OSError as error:
-        hint = "set AUTOAUTO_CACHE_DIR"
-        raise BadInput(f"{path.parent} must be writable for uploaded files: {error.strerror}; {hint}") from error
+        raise CannotKeep(
+            f"uploaded files must be kept on this machine, they cannot: {error.strerror}; free disk space, or set "
+            "AUTOAUTO_CACHE_DIR to a folder that can be written"
+        ) from error
+
+
+def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Path) -> None:
+    """Write a file, and check that it is what it must be.
+
+    Raises:
+        BadInput: it is not.
+    """
+    with path.open("xb") as file:
+        file.writelines(_all_parts(part))
+    if not is_intact(path, digest):
+        raise BadInput(f"the uploaded {what} sha256:{digest} must be on the server whole, it is not; upload it again")
+    if what == "model":
+        with path.open("rb") as written:
+            check_one_file(written)
 
 
 def _all_parts(part: Callable[[int], bytes | None]) -> Iterator[bytes]:
@@ -125,21 +360,22 @@ def stored_part(database: ServiceDatabase, digest: str, number: int) -> bytes | 
     """A part of an uploaded file; None where it has no such part."""
     if not DIGEST.fullmatch(digest):
         return None
-    part = select(MODEL_PARTS.c.content).where(MODEL_PARTS.c.digest == digest, MODEL_PARTS.c.part == number)
+    part = select(MODEL_PARTS.c.content).join(MODELS, MODELS.c.upload == MODEL_PARTS.c.upload)
+    part = part.where(MODELS.c.digest == digest, MODEL_PARTS.c.part == number)
     content = database.write(lambda connection: connection.scalar(part))
     return None if content is None else bytes(content)
 
 
-def _is_stored(connection: Connection, digest: str) -> bool:
-    return connection.scalar(select(MODELS.c.digest).where(MODELS.c.digest == digest)) is not None
+def _is_whole(database: ServiceDatabase, digest: str) -> bool:
+    """Whether the database has all of a file, undamaged."""
+    return _digest(_all_parts(partial(stored_part, database, digest))) == digest
 
 
-def _digest(file: BinaryIO) -> tuple[str, int]:
-    """The digest of the content of a file, and its bytes."""
+def _digest(parts: Iterator[bytes]) -> str:
     digest = hashlib.sha256()
-    for part in _parts(file):
+    for part in parts:
         digest.update(part)
-    return digest.hexdigest(), file.tell()
+    return digest.hexdigest()
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:

@@ -37,9 +37,11 @@ from sqlalchemy import (
     update,
 )
 
-from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.records.errors import AutoautoError
+from autoauto.records.files.uploads import UPLOADED
+from autoauto.server.store.sharing import called, held_names, names_for, shares_weights
 from autoauto.server.store.submission import SearchLimits, Submission
-from autoauto.server.store.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, ServiceDatabase, insert_new
+from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase, insert_new
 from autoauto.server.store.users import Role, User
 
 MAX_PRIORITY = 100
@@ -89,9 +91,23 @@ class Page(NamedTuple):
 
 
 def submit(
-    database: ServiceDatabase, user: User, submission: Submission, priority: int = 0, *, is_shared: bool = False
+    database: ServiceDatabase,
+    user: User,
+    submission: Submission,
+    priority: int = 0,
+    *,
+    is_shared: bool = False,
+    with_weights: bool = False,
 ) -> Submitted:
     """Ask for a search; an equal one that is known is the same.
+
+    Args:
+        database: of the service.
+        user: who asks.
+        submission: what for.
+        priority: among the user's own searches.
+        is_shared: whether all users may see it.
+        with_weights: whether those who see it may export it, also with the weights of an uploaded model.
 
     Raises:
         BadInput: the user has not uploaded a file that it names.
@@ -113,19 +129,19 @@ def submit(
     }
 
     def work(connection: Connection) -> Submitted:
-        for what, upload in submission.uploads.items():
-            _check_uploaded(connection, user, what, upload)
         is_new = insert_new(connection, SEARCHES, [row]) == 1
         search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
         assert search_id is not None
-        holder = {"search_id": search_id, "owner": user.name, "priority": priority}
-        holder |= {"is_shared": is_shared, "has_stopped": False}
+        names = held_names(database, connection, user, submission)
+        shared = {"is_shared": is_shared, "shares_weights": with_weights}
+        holder = {"search_id": search_id, "owner": user.name, "priority": priority, **shared}
+        holder |= {"has_stopped": False, "names": names}
         if insert_new(connection, HOLDERS, [holder]):
             if not is_new:
                 _go_on_for_another(connection, search_id)
         else:
             better = case((HOLDERS.c.priority < priority, priority), else_=HOLDERS.c.priority)
-            shown = {"is_shared": True} if is_shared else {}
+            shown = shared if is_shared else {}
             connection.execute(update(HOLDERS).where(_own(user, search_id)).values(priority=better, **shown))
         return Submitted(search_id, is_new or search_id == row["id"])  # also where it is repeated after a lost answer
 
@@ -150,14 +166,6 @@ def _begin_again(connection: Connection, row: Row[Any]) -> None:
 
 def _own(user: User, search_id: str) -> ColumnElement[bool]:
     return and_(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
-
-
-def _check_uploaded(connection: Connection, user: User, what: str, digest: str) -> None:
-    held = select(MODEL_HOLDERS.c.owner).where(MODEL_HOLDERS.c.digest == digest)
-    if user.role is not Role.ADMIN:
-        held = held.where(MODEL_HOLDERS.c.owner == user.name)
-    if connection.execute(held.limit(1)).one_or_none() is None:
-        raise BadInput(f"the {what} must be uploaded first, got sha256:{digest}; try POST /v1/models")
 
 
 def list_searches(
@@ -356,6 +364,7 @@ def _query(database: ServiceDatabase, user: User) -> Any:
     own = and_(held.c.search_id == SEARCHES.c.id, held.c.owner == user.name)
     shared = exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.is_shared.is_(True))
     columns = held.c.has_stopped, held.c.priority, shared.label("is_shared"), _is_lost(database).label("is_lost")
+    columns += shares_weights(), names_for(user)
     return select(SEARCHES, *columns).select_from(SEARCHES.outerjoin(held, own))
 
 
@@ -393,17 +402,21 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
     if row.has_stopped and not state.has_ended:
         state = SearchState.STOPPED  # for its caller: it goes on for another holder, or ends soon
     is_held = row.priority is not None
+    is_holder = user.role is Role.ADMIN or is_held
     return {
         "id": row.id,
         "state": state,
         "reason": row.reason,
         "model": problem["model"],
         "cluster": problem["cluster"],
+        "model_name": called(row.names, problem["model"]),
+        "cluster_name": called(row.names, problem["cluster"]),
         "target": problem["target"],
         "objective": submission["request"]["study"]["objectives"],
         "owner": row.owner if user.role is Role.ADMIN else user.name if is_held else None,
         "priority": row.priority,
         "shared": bool(row.is_shared),
+        "may_export": bool(is_holder or row.shares_weights or not UPLOADED.fullmatch(problem["model"])),
         "created": row.created_s,
         "started": row.started_s,
         "ended": row.ended_s,

@@ -147,6 +147,11 @@ class Submission:
         matches = {what: UPLOADED.fullmatch(name or "") for what, name in named.items()}
         return {what: match[1] for what, match in matches.items() if match}
 
+    def named_by(self, names: Mapping[str, str]) -> SearchRequest:
+        """The request with names in place of the digests of uploaded files."""
+        changed = {what: names[digest] for what, digest in self.uploads.items()}
+        return replace(self.request, problem=replace(self.request.problem, **changed))  # type: ignore[arg-type]
+
 
 def read_labels(given: object) -> dict[str, str]:
     """What a worker says of itself, or what a search asks of it.
@@ -179,6 +184,11 @@ def _without_files(problem: Problem) -> Problem:
             raise BadInput(f"a server takes no {option.flag} from clients, since it is of a machine; leave it out")
     model, cluster = problem.model or DEFAULT_MODEL, problem.cluster or entry.default_cluster
     known = bundled_names() if entry.serves_decoders else tuple(builtin_models())
+    if entry.serves_decoders and model not in known:
+        hint = did_you_mean(model, known, "search the folder of another one without --server")
+        raise BadInput(
+            f"a model of --target {problem.target} on a server is a built-in name, got {model!r:.100}; {hint}"
+        )
     if model not in known and not UPLOADED.fullmatch(model):
         hint = did_you_mean(model, known, "upload the file, POST /v1/models, and give sha256: and its digest")
         raise BadInput(f"a model is a built-in name or an uploaded file, got {model!r:.100}; {hint}")

@@ -3,8 +3,10 @@
     tokens     who may do what: hashes of tokens, names and roles
     searches   a request once, whoever asks for it, and what became of it; its owner is the holder in whose turn it runs
     holders    who asked for a search and may see it, and with which priority
-    models     files that were uploaded, by the digest of their content, in parts
-    model_holders   who uploaded a model, and may search it
+    models     files that were uploaded, by the digest of their content
+    model_parts     their content, by the upload that has written it
+    uploads    those that are being written
+    model_holders   who uploaded a file, may search it, and how it is called
 
 All statements are such that two processes may run them at once, and that they may be repeated after a lost connection.
 """
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
@@ -33,9 +37,9 @@ from sqlalchemy import (
     inspect,
     text,
 )
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from autoauto.database.registry import LONG_BYTES, LONG_TEXT, backend_of
+from autoauto.database.registry import BACKENDS, LONG_BYTES, LONG_TEXT, backend_of
 from autoauto.database.retries import first_line, retried
 from autoauto.database.tables import create_table
 from autoauto.records.errors import AutoautoError, BadInput
@@ -47,6 +51,7 @@ T = TypeVar("T")
 SCHEMA = 2
 """The number of the form of these tables; a database of another one is refused."""
 MAX_NAME = 80
+MAX_FILE_NAME = 120
 _METADATA = MetaData()
 TOKENS = Table(
     "autoauto_tokens",
@@ -93,7 +98,9 @@ HOLDERS = Table(
     Column("owner", String(MAX_NAME), primary_key=True),
     Column("priority", Integer, nullable=False),
     Column("is_shared", Boolean, nullable=False),
+    Column("shares_weights", Boolean, nullable=False),
     Column("has_stopped", Boolean, nullable=False),
+    Column("names", LONG_TEXT, nullable=False),
     Index("autoauto_holders_owner", "owner"),
     Index("autoauto_holders_shared", "is_shared", "search_id"),
 )
@@ -101,34 +108,49 @@ MODELS = Table(
     "autoauto_models",
     _METADATA,
     Column("digest", String(64), primary_key=True),
+    Column("upload", String(32), nullable=False),
     Column("n_bytes", BigInteger, nullable=False),
-    Column("created_s", Float(53), nullable=False),
 )
 MODEL_PARTS = Table(
     "autoauto_model_parts",
     _METADATA,
-    Column("digest", String(64), primary_key=True),
+    Column("upload", String(32), primary_key=True),
     Column("part", Integer, primary_key=True),
     Column("content", LONG_BYTES, nullable=False),
+)
+UPLOADS = Table(
+    "autoauto_uploads",
+    _METADATA,
+    Column("upload", String(32), primary_key=True),
+    Column("process", String(256), nullable=False),
+    Column("written_s", Float(53), nullable=False),
 )
 MODEL_HOLDERS = Table(
     "autoauto_model_holders",
     _METADATA,
-    Column("digest", String(64), primary_key=True),
-    Column("owner", String(MAX_NAME), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("owner", String(MAX_NAME), nullable=False),
+    Column("name", String(MAX_FILE_NAME), nullable=False),
+    Column("created_s", Float(53), nullable=False),
     UniqueConstraint("digest", "owner"),
+    Index("autoauto_model_holders_owner", "owner"),
 )
 _SCHEMAS = Table(
     "autoauto_server_schema",
     _METADATA,
     Column("schema", Integer, primary_key=True),
 )
-TABLES = (TOKENS, SEARCHES, HOLDERS, MODELS, MODEL_PARTS, MODEL_HOLDERS, _SCHEMAS)
+TABLES = (TOKENS, SEARCHES, HOLDERS, MODELS, MODEL_PARTS, UPLOADS, MODEL_HOLDERS, _SCHEMAS)
 """All of them; the last one has the number of their form."""
 
 
 class DatabaseAway(AutoautoError):
     """The database cannot be used now."""
+
+
+class StorageFull(AutoautoError):
+    """A disk has no room, or a folder cannot be written."""
 
 
 class ServiceDatabase:
@@ -139,6 +161,7 @@ class ServiceDatabase:
 
     Attributes:
         storage: the URL.
+        last_full_s: when its disk had no room the last time, on the monotonic clock.
 
     Raises:
         BadInput: the URL or the database cannot be used, or another version of autoauto made the tables.
@@ -153,6 +176,7 @@ class ServiceDatabase:
         self.storage = storage
         self._studies = open_storage(storage)  # closes its connections when it is no longer used
         self._engine = self._studies.engine
+        self.last_full_s = -inf
         self.run(self._make_tables)
 
     @property
@@ -175,6 +199,7 @@ class ServiceDatabase:
 
         Raises:
             DatabaseAway: it cannot be used for longer than it may be restarted.
+            StorageFull: its disk has no room.
         """
 
         def transaction() -> T:
@@ -187,10 +212,14 @@ class ServiceDatabase:
         """The result of `work`, repeated as in `write`.
 
         Raises:
-            DatabaseAway: as `write`.
+            DatabaseAway, StorageFull: as `write`.
         """
-        with _errors(self.shown):
-            return retried(work)
+        try:
+            with _errors(self.shown):
+                return retried(work)
+        except StorageFull:
+            self.last_full_s = monotonic()
+            raise
 
     def answers(self) -> bool:
         """Whether the database answers now; nothing is waited for."""
@@ -208,6 +237,10 @@ class ServiceDatabase:
     def alone(self, connection: Connection) -> None:
         """Let no other process claim a search until the transaction ends."""
         backend_of(connection).exclude_others(connection, "autoauto claims")
+
+    def alone_with_uploads(self, connection: Connection) -> None:
+        """Let no other process take or drop an uploaded file until the transaction ends."""
+        backend_of(connection).exclude_others(connection, "autoauto uploads")
 
     def close(self) -> None:
         """Close all connections."""
@@ -239,10 +272,16 @@ def has_searches(storage: str) -> bool:
 
 @contextmanager
 def _errors(shown: str) -> Iterator[None]:
-    """Turn the exceptions of the database's driver, and of Optuna, into DatabaseAway."""
+    """Turn the exceptions of the database's driver, and of Optuna, into DatabaseAway, or StorageFull."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+        if isinstance(cause, DBAPIError) and any(backend.is_full(cause.orig) for backend in BACKENDS.values()):
+            raise StorageFull(
+                f"the disk of the server's database must have room, it has none: {first_line(error)}; free some of it, "
+                "or delete uploads and searches"
+            ) from error
         raise DatabaseAway(
             f"the database of the server must answer, {shown} does not: {first_line(error)}; try again later"
         ) from error

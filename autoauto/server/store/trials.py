@@ -15,7 +15,6 @@ from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import User
 from autoauto.study.store.rows import UNREADABLE, rows_of
 
-
 _STUDIES = table("studies", column("study_id"), column("study_name"))
 _TRIALS = table("trials", column("study_id"))
 

@@ -10,10 +10,11 @@ changed since is kept.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from threading import Lock
+from types import MappingProxyType
 from typing import NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
@@ -45,8 +46,9 @@ class Printed(NamedTuple):
     stderr: str
 
 
-RunCommand = Callable[[Sequence[str], int | None], Printed]
-"""Runs a command of some words, for a terminal with so many columns or for none; a function of a module."""
+RunCommand = Callable[[Sequence[str], int | None, Mapping[str, str]], Printed]
+"""Runs a command of some words, for a terminal with so many columns or for none, whose reader calls uploaded files by
+these names; a function of a module."""
 
 
 class Commands:
@@ -64,24 +66,31 @@ class Commands:
         self._lock = Lock()
         self._cache: OrderedDict[Hashable, Printed] = OrderedDict()
 
-    def printed(self, words: Sequence[str], columns: int | None = None, key: Hashable | None = None) -> Printed:
+    def printed(
+        self,
+        words: Sequence[str],
+        columns: int | None = None,
+        key: Hashable | None = None,
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> Printed:
         """What a command prints.
 
         Args:
             words: of the command, with neither program nor storage.
             columns: of the reader's terminal; None for none.
             key: equal ones have printed the same; None where it writes files.
+            names: of uploaded files by their digests, as the reader calls them.
 
         Raises:
             CommandTooLong: it does not end in time.
             CommandFailed: its process has died.
         """
-        whole = (key, tuple(words), columns)
+        whole = (key, tuple(words), columns, tuple(names.items()))
         with self._lock:
             if key is not None and whole in self._cache:
                 self._cache.move_to_end(whole)
                 return self._cache[whole]
-            printed = self._printed([*words, "--storage", self._storage], columns)
+            printed = self._printed(([*words, "--storage", self._storage], columns, dict(names)))
             if key is not None:
                 self._add(whole, printed)
             return printed
@@ -91,20 +100,21 @@ class Commands:
         with self._lock:
             self._close_child()
 
-    def _printed(self, words: list[str], columns: int | None) -> Printed:
+    def _printed(self, command: tuple[list[str], int | None, dict[str, str]]) -> Printed:
+        name = command[0][0]
         child = self._ready_child()
         try:
             with suppress(OSError):  # it died while it was idle
-                child.channel.send((words, columns))
+                child.channel.send(command)
             if not wait([*child.descriptors], MAX_S):
                 raise CommandTooLong(
-                    f"a server runs a command for {MAX_S:g} s at most, {words[0]} takes longer than that; run "
-                    f"`autoauto {words[0]}` on a machine that reaches the database{_HINTS.get(words[0], '')}"
+                    f"a server runs a command for {MAX_S:g} s at most, {name} takes longer than that; run "
+                    f"`autoauto {name}` on a machine that reaches the database{_HINTS.get(name, '')}"
                 )
             printed: Printed = child.channel.recv()
         except (EOFError, OSError, BadMessage) as error:
             self._close_child()
-            raise CommandFailed(f"the process of {words[0]} has died; try again later") from error
+            raise CommandFailed(f"the process of {name} has died; try again later") from error
         except CommandTooLong:
             self._close_child()
             raise
@@ -135,5 +145,4 @@ def _run_all(channel: Channel, storage: str, run: RunCommand) -> None:
     hide_storage(storage)
     with suppress(EOFError, OSError):
         while True:
-            words, columns = channel.recv()
-            channel.send(run(words, columns))
+            channel.send(run(*channel.recv()))

@@ -141,19 +141,19 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
             f"an artifact holds the stages of a pipeline, the winner of study {study.study_name!r} runs in phases; "
             "try to search with --strategy pipeline"
         )
-    problem = with_uploads(problem_of_study(summary.attributes))
-    if problem.profile is not None:
+    stated = problem_of_study(summary.attributes)
+    if stated.profile is not None:
         raise BadInput(
             f"an artifact needs the model that was searched, study {study.study_name!r} is of a profile; "
             "try `autoauto search MODEL`"
         )
     try:
-        flow = open_problem(problem)
+        flow = open_problem(stated)
     except UnreadableModel as error:  # a search in Python may know no more than the name of its model
         raise BadInput(
             f"the model of study {study.study_name!r} is not there: {error}, or `autoauto.export`"
         ) from error
-    model = problem.model or DEFAULT_MODEL
+    model = with_uploads(stated).model or DEFAULT_MODEL
     if summary.attributes.get("model_content", flow.graph.content) != flow.graph.content:
         raise BadInput(f"{model} has changed since study {summary.study_name!r}; search it again")
     return deployment(flow, model, summary.winner)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.options.model import PROFILE_OPTIONS, add_model, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.files.uploads import named_uploads
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin, studied_origin
@@ -209,13 +210,14 @@ def problem_words(problem: Problem) -> Iterator[str]:
     for action in sorted(parser._actions, key=lambda action: order.get(action.dest, -1)):
         value = values.get(action.dest)
         if not action.option_strings:
-            yield from [] if value is None and problem.profile else [DEFAULT_MODEL if value is None else str(value)]
+            text = DEFAULT_MODEL if value is None else named_uploads(str(value))
+            yield from [] if value is None and problem.profile else [text]
         elif isinstance(value, list | tuple):
             for item in value:
                 yield from (action.option_strings[0], str(item))
         elif value not in (None, False, action.default):
             yield action.option_strings[0]
-            yield from [] if value is True else [str(value)]
+            yield from [] if value is True else [named_uploads(str(value))]
 
 
 def _short(path: Path) -> str:

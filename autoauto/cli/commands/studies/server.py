@@ -71,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of an uploaded model at most; default %(default)s",
     )
     parser.add_argument(
+        "--max-user-mib",
+        type=at_most(100_000_000),
+        default=10_240,
+        metavar="N",
+        help="size of all that a user has uploaded, at most; default %(default)s",
+    )
+    parser.add_argument(
         "--role", choices=ROLES, default="submitter", help="of token create: what its user may do; default %(default)s"
     )
     parser.add_argument(
@@ -166,8 +173,9 @@ def _serve(args: argparse.Namespace) -> int:
     from autoauto.server.rest.identity import ServiceOptions
 
     host, port = args.listen
-    limits = args.open, args.max_model_mib * MIB, user_proxy(args), tls_context(args)
-    options = ServiceOptions(host, port, tuple(args.allow_host), *limits)
+    limits = args.max_model_mib * MIB, args.max_user_mib * MIB
+    identity = user_proxy(args), tls_context(args)
+    options = ServiceOptions(host, port, tuple(args.allow_host), args.open, *limits, *identity)
     database, log = open_database(args.storage), _logger(args.log)
     worker = make_worker(
         queue_of(database, args),

@@ -31,7 +31,8 @@ def studies_on_server(args: argparse.Namespace) -> list[dict[str, Any]]:
 def _row(search: dict[str, Any]) -> dict[str, Any]:
     from datetime import UTC, datetime
 
-    named = {name: search[name] for name in ("model", "cluster", "target", "objective")}
+    named = {"model": search["model_name"], "cluster": search["cluster_name"]}
+    named |= {name: search[name] for name in ("target", "objective")}
     ended, best = search["ended"], search["best"] or {}
     return {
         "name": search["id"],
