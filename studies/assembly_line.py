@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.programs.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice
+from autoauto.programs.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice, random_weights
 from autoauto.programs.sharded_engine.run import ShardedRun, run_sharded
 from autoauto.records.units import Array
 
@@ -34,23 +34,6 @@ class SleepingLayer(PipeliningInferenceOnly):
         return super().forward(x)
 
 
-def make_checkpoint(n_layers: int) -> dict[str, Array]:
-    """Random weights."""
-    rng = np.random.default_rng(0)
-    shapes = [(HIDDEN_DIM, MODEL_DIM) if i % 2 else (MODEL_DIM, HIDDEN_DIM) for i in range(n_layers)]
-    return {f"layers_{i}/weights": rng.normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)}
-
-
-def rows(run: ShardedRun) -> list[str]:
-    """One line a device: its layer, and how often it sent, received and computed."""
-    layers = ("relu @ W" if device % 2 else "x @ W" for device in range(len(run.devices)))
-    columns = zip(layers, run.sends, run.receives, run.devices, strict=True)
-    return [
-        f"{device:<8}{f'{layer}{device}':<12}{sends:>8}{receives:>10}{len(device_run.forwards):>10}"
-        for device, (layer, sends, receives, device_run) in enumerate(columns)
-    ]
-
-
 def speed_up(run: ShardedRun) -> float:
     """The busy time of all devices over the time of the whole run."""
     timeline = run.timeline()
@@ -64,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--requests", type=int, default=16, help="how many batches of inputs (default 16)")
     parser.add_argument("--sleep-ms", type=float, default=20, help="how long a layer sleeps (default 20)")
     options = parser.parse_args(argv)
-    checkpoint = make_checkpoint(options.devices)
+    checkpoint = random_weights(MODEL_DIM, HIDDEN_DIM, options.devices)
     rng = np.random.default_rng(1)
     inputs = [rng.normal(size=(BATCH_SIZE, MODEL_DIM)).astype(np.float32) for _ in range(options.requests)]
     run = run_sharded(
@@ -73,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     alone = SingleDevice(MODEL_DIM, HIDDEN_DIM, options.devices)
     alone.load_checkpoint(checkpoint)
     same = all(np.array_equal(y, alone.forward(x)) for x, y in zip(inputs, run.outputs, strict=True))
-    print("device  layer          sends  receives  forwards", *rows(run), sep="\n")
+    print(*run.rows(), sep="\n")
     print(f"outputs are those of one device, in order: {'yes' if same else 'no'}")
     p, m = options.devices, options.requests
     print(f"times as fast as one device: {speed_up(run):.2f} measured, {p * m / (p + m - 1):.2f} in lock step")

@@ -16,11 +16,18 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import autoauto
-from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import PARAMETER, CompiledRange, ProgramStep
-from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.plugin import (
+    PARAMETER,
+    Cluster,
+    CompiledRange,
+    CompileOptions,
+    Device,
+    LayerGraph,
+    LayerRange,
+    Link,
+    ProgramStep,
+    onnx_source,
+)
 
 
 class NumpyTarget:

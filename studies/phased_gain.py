@@ -1,6 +1,6 @@
 """Serialised against naive loops of phased execution, measured and predicted: `python studies/phased_gain.py`.
 
-Trains the network of [popxl-mnist] on scikit-learn's digits, in one process whose memory budget the model exceeds. A
+Trains the network of [popxl-mnist] on handwritten digits, in one process whose memory budget the model exceeds. A
 round measures the parts of every phase alone and then updates of each number of steps by both loops; the table shows
 medians over rounds, in seconds of CPU time. "predicted" is the sum of the parts: serialised V + N (L + C + S), naive
 N (V + L + C + S), with the sums of gradients and the optimiser as in `PhaseTimes`. "busy" is wall time over CPU time; a
@@ -12,14 +12,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from autoauto.programs.phased_training.network import Network, digits
+from autoauto.programs.phased_training.network import Network
 from autoauto.programs.phased_training.phase_times import MeasuredRound, PhaseTimes, measure, medians
 from autoauto.programs.phased_training.training import UpdateLoop
+from autoauto.programs.samples import read_samples
 from autoauto.targets.host.memory_budget import MECHANISM, run_alone
 
+DIGITS = Path(__file__).parents[1] / "data/samples/digits.csv.gz"
 STEPS = (1, 2, 4, 8, 16, 32, 64)
 NAIVE, SERIALISED = UpdateLoop(serialised=False), UpdateLoop(serialised=True)
 BUSY = 1.2
@@ -45,7 +48,7 @@ def measure_round(study: Study) -> MeasuredRound:
     """The first round that other processes do not disturb, or the least disturbed of `n_tries`."""
     rounds: list[MeasuredRound] = []
     while len(rounds) < study.n_tries and not (rounds and busy(rounds[-1]) < BUSY):
-        worker = (study.network, digits(), STEPS, (NAIVE, SERIALISED), study.repeats)
+        worker = (study.network, read_samples(DIGITS), STEPS, (NAIVE, SERIALISED), study.repeats)
         rounds.append(run_alone(measure, *worker, budget_bytes=study.budget_bytes).result)
     return min(rounds, key=busy)
 

@@ -1,6 +1,6 @@
 """Train real networks in pipelines of processes, measured and simulated: `python studies/real_training.py`.
 
-A residual network learns scikit-learn's digits, and a transformer the characters of Python's help topics. Each is
+A residual network learns handwritten digits, and a transformer the characters of Python's help topics. Each is
 exported as ONNX and planned in every order. `autoauto export --to torch` writes the split, the schedule and the program
 that loads them, and by these files PyTorch trains over gloo, a process a stage. A process has one thread, and a core of
 its own as far as the cores go. The orders take steps in turn, with the batches and the first weights of training in one

@@ -1,16 +1,19 @@
 """Small networks of PyTorch and what they are trained on, for `studies/real_training.py`: `Network`.
 
-A residual network for scikit-learn's digits, and a transformer for the characters of Python's help topics.
+A residual network for handwritten digits, and a transformer for the characters of Python's help topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from autoauto.programs.samples import read_samples
 
 
 class Residual(nn.Module):
@@ -107,10 +110,8 @@ class Network(NamedTuple):
     def samples(self) -> tuple[Tensor, Tensor]:
         """Inputs and their classes, those that are not trained on last."""
         if not self.n_characters:
-            from sklearn.datasets import load_digits
-
-            pixels, classes = load_digits(return_X_y=True)
-            return torch.tensor(pixels / 16, dtype=torch.float32), torch.tensor(classes)
+            digits = read_samples(Path(__file__).parents[1] / "data/samples/digits.csv.gz")
+            return torch.tensor(digits.inputs), torch.tensor(digits.labels)
         text = torch.tensor([min(ord(character), 127) for character in "".join(topics.values())])
         windows = text[: len(text) // (self.n_characters + 1) * (self.n_characters + 1)].view(-1, self.n_characters + 1)
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()

@@ -19,13 +19,8 @@ PROGRAM = """
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoauto.records.costs.options import Session
-from autoauto.records.costs.profile import PARAMETER, CompiledRange, ProgramStep
-from autoauto.records.hardware import Cluster, Device, Link, Period
-from autoauto.records.knob import Knob, whole
-from autoauto.records.target import Origin, TargetTraits
-from autoauto.records.units import Precision
-from autoauto.targets.target import NamedTarget
+from autoauto.plugin import PARAMETER, Cluster, CompiledRange, Device, Knob, Link, NamedTarget, Origin, Period
+from autoauto.plugin import Precision, ProgramStep, Session, TargetTraits, whole
 
 RATE = Knob("rate", whole(1024), 64, "bytes that move in a cycle", "32,64", ("64", "32,64"), searched=(32, 64))
 FOLD = Knob("fold", whole(8), 1, "sheets on each other", "1,2", ("1", "1"))

@@ -17,13 +17,13 @@ from autoauto.cli.output.log import write_event
 from autoauto.cli.search_config import parse_with_config
 from autoauto.records.errors import AutoautoError
 
-_STUDIES, _ARTIFACTS = "commands.studies", "commands.artifacts"
+_STUDIES, _ARTIFACTS, _PROGRAMS = "commands.studies", "commands.artifacts", "commands.programs"
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "find": dict.fromkeys(("search", "explain", "report", "trials", "studies", "dashboard"), _STUDIES),
     "put to use": {**dict.fromkeys(("export", "serve", "bench"), _ARTIFACTS), "server": _STUDIES},
     "look": dict.fromkeys(("inspect", "models", "clusters", "profile"), "commands"),
     "one configuration": dict.fromkeys(("plan", "predict", "measure", "compare"), "commands"),
-    "more": {"schedule": "commands", "phased": "commands", "worker": _STUDIES, "completion": ""},
+    "more": {**dict.fromkeys(("schedule", "phased", "program"), _PROGRAMS), "worker": _STUDIES, "completion": ""},
 }
 """The commands, in the groups of the help, by what a person wants, each with the folder of its module."""
 COMMANDS = {name: folder for group in GROUPS.values() for name, folder in group.items()}

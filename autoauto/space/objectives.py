@@ -88,8 +88,8 @@ class Objective(StrEnum):
         number="samples_per_s",
     )
     """Samples per second."""
-    PER_IPU = _Facts(
-        "per-ipu",
+    PER_DEVICE = _Facts(
+        "per-device",
         "cycles x n_ipu / batch size, which Graphcore's auto_pipeline minimises (also a proxy for energy)",
         metric="cost",
         unit="cycles x n_ipu / sample",
@@ -189,7 +189,7 @@ class Objective(StrEnum):
     def score(self, value: float) -> float:
         """A value as a number that is larger when it is better, in proportion: half the cost is twice the score.
 
-        >>> Objective.THROUGHPUT.score(50.0), Objective.PER_IPU.score(50.0)
+        >>> Objective.THROUGHPUT.score(50.0), Objective.PER_DEVICE.score(50.0)
         (50.0, 0.02)
         """
         return value if self.maximise else 1.0 / value
@@ -228,7 +228,7 @@ def parse_objectives(name: str) -> Objectives:
     Raises:
         BadInput: there is no such objective, or one is named twice.
 
-    >>> parse_objectives("latency"), len(parse_objectives("throughput,per-ipu"))
+    >>> parse_objectives("latency"), len(parse_objectives("throughput,per-device"))
     (<Objective.LATENCY: 'latency'>, 2)
     """
     words = name.split(",") if isinstance(name, str) else []

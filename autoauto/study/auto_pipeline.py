@@ -75,10 +75,10 @@ def search_for_max_throughput(
     with stored(storage) as url:
         for name, cell in zip(_study_names(study_name, cells), cells, strict=True):
             fingerprint = {"configurations": _digest(cells), **measurer.fingerprint(cell)}
-            study = open_study(url, name, Objective.PER_IPU, fingerprint)
+            study = open_study(url, name, Objective.PER_DEVICE, fingerprint)
             [batch_size] = binary_search_configs
             evaluate = measurer.evaluator(cell.config, batch_size)
-            trial = run_search(cell.space, evaluate, study, Objective.PER_IPU, callback=callback).best
+            trial = run_search(cell.space, evaluate, study, Objective.PER_DEVICE, callback=callback).best
             if trial is not None and (best is None or trial.values < best.values):
                 best, config = trial, {**cell.config, batch_size: trial.knobs.batch_size}
     return config, [] if best is None else list(best.plan.partition)

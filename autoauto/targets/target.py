@@ -95,6 +95,7 @@ class NamedTarget:
         devices: the devices of a cluster that was named, checked against the options; of None the default ones.
         sessions: how it may compute, each with knobs of its own.
         precisions: the formats of weights and activations that it may be opened for.
+        trains: whether its devices train models, so that `--help` shows how; `TargetTraits.trains` decides.
         serves_decoders: whether its models are decoders, which are read from a `config.json`, and not ONNX files.
         cluster_named: the devices of a name; None where it is none of its own. By default it has no names.
         open: the target, and the cluster as the options have it; refuses options that the model does not allow.
@@ -110,6 +111,7 @@ class NamedTarget:
     open: Callable[[Request], tuple[Target, Cluster]]
     sessions: tuple[type[Session], ...] = ()
     precisions: tuple[Precision, ...] = (Precision.FP16, Precision.FP32, Precision.FP8)
+    trains: bool = True
     serves_decoders: bool = False
     cluster_named: Callable[[str], Cluster | None] = lambda _: None
 

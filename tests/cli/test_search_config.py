@@ -78,7 +78,7 @@ estimator = "sum"
 planning_proportion = 0.8
 mode = "training"
 method = "tpe"
-objective = "per-ipu"
+objective = "per-device"
 noise = 0.01
 n_measurements = 7
 max_latency_s = 1
@@ -88,7 +88,7 @@ storage = "sqlite:///x.db"
 """
     args = parse(tmp_path, text)
     assert (args.planning_proportion, args.n_measurements, args.max_latency_s, args.workers) == (0.8, 7, 1.0, 2)
-    assert (args.mode, args.method, args.objective) == ("training", "tpe", Objective.PER_IPU)
+    assert (args.mode, args.method, args.objective) == ("training", "tpe", Objective.PER_DEVICE)
 
 
 @pytest.mark.parametrize(

@@ -724,7 +724,7 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
         crossing.compute_cycles,
         crossing.transfer_cycles,
     )
-    per_device = Objective.PER_IPU.of(trial)
+    per_device = Objective.PER_DEVICE.of(trial)
     assert per_device == pytest.approx(6 * flow.cluster.clock_hz / trial.samples_per_s)
     run = flow.measure(knobs, flow.predict(knobs))
     assert [timeline.period_cycles for timeline in run.timelines] == [

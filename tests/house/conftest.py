@@ -29,7 +29,9 @@ def files() -> list[Path]:
 @pytest.fixture(scope="session")
 def texts(files: list[Path]) -> Mapping[Path, str]:
     """The content of every text file."""
-    return {path: (ROOT / path).read_text(encoding="utf-8") for path in files if path.suffix not in {".onnx", ".png"}}
+    return {
+        path: (ROOT / path).read_text(encoding="utf-8") for path in files if path.suffix not in {".gz", ".onnx", ".png"}
+    }
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ Arrows point at the room that is imported; every room also imports `records`, an
 lie below the rooms that use them: `processes` (targets, profile, programs, exporters, study, serve, server), `http`
 (serve, server), `database` (profile, study, server) and `memo` (profile, evaluate, study). `space` gathers what may
 vary of `targets` and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
+`plugin` is what packages of others import of ours; nothing of ours imports it.
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -37,6 +38,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "processes": frozenset(),
     "database": frozenset({"records"}),
     "plugins": frozenset({"records"}),
+    "plugin": frozenset({"records", "graph", "targets", "profile", "exporters"}),
     "memo": frozenset(),
     **{room: frozenset({"records"}) for room in ROOMS},
     "targets": frozenset({"records", "processes", "plugins"}),

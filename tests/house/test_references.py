@@ -129,7 +129,7 @@ def test_every_data_file_names_its_source(texts: Texts, files: list[Path]) -> No
 
 
 def source(path: Path, texts: Texts) -> str:
-    """What a data file says about its origin; that of ONNX files and of other projects stands in a README."""
+    """What a data file says about its origin; that of binary files and of other projects stands in a README."""
     if path.parts[1] == "profiles" and len(path.parts) > 3:
         lines = texts[Path("data/profiles/README.md")].splitlines()
         return next((line for line in lines if f"`{path.parts[2]}`" in line), "")
@@ -138,7 +138,7 @@ def source(path: Path, texts: Texts) -> str:
             return str(json.loads(texts[path]).get("source", ""))
         case ".toml":
             return str(tomllib.loads(texts[path]).get("source", ""))
-        case ".onnx":
+        case ".onnx" | ".gz":
             lines = texts.get(path.with_name("README.md"), "").splitlines()
             return next((line for line in lines if path.stem in line), "")
         case _:

@@ -244,7 +244,7 @@ def test_every_knob_that_a_constraint_may_name_is_a_number() -> None:
     assert (values["recompute"], values["n_samples"]) == (1.0, 12.0)
 
 
-@pytest.mark.parametrize("name", ["throughput", "latency,throughput", "throughput,latency,per-ipu"])
+@pytest.mark.parametrize("name", ["throughput", "latency,throughput", "throughput,latency,per-device"])
 def test_objectives_are_named_with_commas(name: str) -> None:
     assert objectives_text(parse_objectives(name)) == name
     assert isinstance(parse_objectives(name), Objective) == ("," not in name)
@@ -252,7 +252,7 @@ def test_objectives_are_named_with_commas(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "speed", "latency,", "latency,latency", "latency, throughput"])
 def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="objectives are one or more of throughput, per-ipu, latency"):
+    with pytest.raises(BadInput, match="objectives are one or more of throughput, per-device, latency"):
         parse_objectives(name)
 
 

@@ -24,7 +24,7 @@ def test_devices_without_the_quantity_of_an_objective_are_refused(monkeypatch: p
 
 
 def test_values_without_plans_are_numbers_or_what_the_study_stores() -> None:
-    objectives = (Objective.PER_IPU, Objective.LATENCY)
+    objectives = (Objective.PER_DEVICE, Objective.LATENCY)
     trial = Trial(Knobs(), Status.OK, latency_s=0.5, values=(3e5, 0.25))
     assert shown_values(objectives, trial) == (3e5, 0.5)
     assert shown_values(objectives, Trial(Knobs(), Status.TIME_OUT)) == (None, None)

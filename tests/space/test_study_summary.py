@@ -60,12 +60,12 @@ def test_the_best_come_first_and_of_equals_the_oldest() -> None:
     assert [row.number for row in summary(*trials).ranked] == [1, 3, 0]
 
 
-def test_per_ipu_compares_what_one_device_does() -> None:
+def test_per_device_compares_what_one_device_does() -> None:
     single, four = (
         trial(0, Knobs(n_ipu=1, memory_proportion=0.6, batch_size=1), 50.0),
         trial(1, Knobs(n_ipu=4, memory_proportion=0.6, batch_size=1), 100.0),
     )
-    study = summary(single, four, objective=Objective.PER_IPU)
+    study = summary(single, four, objective=Objective.PER_DEVICE)
     assert (study.worth(single), study.worth(four)) == (50.0, 25.0)
     winner = replace(study, finalists=study.ranked[:1])
     assert winner.loss_percent(four) == 50.0

@@ -126,7 +126,7 @@ def test_the_default_name_of_a_study_depends_on_everything_that_the_answer_depen
         default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(), "guided"),
         default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(), "exhaustive"),
         default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(n_ipu=(2,)), "guided"),
-        default_study_name(flow, Objective.PER_IPU, fingerprint, SearchSpace(), "guided"),
+        default_study_name(flow, Objective.PER_DEVICE, fingerprint, SearchSpace(), "guided"),
         default_study_name(flow, Objective.THROUGHPUT, fingerprint_of(flow, training), SearchSpace(), "guided"),
         default_study_name(flow, Objective.THROUGHPUT, other_period, SearchSpace(), "guided"),
     }
@@ -157,7 +157,7 @@ def test_on_cores_the_session_has_all_of_them(flow: Flow, monkeypatch: pytest.Mo
     space = default_space(flow)
     assert space["cores_per_device"] == (1, 2, 4)
     assert baseline_of(flow, Objective.THROUGHPUT, space) == Knobs(1, 8, session=OnnxRuntimeSession(4))
-    assert baseline_of(flow, Objective.PER_IPU, space) == Knobs(1, 8, session=OnnxRuntimeSession())
+    assert baseline_of(flow, Objective.PER_DEVICE, space) == Knobs(1, 8, session=OnnxRuntimeSession())
 
 
 def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes(

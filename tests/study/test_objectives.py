@@ -27,12 +27,12 @@ def test_throughput_is_maximised(fake: Fake) -> None:
     assert Objective.THROUGHPUT.of(fake(KNOBS).with_values(samples_per_s=123.5)) == 123.5
 
 
-def test_per_ipu_is_the_cost_of_auto_pipeline_and_is_minimised(fake: Fake) -> None:
-    assert Objective.PER_IPU.direction == "minimize"
+def test_per_device_is_the_cost_of_auto_pipeline_and_is_minimised(fake: Fake) -> None:
+    assert Objective.PER_DEVICE.direction == "minimize"
     trial = fake(KNOBS)
     assert trial.measured is not None
     assert trial.measured.cost_cycles == 18_000 // 4 + 100
-    assert Objective.PER_IPU.of(trial) == 4600 * 4 / 16
+    assert Objective.PER_DEVICE.of(trial) == 4600 * 4 / 16
 
 
 def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
@@ -44,7 +44,7 @@ def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
     result = Result(samples_per_s=1.0, latency_s=1.0)
     trial = measured_trial(knobs, None, plan, result, device=device, timeline=timeline)
     assert trial.step.makespan_cycles == 30
-    assert Objective.PER_IPU.of(trial) == 30 / (5 * 2)
+    assert Objective.PER_DEVICE.of(trial) == 30 / (5 * 2)
 
 
 def test_latency_is_minimised_in_seconds(fake: Fake) -> None:

@@ -95,9 +95,9 @@ def test_the_best_is_the_best_measured_not_the_largest_that_fits(storage: str, f
     )  # 31 needs a sixth step of 6 samples
 
 
-def test_per_ipu_has_its_own_best(storage: str, fake: Fake) -> None:
-    study = open_study(storage, "bow", Objective.PER_IPU, FINGERPRINT)
-    result = run_search(SPACE, fake, study, Objective.PER_IPU)
+def test_per_device_has_its_own_best(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.PER_DEVICE, FINGERPRINT)
+    result = run_search(SPACE, fake, study, Objective.PER_DEVICE)
     values = [t.value for t in study.get_trials() if t.value is not None]
     assert result.best is not None
     assert result.best.value == min(values)

@@ -245,8 +245,8 @@ def test_the_callback_gets_every_finished_trial_once_with_every_method(flow: Flo
         assert trial.started.tzinfo is trial.ended.tzinfo is UTC
 
 
-def test_per_ipu_is_the_cost_of_auto_pipeline(flow: Flow) -> None:
-    best = search_flow(flow, SMALL, "per-ipu").best
+def test_per_device_is_the_cost_of_auto_pipeline(flow: Flow) -> None:
+    best = search_flow(flow, SMALL, "per-device").best
     assert best is not None
     assert best.value == best.plan.cost_cycles * best.knobs.n_ipu / best.knobs.batch_size
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from shutil import get_terminal_size
 from typing import Any, NoReturn
 
+from autoauto.cli.options.short_help import short_help
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.space.table import KNOBS
 
@@ -43,27 +44,8 @@ _GROUPS = {
     "output": ("to", "output", "check", "html", "trace", "csv", "parquet", "format", "top", "log", "json"),
 }
 """The groups of the help, and the arguments in each; the groups of a target or of profiles follow them."""
-_COMMON = frozenset(
-    {
-        *(
-            "model",
-            "study",
-            "shape",
-            "target",
-            "cluster",
-            "mode",
-            "n_ipu",
-            "replicas",
-            "batch_size",
-            "schedule",
-            "stages",
-        ),
-        *("n_micro_batches", "objective", "max_latency_s", "dry_run", "storage", "study_name", "server", "config"),
-        *("to", "output", "check", "explain", "io_mode", "steps", "html", "json", "help", "help_all"),
-    }
-)
-"""The arguments in the short help of a command with many."""
 _MANY = 14
+"""A command with more options has a short help, too."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,6 +60,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, in groups, and exit")
         self.set_defaults(parser=self)
         self.command_groups: dict[str, tuple[str, ...]] = {}
+        self._words: list[str] = []
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments.
@@ -92,6 +75,11 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             raise parsed.parser.unknown(unknown)
         return parsed
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments, and keep them: --help asks which target they name."""
+        self._words = list(args or ())
+        return super().parse_known_args(args, namespace)
 
     def unknown(self, words: Sequence[str]) -> BadInput:
         """The error of arguments that a command does not have."""
@@ -121,7 +109,7 @@ class Parser(argparse.ArgumentParser):
         """The help: of a command with many options only those that most people need, unless all are to be shown."""
         actions = self.explained
         show_all = show_all or len(actions) <= _MANY
-        shown = [action for action in actions if show_all or action.dest in _COMMON or not action.option_strings]
+        shown = actions if show_all else short_help(actions, self._words)
         formatter = self._get_formatter()
         formatter.add_usage(" ".join([self.prog, *_positionals(actions), "[OPTION ...]"]), [], [])
         formatter.add_text(self.description)
@@ -130,8 +118,10 @@ class Parser(argparse.ArgumentParser):
             formatter.add_arguments(of_group)
             formatter.end_section()
         if not show_all:
-            n_hidden = len(actions) - len(shown)
-            formatter.add_text(f"{self.prog} --help-all shows {n_hidden} more options")
+            formatter.add_text(f"{self.prog} --help-all shows {len(actions) - len(shown)} more options")
+            for action in (action for action in actions if action.dest == "target"):
+                names = "|".join(action.choices or ())
+                formatter.add_text(f"{self.prog} --target {names} --help shows what one target uses")
         return formatter.format_help() + self._example()
 
     def _example(self) -> str:

@@ -1,4 +1,4 @@
-"""The network of [popxl-mnist] as phases (`Network`), its functions, Adam, and a small data set (`digits`)."""
+"""The network of [popxl-mnist] as phases (`Network`), its functions, and Adam."""
 
 from __future__ import annotations
 
@@ -9,31 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import default_rng
-from sklearn.datasets import load_digits
 
+from autoauto.programs.samples import Samples
 from autoauto.records.units import Array
 from autoauto.targets.host.transport.shared_memory import Buffer
 
 STATE = ("first", "second")
 """The names of Adam's two moving averages."""
-
-
-class Samples(NamedTuple):
-    """A data set: images (n, n_inputs), and labels (n,)."""
-
-    images: Array
-    labels: Array
-
-
-def digits() -> Samples:
-    """1797 handwritten digits of 8 x 8 pixels from 0 to 1, part of scikit-learn (UCI, Alpaydin and Kaynak).
-
-    >>> images, labels = digits()
-    >>> images.shape, images.dtype, images.min(), images.max(), labels[:4]
-    ((1797, 64), dtype('float32'), np.float32(0.0), np.float32(1.0), array([0, 1, 2, 3]))
-    """
-    images, labels = load_digits(return_X_y=True)
-    return Samples((images / 16).astype(np.float32), labels)
 
 
 class PhaseOutput(NamedTuple):
@@ -148,7 +130,7 @@ class Network:
         """The samples of a step, in the order of the data set, which repeats."""
         start = (update * self.steps + step) * self.micro_batch
         indices = np.arange(start, start + self.micro_batch) % len(samples.labels)
-        return Samples(samples.images[indices], samples.labels[indices])
+        return Samples(samples.inputs[indices], samples.labels[indices])
 
     @cached_property
     def calls(self) -> tuple[PhaseCall, ...]:

@@ -13,7 +13,6 @@ from autoauto.programs.phased_training.network import (
     STATE,
     Network,
     PhaseCall,
-    Samples,
     adam,
     backward,
     first_backward,
@@ -21,6 +20,7 @@ from autoauto.programs.phased_training.network import (
     output,
 )
 from autoauto.programs.phased_training.phase import Mover, mover, run_phase, store_all, sums_of, update_variables
+from autoauto.programs.samples import Samples
 from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import LimitedResult, run_alone

@@ -158,5 +158,16 @@ def layer_weights(params: Mapping[str, npt.ArrayLike], i: int, shape: tuple[int,
     return weights
 
 
+def random_weights(model_dim: int, hidden_dim: int, n_layers: int) -> dict[str, Array]:
+    """A checkpoint of normal weights, the same every time.
+
+    >>> {name: weights.shape for name, weights in random_weights(3, 5, 2).items()}
+    {'layers_0/weights': (3, 5), 'layers_1/weights': (5, 3)}
+    """
+    random = np.random.default_rng(0)
+    shapes = [_zeros(i, model_dim, hidden_dim).shape for i in range(n_layers)]
+    return {f"layers_{i}/weights": random.normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)}
+
+
 def _zeros(i: int, model_dim: int, hidden_dim: int) -> Array:
     return np.zeros((hidden_dim, model_dim) if i % 2 else (model_dim, hidden_dim), dtype=np.float32)

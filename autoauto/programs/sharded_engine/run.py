@@ -59,6 +59,12 @@ class ShardedRun:
         """How many messages each device received, without those of collectives."""
         return tuple(sum(device.received) for device in self.devices)
 
+    def rows(self) -> Iterator[str]:
+        """A table as text, a row a device: how many messages it sent and received, and how many forwards it ran."""
+        yield "device  sends  receives  forwards"
+        for number, device in enumerate(self.devices):
+            yield f"{number:<6}{self.sends[number]:>7}{self.receives[number]:>10}{len(device.forwards):>10}"
+
     def timeline(self) -> Timeline:
         """The forwards and transfers of all devices; forward n is that of micro-batch n, and 1 cycle = 1 ns.
 

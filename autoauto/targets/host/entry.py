@@ -148,4 +148,5 @@ HOST = NamedTarget(
     devices=_devices,
     open=_open,
     sessions=tuple(SESSIONS.values()),
+    trains=False,
 )

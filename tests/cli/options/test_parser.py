@@ -8,6 +8,7 @@ import pytest
 from autoauto.cli.main import build_parser
 from autoauto.cli.options.parser import Parser
 from autoauto.space.table import KNOBS
+from autoauto.targets.registry import TARGETS
 from tests.cli.conftest import RunCli
 
 
@@ -51,6 +52,42 @@ def test_the_short_help_has_few_options_and_names_the_long_one() -> None:
     assert "--float-operators" not in short
     assert "--float-operators" in whole
     assert len(short.splitlines()) < len(whole.splitlines()) / 2
+
+
+OF_TRAINING = {"--mode", "--schedule", "--n-micro-batches", "--steps"}
+OF_TEXT = {"--engine", "--tensor-parallel", "--expert-parallel", "--input-tokens", "--output-tokens", "--measured"}
+OF_HOST = {"--runtime", "--cores-per-device", "--device", "--inputs", "--dask"}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "hidden"),
+    [
+        ("", OF_TRAINING, OF_TEXT | OF_HOST),
+        ("--target ipu", OF_TRAINING, OF_TEXT | OF_HOST),
+        ("--target gpu", OF_TEXT, OF_TRAINING | OF_HOST | {"--shape"}),
+        ("--target=host", OF_HOST | {"--shape"}, OF_TRAINING | OF_TEXT),
+    ],
+)
+def test_the_short_help_has_what_the_target_uses(
+    run_cli: RunCli, capsys: pytest.CaptureFixture[str], words: str, shown: set[str], hidden: set[str]
+) -> None:
+    for argv in (["search", "--help", *words.split()], ["search", *words.split(), "--help"]):
+        with pytest.raises(SystemExit):
+            run_cli(*argv)
+        options = {
+            line.split(maxsplit=1)[0].rstrip(",") for line in capsys.readouterr().out.splitlines() if "--" in line
+        }
+        assert shown <= options
+        assert not hidden & options
+        assert {"--cluster", "--precision", "--n-ipu", "--batch-size", "--objective"} <= options
+
+
+def test_targets_that_train_show_it_in_their_help() -> None:
+    assert {name: entry.trains and not entry.serves_decoders for name, entry in TARGETS.items()} == {
+        "ipu": True,
+        "gpu": False,
+        "host": False,
+    }
 
 
 def test_a_command_with_few_options_shows_them_all() -> None:

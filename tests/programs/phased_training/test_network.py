@@ -13,27 +13,19 @@ from autoauto.programs.phased_training.network import (
     BufferEntry,
     Network,
     PhaseCall,
-    Samples,
     adam,
     backward,
-    digits,
     first_backward,
     forward,
     gelu,
     gelu_slope,
     output,
 )
+from autoauto.programs.samples import Samples
 from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
 
 NETWORK = Network(n_hidden=6, micro_batch=3, n_inputs=4, n_classes=5)
-
-
-def test_the_data_set_has_all_ten_classes() -> None:
-    images, labels = digits()
-    assert len(images) == len(labels)
-    assert np.bincount(labels).min() > 170
-    assert len(np.bincount(labels)) == 10
 
 
 def normal(*shape: int) -> Array:

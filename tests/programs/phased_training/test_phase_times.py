@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.programs.phased_training.network import Network, digits
+from autoauto.programs.phased_training.network import Network
 from autoauto.programs.phased_training.phase import Moment, overlapped, serial
 from autoauto.programs.phased_training.phase_times import PhaseTimes, measure, medians
 from autoauto.programs.phased_training.training import UpdateLoop
+from autoauto.programs.samples import read_samples
 from autoauto.records.plans.phased import IoMode
 
 parts = st.builds(PhaseTimes, *[st.integers(0, 20)] * 7)
@@ -55,7 +57,7 @@ def test_every_phase_and_loop_is_measured() -> None:
         Network(n_hidden=16, steps=4),
         [UpdateLoop(True), UpdateLoop(False), UpdateLoop(True, IoMode.IO_OVERLAPPED)],
     )
-    phases, times = measure(network, digits(), [1, 4], loops, repeats=2)
+    phases, times = measure(network, read_samples(Path("data/samples/digits.csv.gz")), [1, 4], loops, repeats=2)
     assert set(times) == {(steps, loop) for steps in (1, 4) for loop in loops}
     assert min(min(time) for time in times.values()) > 0
     assert len(phases) == len(network.calls)

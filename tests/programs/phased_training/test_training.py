@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autoauto.programs.phased_training import training
-from autoauto.programs.phased_training.network import Network, Samples, digits, forward, output
+from autoauto.programs.phased_training.network import Network, forward, output
 from autoauto.programs.phased_training.phase import mover
 from autoauto.programs.phased_training.training import (
     UpdateLoop,
@@ -22,12 +23,14 @@ from autoauto.programs.phased_training.training import (
     train_phased,
     train_whole,
 )
+from autoauto.programs.samples import Samples, read_samples
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import MIB, Array
 from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 LOOPS = [UpdateLoop(serialised, io_mode) for serialised, io_mode in product((True, False), IoMode)]
+DIGITS = read_samples(Path("data/samples/digits.csv.gz"))
 SMALL = Network(n_hidden=32, steps=3)
 LARGE, BUDGET_BYTES = Network(n_hidden=512, steps=2), 6 * MIB
 RTOL = 1e-6
@@ -37,12 +40,12 @@ RTOL = 1e-6
 @pytest.fixture(scope="module")
 def whole_losses() -> Array:
     """Losses of 50 updates of the small network as a whole."""
-    return training._train_whole(SMALL, digits(), 50)
+    return training._train_whole(SMALL, DIGITS, 50)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_losses_are_those_of_the_whole_network(whole_losses: Array, loop: UpdateLoop) -> None:
-    losses = training._train_phased(SMALL, digits(), 50, loop).losses
+    losses = training._train_phased(SMALL, DIGITS, 50, loop).losses
     assert losses.shape == (50, 3)
     np.testing.assert_allclose(losses, whole_losses, rtol=RTOL)
 
@@ -55,32 +58,32 @@ def test_training_reduces_the_loss(whole_losses: Array) -> None:
 @pytest.mark.parametrize("n_inner", [1, 3])
 def test_losses_are_those_of_the_whole_network_at_other_depths(n_inner: int) -> None:
     network = Network(n_hidden=16, n_inner=n_inner, steps=2)
-    losses = training._train_phased(network, digits(), 5, UpdateLoop()).losses
-    np.testing.assert_allclose(losses, training._train_whole(network, digits(), 5), rtol=RTOL)
+    losses = training._train_phased(network, DIGITS, 5, UpdateLoop()).losses
+    np.testing.assert_allclose(losses, training._train_whole(network, DIGITS, 5), rtol=RTOL)
 
 
 @pytest.mark.slow
 def test_phased_training_fits_a_budget_that_the_whole_network_exceeds() -> None:
     assert LARGE.trained_bytes > BUDGET_BYTES
-    limited = train_phased(LARGE, digits(), 2, UpdateLoop(), BUDGET_BYTES)
+    limited = train_phased(LARGE, DIGITS, 2, UpdateLoop(), BUDGET_BYTES)
     assert limited.result.loads.n_bytes > 2 * BUDGET_BYTES
     assert limited.limit_bytes == limited.overhead_bytes + BUDGET_BYTES
     with pytest.raises(OutOfMemory, match=r"a budget of 6.0 MiB does not suffice: Unable to allocate") as failure:
-        train_whole(LARGE, digits(), 2, BUDGET_BYTES)
+        train_whole(LARGE, DIGITS, 2, BUDGET_BYTES)
     assert failure.value.excess_bytes > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_losses_under_a_budget_are_those_of_the_whole_network(large_losses: Array, loop: UpdateLoop) -> None:
-    losses = train_phased(LARGE, digits(), 20, loop, BUDGET_BYTES).result.losses
+    losses = train_phased(LARGE, DIGITS, 20, loop, BUDGET_BYTES).result.losses
     np.testing.assert_allclose(losses, large_losses, rtol=RTOL)
 
 
 @pytest.fixture(scope="module")
 def large_losses() -> Array:
     """Losses of 20 updates of the large network, in a process without a budget."""
-    return train_whole(LARGE, digits(), 20).result
+    return train_whole(LARGE, DIGITS, 20).result
 
 
 def test_serialised_loads_each_variable_once_and_naive_at_every_step() -> None:
@@ -105,7 +108,7 @@ def n_loads(network: Network, loop: UpdateLoop) -> Counter[str]:
 
     with Counting(network.buffers()) as memory, mover(loop.io_mode) as start_move:
         fill(memory, network)
-        feed(memory, network, digits(), 0)
+        feed(memory, network, DIGITS, 0)
         run_update(memory, network, network.steps, loop, start_move)
     return counted
 
@@ -126,7 +129,7 @@ def test_the_samples_of_every_step_are_stored() -> None:
 
 
 def test_gradients_are_those_of_the_loss() -> None:
-    x, labels = (array[:8].astype(kind) for array, kind in zip(digits(), ("float64", "int64"), strict=True))
+    x, labels = (array[:8].astype(kind) for array, kind in zip(DIGITS, ("float64", "int64"), strict=True))
     network = Network(n_hidden=5, n_inner=2)
     variables = [variable.astype(np.float64) for variable in initial_variables(network)]
     loss, gradients = loss_and_gradients(variables, x, labels)
@@ -151,7 +154,7 @@ def loss_of(variables: list[Array], x: Array, labels: Array) -> float:
 
 
 def test_training_on_a_few_samples_reduces_the_loss_to_almost_zero() -> None:
-    samples = Samples(*(array[:32] for array in digits()))
+    samples = Samples(*(array[:32] for array in DIGITS))
     losses = training._train_whole(Network(n_hidden=64), samples, 60)
     assert losses[0].mean() > 2
     assert losses[-1].mean() < 0.1

@@ -73,7 +73,7 @@ def test_of_both_objectives_the_front_is_a_line(summary: StudySummary) -> None:
     slow, _, second, winner, _ = summary.trials
     several = replace(summary, front=(winner, second, slow))
     assert lines_of(chart_of(several, objective="throughput,latency"), "front") == [[(200, 14), (150, 10), (100, 8)]]
-    assert lines_of(chart_of(several, objective="throughput,latency,per-ipu"), "front") == []
+    assert lines_of(chart_of(several, objective="throughput,latency,per-device"), "front") == []
 
 
 def test_two_other_objectives_are_the_axes(summary: StudySummary) -> None:
@@ -81,7 +81,7 @@ def test_two_other_objectives_are_the_axes(summary: StudySummary) -> None:
     trials = [replace(trial, values=values.get(trial.number, ())) for trial in summary.trials]
     winner = next(trial for trial in trials if trial.number == 3)
     of_costs = replace(summary, trials=tuple(trials), front=(winner,), finalists=(winner,))
-    chart = chart_of(of_costs, objective="throughput,per-ipu")
+    chart = chart_of(of_costs, objective="throughput,per-device")
     assert (chart.title, chart.panels[0].y.title) == (
         "Cost against throughput",
         "cost (cycles x n_ipu / sample), modelled",

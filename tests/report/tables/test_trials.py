@@ -170,11 +170,11 @@ def test_only_the_best_are_shown(text: Text) -> None:
     assert drawn.endswith("1 of 4 trials")
 
 
-def test_per_ipu_ranks_by_the_smallest_value_with_any_number_of_replicas(text: Text) -> None:
+def test_per_device_ranks_by_the_smallest_value_with_any_number_of_replicas(text: Text) -> None:
     """Trial 0 has 4 devices: 250 samples/s each, trial 2 has 500."""
     slow = replace(SLOW, knobs=replace(SLOW.knobs, replicas=4), values=(4e6,))
     fast = replace(FAST, values=(2e6,))
-    table = listed(slow, UNFIT, fast, objectives=Objective.PER_IPU)
+    table = listed(slow, UNFIT, fast, objectives=Objective.PER_DEVICE)
     assert [row[-3] for row in table.rows] == [2000.0, 1000.0, None]
     assert [row[-2] for row in table.rows] == ["2,000,000", "4,000,000", None]
 
@@ -255,9 +255,9 @@ def test_every_cell_of_training_is_a_row(text: Text) -> None:
 
 
 def test_the_pareto_front_is_drawn(text: Text) -> None:
-    objectives = (Objective.THROUGHPUT, Objective.LATENCY, Objective.PER_IPU)
+    objectives = (Objective.THROUGHPUT, Objective.LATENCY, Objective.PER_DEVICE)
     drawn = text(front_table(FRONT, objectives, Counts(9, 7, 20), Origin.MODELLED))
-    for words in ("No other is better in throughput and latency and per-ipu", "replicas", "32.100 ms", "4,000"):
+    for words in ("No other is better in throughput and latency and per-device", "replicas", "32.100 ms", "4,000"):
         assert words in drawn
     assert drawn.endswith("2 of 7 modelled; 9 of 20 configurations tried")
     assert drawn.index("2,000.0") < drawn.index("1,000.0")

@@ -75,9 +75,9 @@ def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> No
 
 
 def test_a_report_uses_the_noise_of_the_search(storage: str, fake: Fake) -> None:
-    study = open_study(storage, "bow", Objective.PER_IPU, {"model": "abc"}, {"noise": "0.1"})
+    study = open_study(storage, "bow", Objective.PER_DEVICE, {"model": "abc"}, {"noise": "0.1"})
     space = SearchSpace((1, 2), (0.3,), (30, 60))
-    result = run_search(space, fake, study, Objective.PER_IPU, method=EXHAUSTIVE, noise=0.1)
+    result = run_search(space, fake, study, Objective.PER_DEVICE, method=EXHAUSTIVE, noise=0.1)
     best = best_of_study(study, finished_trials(study))
     assert best is not None
     assert with_plans(study, best) == result.best

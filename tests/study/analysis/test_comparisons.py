@@ -127,8 +127,8 @@ def test_a_simple_use_that_is_better_by_the_estimate_than_its_trials_is_estimate
     of_one, *_ = study_comparisons(summary)
     assert (of_one.knobs, of_one.speed, of_one.estimated) == (alternative.knobs, Interval(110.0, None), True)
     assert of_one.gain_percent == 100.0  # 220 / 110, both estimated
-    per_ipu, *_ = study_comparisons(replace(summary, objective=Objective.PER_IPU))
-    assert per_ipu.gain_percent == 0.0  # 110 a device, and 110
+    per_device, *_ = study_comparisons(replace(summary, objective=Objective.PER_DEVICE))
+    assert per_device.gain_percent == 0.0  # 110 a device, and 110
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_what_was_measured_again_has_the_means_of_all_turns() -> None:
         return [(trial.samples_per_s, trial.latency_s) for trial in with_means(trials, verification, objective)]
 
     assert shown(Objective.LATENCY) == [(150.0, 0.1), (70.0, 0.3), (1.0, 9.0)]
-    assert shown(Objective.PER_IPU) == [(150.0, 0.1), (70.0, 0.3), (1.0, 9.0)]
+    assert shown(Objective.PER_DEVICE) == [(150.0, 0.1), (70.0, 0.3), (1.0, 9.0)]
     two = Repeated(WINNER, BEST, (1.0, 1.0), (4.0, 6.0))
     slower = with_means([again], Verification((two,), 2, 0, Verdict.CLEAR, None), Objective.LATENCY)
     assert slower[0].latency_s == 0.2

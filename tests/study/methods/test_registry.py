@@ -121,7 +121,7 @@ def test_samplers_measure_the_requested_number_of_configurations(storage: str, f
 
 
 def test_a_forecast_holds_the_free_share_of_the_fullest_device(fake: Fake) -> None:
-    predict = predictor(Expect(fake), Objective.PER_IPU)
+    predict = predictor(Expect(fake), Objective.PER_DEVICE)
     fitting, failing = (
         predict.forecast(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=20)),
         predict.forecast(Knobs(n_ipu=1, memory_proportion=1.0, batch_size=60)),

@@ -46,7 +46,7 @@ def test_a_new_study_has_its_attributes(storage: str, capfd: pytest.CaptureFixtu
 
 
 def test_cost_per_device_is_minimised(storage: str) -> None:
-    study = open_study(storage, "bow", Objective.PER_IPU, FINGERPRINT)
+    study = open_study(storage, "bow", Objective.PER_DEVICE, FINGERPRINT)
     assert study.direction is optuna.study.StudyDirection.MINIMIZE
     assert study.metric_names == ["cost (cycles x n_ipu / sample)"]
 
@@ -63,7 +63,7 @@ def test_a_resumed_study_has_its_trials(storage: str, fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("objective", "fingerprint", "message"),
     [
-        (Objective.PER_IPU, FINGERPRINT, "objective 'throughput', this search has 'per-ipu'"),
+        (Objective.PER_DEVICE, FINGERPRINT, "objective 'throughput', this search has 'per-device'"),
         (Objective.THROUGHPUT, {**FINGERPRINT, "model": "xyz"}, "model 'abc', this search has 'xyz'"),
         (
             Objective.THROUGHPUT,

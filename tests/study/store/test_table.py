@@ -124,7 +124,7 @@ NOTHING_FITS = SearchSpace((1,), (1.0,), (50,))
     [
         (Objective.THROUGHPUT, ["value"]),
         (Objective.LATENCY, ["value"]),
-        ((Objective.THROUGHPUT, Objective.PER_IPU), ["value_throughput", "value_per_ipu"]),
+        ((Objective.THROUGHPUT, Objective.PER_DEVICE), ["value_throughput", "value_per_device"]),
     ],
 )
 def test_columns_and_their_types_depend_on_the_objectives_alone(

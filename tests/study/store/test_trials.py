@@ -340,7 +340,7 @@ def test_a_failed_trial_survives_a_round_trip_without_its_log(
 
 
 def test_several_objectives_have_their_values_in_order(storage: str, fake: Fake) -> None:
-    objectives = (Objective.LATENCY, Objective.THROUGHPUT, Objective.PER_IPU)
+    objectives = (Objective.LATENCY, Objective.THROUGHPUT, Objective.PER_DEVICE)
     study = open_study(storage, "three", objectives, {})
     trial = ended(fake(FITS))
     assert trial.measured is not None

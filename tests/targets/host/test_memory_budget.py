@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from autoauto.processes.start import descendants
-from autoauto.programs.phased_training.network import Network, digits
+from autoauto.programs.phased_training.network import Network
 from autoauto.programs.phased_training.training import UpdateLoop, train_phased
+from autoauto.programs.samples import read_samples
 from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.units import MIB
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, run_alone
@@ -73,7 +74,9 @@ def test_a_killed_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         return [child for child in descendants(os.getpid()) if child not in others]
 
     with ThreadPoolExecutor(1) as thread:
-        future = thread.submit(train_phased, Network(n_hidden=64), digits(), 10**6, UpdateLoop())
+        future = thread.submit(
+            train_phased, Network(n_hidden=64), read_samples(Path("data/samples/digits.csv.gz")), 10**6, UpdateLoop()
+        )
         try:
             wait_until(
                 lambda: any(is_nameless(tmp_path, file) for file in open_files(workers())), "a file without a name"

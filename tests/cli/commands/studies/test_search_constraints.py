@@ -74,5 +74,5 @@ def test_several_objectives_have_a_pareto_front(run_cli: RunCli) -> None:
 
 
 def test_a_page_of_several_objectives_is_written(run_cli: RunCli) -> None:
-    run_cli(*SMALL, "--objective", "latency,per-ipu", "--study-name", "two", "--n-measurements", "4")
+    run_cli(*SMALL, "--objective", "latency,per-device", "--study-name", "two", "--n-measurements", "4")
     assert run_cli("report", "two", "--html", "two.html").code == 0

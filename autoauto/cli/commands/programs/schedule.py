@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.commands.schedule_popart import (
+from autoauto.cli.commands.programs.schedule_popart import (
     DEFAULT_STAGES,
     describe_popart,
     poplar_mapping,
