@@ -26,11 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autoauto.engines.registry import engine_named
+from autoauto.engines.rules import GroupSplit
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
 from autoauto.records.installation import extras, install_command
 from autoauto.records.units import FloatArray, IntArray
-from autoauto.targets.gpu.session import experts_conflict
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
@@ -46,9 +47,6 @@ _GEMM = {
 }
 _EXPERTS = {WeightFormat.FP8: "fp8"}
 """The names of formats of experts, where they differ."""
-PRODUCT_FACTORS = {("trtllm", WeightFormat.NVFP4): 0.7}
-"""By what times of products of blocks are multiplied, by engine and format: their rows seem to hold a kernel that
-rounds activations, which the engine joins to the one before. Of 0.6, 0.7 and 0.8 the best for 38 even rows."""
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",), "attention"
 _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
@@ -66,7 +64,7 @@ class Serving(NamedTuple):
 
     Attributes:
         system: the GPUs, by the name of the package, for example "h100_sxm".
-        engine: "vllm", "sglang" or "trtllm".
+        engine: its name.
         tensor_parallel: GPUs of the group; every matrix is split among them.
         expert_parallel: among how many of them experts are distributed whole; the rest splits every expert.
         weights: the format of the matrices of the blocks.
@@ -119,28 +117,17 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
         Unsupported: the group cannot split the model, or the package has no times of what it computes.
     """
     check_installed()
-    _check_split(decoder, serving)
+    split = GroupSplit(serving.tensor_parallel, serving.expert_parallel)
+    if reason := engine_named(serving.engine).takes(decoder, split, serving.weights):
+        raise Unsupported(reason)
     return KernelTables(decoder, serving, _compiled(decoder, serving))
-
-
-def _check_split(decoder: Decoder, serving: Serving) -> None:
-    n_gpus, n_dealt = serving.tensor_parallel, serving.expert_parallel
-    if decoder.n_heads % n_gpus:
-        raise Unsupported(f"tensor_parallel must divide the {decoder.n_heads} heads of {decoder.name}, got {n_gpus}")
-    if decoder.experts is None and n_dealt != 1:
-        raise Unsupported(f"expert_parallel is for mixtures of experts, {decoder.name} is dense; leave it out")
-    if conflict := experts_conflict(serving.engine, n_gpus, n_dealt):
-        raise Unsupported(conflict)
-    if decoder.experts is not None and decoder.experts.n_experts % n_dealt:
-        raise Unsupported(
-            f"expert_parallel must divide the {decoder.experts.n_experts} experts of {decoder.name}, got {n_dealt}"
-        )
 
 
 def _compiled(decoder: Decoder, serving: Serving) -> Any:
     """The handle of the package that answers; the first format of prompt attention that it has times of."""
     from aiconfigurator_core.sdk.engine import EngineHandle
 
+    engine = engine_named(serving.engine)
     options = {
         "tp_size": serving.tensor_parallel,
         "moe_tp_size": serving.tensor_parallel // serving.expert_parallel,
@@ -152,7 +139,7 @@ def _compiled(decoder: Decoder, serving: Serving) -> Any:
     with _refusals(decoder, serving), _quick_reading():
         for prompt_format in _prompt_formats(serving):
             handle = EngineHandle.compile(
-                _folder_of(decoder), serving.system, serving.engine, fmha_quant_mode=prompt_format, **options
+                _folder_of(decoder), serving.system, engine.kernel_times, fmha_quant_mode=prompt_format, **options
             )
             if prompt_format == "bfloat16" or _answers(handle):
                 return handle
@@ -267,7 +254,7 @@ class KernelTables:
         self.decoder = decoder
         self.serving = serving
         self._handle = handle
-        self._product_factor = PRODUCT_FACTORS.get((serving.engine, serving.weights), 1.0)
+        self._product_factor = engine_named(serving.engine).product_factors.get(serving.weights, 1.0)
         self._sources: dict[str, float] = defaultdict(float)
         with _refusals(decoder, serving):
             self._names = [name.removeprefix("generation_") for name, *_ in handle.decode_step_per_op(1, 16, 2)]

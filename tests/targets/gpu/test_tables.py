@@ -8,12 +8,12 @@ from importlib import metadata
 import numpy as np
 import pytest
 
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported
 from autoauto.records.hardware import Link
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
-from autoauto.targets.gpu.engines import ServingEngine, engine_named
 from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop, forecast, max_sequences
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import system_named
@@ -34,7 +34,7 @@ def package() -> None:
 
 
 def costs_of(serving: Serving, decoder: Decoder = QWEN_8B, requests: Workload = REQUESTS) -> DecoderCosts:
-    engine: ServingEngine = engine_named(serving.engine)
+    engine = engine_named(serving.engine)
     return layer_costs(decoder, serving, system_named(serving.system), engine, requests, BATCHES, 8192)
 
 
