@@ -1,4 +1,4 @@
-"""What a package of its own needs to add a target, an exporter or an importer of profiles: `docs/extend.md`.
+"""What a package of its own needs to add a target, a serving engine, an exporter or an importer of profiles: `docs/extend.md`.
 
 Each name is imported from its module when it is first used, so that the file of a target loads nothing else.
 
@@ -11,10 +11,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autoauto.exporters.registry import Check, Deployment, Exporter
+    from autoauto.engines.command import (
+        ALL_ADDRESSES,
+        MASTER,
+        Command,
+        CommandOption,
+        CommandSyntax,
+        Launch,
+        Launcher,
+        Limits,
+        blocks_of_variable,
+        option_words,
+        partition_variable,
+    )
+    from autoauto.engines.engine import Engine, EngineMemory, HostCosts, constant_share
+    from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule
+    from autoauto.exporters.exporter import Check, Deployment, Exporter
     from autoauto.graph.cut import onnx_source
     from autoauto.profile.importers.importer import Importer, ProfiledFile
     from autoauto.profile.importers.recorded import RecordedLayer, RecordedProfile
+    from autoauto.records.costs.decoder import Decoder, WeightFormat
     from autoauto.records.costs.options import CompileOptions, Session
     from autoauto.records.costs.profile import GRADIENT, PARAMETER, STASH, CompiledRange, ProgramStep
     from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, Unsupported
@@ -28,23 +44,37 @@ if TYPE_CHECKING:
     from autoauto.targets.target import NamedTarget, Request, TargetOption
 
 __all__ = [
+    "ALL_ADDRESSES",
+    "ENGINE_RULES",
     "GRADIENT",
+    "MASTER",
     "PARAMETER",
     "STASH",
     "SWITCH",
     "BadInput",
     "Check",
     "Cluster",
+    "Command",
+    "CommandOption",
+    "CommandSyntax",
     "CompileOptions",
     "CompiledRange",
+    "Decoder",
     "Deployment",
     "Device",
+    "Engine",
+    "EngineMemory",
     "Exporter",
+    "GroupSplit",
+    "HostCosts",
     "Importer",
     "Knob",
+    "Launch",
+    "Launcher",
     "Layer",
     "LayerGraph",
     "LayerRange",
+    "Limits",
     "Link",
     "MissingExtra",
     "NamedTarget",
@@ -58,6 +88,7 @@ __all__ = [
     "RecordedLayer",
     "RecordedProfile",
     "Request",
+    "Rule",
     "Run",
     "Runner",
     "Session",
@@ -69,27 +100,46 @@ __all__ = [
     "Tensor",
     "Timeline",
     "Unsupported",
+    "WeightFormat",
+    "blocks_of_variable",
+    "constant_share",
     "onnx_source",
+    "option_words",
+    "partition_variable",
     "whole",
     "words_or_none",
 ]
 
 _MODULES = {
+    "ALL_ADDRESSES": "autoauto.engines.command",
     "BadInput": "autoauto.records.errors",
-    "Check": "autoauto.exporters.registry",
+    "Check": "autoauto.exporters.exporter",
     "Cluster": "autoauto.records.hardware",
+    "Command": "autoauto.engines.command",
+    "CommandOption": "autoauto.engines.command",
+    "CommandSyntax": "autoauto.engines.command",
     "CompileOptions": "autoauto.records.costs.options",
     "CompiledRange": "autoauto.records.costs.profile",
-    "Deployment": "autoauto.exporters.registry",
+    "Decoder": "autoauto.records.costs.decoder",
+    "Deployment": "autoauto.exporters.exporter",
     "Device": "autoauto.records.hardware",
-    "Exporter": "autoauto.exporters.registry",
+    "ENGINE_RULES": "autoauto.engines.rules",
+    "Engine": "autoauto.engines.engine",
+    "EngineMemory": "autoauto.engines.engine",
+    "Exporter": "autoauto.exporters.exporter",
     "GRADIENT": "autoauto.records.costs.profile",
+    "GroupSplit": "autoauto.engines.rules",
+    "HostCosts": "autoauto.engines.engine",
     "Importer": "autoauto.profile.importers.importer",
     "Knob": "autoauto.records.knob",
+    "Launch": "autoauto.engines.command",
+    "Launcher": "autoauto.engines.command",
     "Layer": "autoauto.records.layers",
     "LayerGraph": "autoauto.records.layers",
     "LayerRange": "autoauto.records.layers",
+    "Limits": "autoauto.engines.command",
     "Link": "autoauto.records.hardware",
+    "MASTER": "autoauto.engines.command",
     "MissingExtra": "autoauto.records.errors",
     "NamedTarget": "autoauto.targets.target",
     "Origin": "autoauto.records.target",
@@ -103,6 +153,7 @@ _MODULES = {
     "RecordedLayer": "autoauto.profile.importers.recorded",
     "RecordedProfile": "autoauto.profile.importers.recorded",
     "Request": "autoauto.targets.target",
+    "Rule": "autoauto.engines.rules",
     "Run": "autoauto.records.plans.timeline",
     "Runner": "autoauto.records.plans.timeline",
     "STASH": "autoauto.records.costs.profile",
@@ -116,7 +167,12 @@ _MODULES = {
     "Tensor": "autoauto.records.layers",
     "Timeline": "autoauto.records.plans.timeline",
     "Unsupported": "autoauto.records.errors",
+    "WeightFormat": "autoauto.records.costs.decoder",
+    "blocks_of_variable": "autoauto.engines.command",
+    "constant_share": "autoauto.engines.engine",
     "onnx_source": "autoauto.graph.cut",
+    "option_words": "autoauto.engines.command",
+    "partition_variable": "autoauto.engines.command",
     "whole": "autoauto.records.knob",
     "words_or_none": "autoauto.records.knob",
 }

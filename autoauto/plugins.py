@@ -44,7 +44,13 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     """
 
     def __init__(
-        self, what: str, kind: type[Entry], *, first: str = "", check: Callable[[Entry], str] = lambda _: ""
+        self,
+        what: str,
+        kind: type[Entry],
+        *,
+        first: str = "",
+        check: Callable[[Entry], str] = lambda _: "",
+        own: Callable[[], Mapping[str, Entry]] = dict,
     ) -> None:
         """A registry.
 
@@ -53,15 +59,20 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
             kind: the type of the values.
             first: the name that comes before all others.
             check: what is wrong with a value of another package; empty where nothing is.
+            own: values of this package that need no entry point, by name; called when the first name is asked for.
         """
-        self._what, self._kind, self._first, self._check = what, kind, first, check
+        self._what, self._kind, self._first, self._check, self._own = what, kind, first, check, own
         self._loaded: dict[str, Entry | None] = {}
 
     @cached_property
     def _registered(self) -> Mapping[str, Registration]:
         """The entry points by name; of several of one name the first."""
         unique: dict[str, Registration] = {}
-        for each in sorted(registrations().get(f"{_PREFIX}{self._what}s", ()), key=self._position):
+        group = f"{_PREFIX}{self._what}s"
+        own = self._own()
+        self._loaded |= own
+        ours = [Registration(EntryPoint(name, "", group), OURS) for name in own]
+        for each in sorted([*ours, *registrations().get(group, ())], key=self._position):
             first = unique.setdefault(each.point.name, each)
             if first is not each:
                 left_out = f"the {self._what} {each.point.name!r} of {each.distribution} is left out"
@@ -92,8 +103,9 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return self[name]
 
     def __getitem__(self, name: str) -> Entry:
+        registered = self._registered[name]
         if name not in self._loaded:
-            self._loaded[name] = self._load(self._registered[name])
+            self._loaded[name] = self._load(registered)
         value = self._loaded[name]
         if value is None:
             raise KeyError(name)

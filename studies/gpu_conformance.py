@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autoauto.engines.engine import HostCosts
+from autoauto.engines.registry import engine_named
 from autoauto.graph.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.targets.gpu.costs import layer_costs
-from autoauto.targets.gpu.engines import HostCosts, engine_named
 from autoauto.targets.gpu.forecast import ServingReplicas, forecast, held_by
 from autoauto.targets.gpu.steps import Workload, rates_of
 from autoauto.targets.gpu.systems import system_named

@@ -4,7 +4,7 @@
 
 Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; only those of which `zlib.crc32(id)` is even,
 dense and in one pool, are read: the other half examines the result. Prints what `HOST_COSTS` of
-`autoauto/targets/gpu/engines.py` and the priors of `autoauto/targets/gpu/calibration.py` hold.
+`autoauto/engines/` and the priors of `autoauto/targets/gpu/calibration.py` hold.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
+from autoauto.engines.registry import ENGINES
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
 from autoauto.targets.gpu.calibration import Group
-from autoauto.targets.gpu.engines import ENGINES
 from autoauto.targets.gpu.forecast import max_sequences
 from autoauto.targets.gpu.measured import Row, measured_of, read_rows, replicas_of
 from studies import gpu_accuracy

@@ -17,13 +17,13 @@ from autoauto.targets.ipu.kernels import loop
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, size
 from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, products, sequences
 from autoauto.targets.ipu.operators.registry import COST_RULES
-from autoauto.targets.ipu.tiling.split import Engine, Product
+from autoauto.targets.ipu.tiling.split import Product, ProductCodelet
 from studies import contrib_bounds
 
 MEMORY_BYTES_PER_CYCLE = 24  # of a tile: two loads and a store of 8 bytes
 VECTOR_BYTES_PER_CYCLE = 16  # 8 operations on halves, 4 on floats
 MATRIX_OPERATIONS_PER_CYCLE = {Precision.FP8: 256, Precision.FP16: 128, Precision.FP32: 32}
-WINDOW_OPERATIONS_PER_CYCLE = {Engine.SLIDING_WINDOW: 64, Engine.VECTOR: 8}
+WINDOW_OPERATIONS_PER_CYCLE = {ProductCodelet.SLIDING_WINDOW: 64, ProductCodelet.VECTOR: 8}
 TAPS_A_STEP = 4  # of a narrow group, whose taps follow each other on a tile
 PANEL = 16  # channels that the matrix units take at once
 _RECURRENT = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")

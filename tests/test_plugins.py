@@ -12,16 +12,20 @@ import pytest
 
 from autoauto import plugins
 from autoauto.cli.main import main
-from autoauto.exporters.registry import FORMATS, Exporter
+from autoauto.engines.registry import ENGINES
+from autoauto.exporters.exporter import Exporter
+from autoauto.exporters.registry import FORMATS
 from autoauto.plugins import OURS, Registry
 from autoauto.profile.importers.registry import GRAPH_IMPORTERS, IMPORTERS
 from autoauto.records.errors import BadInput
 from autoauto.targets.registry import TARGETS
 
 ROOT = Path(__file__).parents[1]
-REGISTRIES: tuple[Registry[object], ...] = (TARGETS, FORMATS, IMPORTERS, GRAPH_IMPORTERS)  # type: ignore[assignment]
+WITH_ENTRY_POINTS = tuple(name for name, exporter in FORMATS.items() if not exporter.serves_decoders)
+REGISTRIES: tuple[Registry[object], ...] = (TARGETS, ENGINES, FORMATS, IMPORTERS, GRAPH_IMPORTERS)  # type: ignore[assignment]
 EXPORTER = """
-from autoauto.exporters.registry import Exporter
+from autoauto.engines.registry import ENGINES
+from autoauto.exporters.exporter import Exporter
 {name} = Exporter("{name}", "nobody", (), lambda *_: None, lambda *_: iter(()))
 """
 Install = Callable[..., None]
@@ -57,7 +61,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_an_installed_package_adds_a_value_which_is_loaded_when_it_is_asked_for(install: Install) -> None:
     install("plain", EXPORTER.format(name="paper"), paper="paper")
     registry = Registry("exporter", Exporter)
-    assert registry.names == (*FORMATS.names, "paper")
+    assert registry.names == (*WITH_ENTRY_POINTS, "paper")
     assert "plain" not in sys.modules
     assert registry["paper"].summary == "nobody"
     assert list(registry) == [*registry.names]
@@ -82,12 +86,20 @@ def test_a_broken_one_is_left_out_with_one_warning(
     registry = Registry("exporter", Exporter)
     assert "paper" in registry.names
     for _ in range(2):
-        assert list(registry) == list(FORMATS.names)
+        assert list(registry) == list(WITH_ENTRY_POINTS)
         assert "paper" not in registry
-        with pytest.raises(BadInput, match=r"^a format is one of auto-pipeline, .*, vllm, got 'paper'$"):
+        with pytest.raises(BadInput, match=r"^a format is one of auto-pipeline, .*, triton, got 'paper'$"):
             registry.named("paper", "a format")
     expected = f"autoauto: the exporter 'paper' of broken is left out, it {wrong}; repair or uninstall broken"
     assert warnings(caplog) == [expected]
+
+
+def test_a_value_of_our_own_comes_among_ours_and_needs_no_entry_point(install: Install) -> None:
+    install("plain3", EXPORTER.format(name="auto"), auto="auto")
+    paper = FORMATS["onnx"]
+    registry = Registry("exporter", Exporter, own=lambda: {"paper": paper})
+    assert registry["paper"] is paper
+    assert registry.names == (*sorted((*WITH_ENTRY_POINTS, "paper")), "auto")
 
 
 def test_what_is_wrong_with_a_value_is_for_its_registry_to_say(
@@ -95,7 +107,7 @@ def test_what_is_wrong_with_a_value_is_for_its_registry_to_say(
 ) -> None:
     install("checked", EXPORTER.format(name="paper"), paper="paper")
     registry = Registry("exporter", Exporter, check=lambda each: f"is for {each.summary}")
-    assert list(registry) == list(FORMATS.names)
+    assert list(registry) == list(WITH_ENTRY_POINTS)
     assert "'paper' of checked is left out, it is for nobody; repair" in warnings(caplog)[0]
 
 
@@ -154,5 +166,5 @@ def test_an_unknown_name_lists_all_that_are_known(
     assert main(["export", "resnet50", "--to", "stone", "--output", "x"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "vllm" in error
+    assert "triton" in error
     assert "paper" in error

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import named, open_problem
-from autoauto.exporters.registry import Check, DecoderModel, Deployment, ModelFile, Performance, write_artifact
+from autoauto.exporters.exporter import Check, DecoderModel, Deployment, ModelFile, Performance
+from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.huggingface import decoder_of
 from autoauto.records.errors import BadInput

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from autoauto.exporters.exporter import TEMPORARY, Check, Deployment, Exporter
 from autoauto.exporters.onnx_stages import (
     compared,
     examples,
@@ -27,7 +28,6 @@ from autoauto.exporters.onnx_stages import (
     save_whole,
     whole_model,
 )
-from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import DeviceType

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from autoauto.exporters.exporter import TEMPORARY, Check, Deployment, Exporter
 from autoauto.exporters.pipeline_runner import RUNTIMES, save
-from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import Session

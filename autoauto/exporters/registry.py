@@ -1,236 +1,29 @@
-"""All formats by name, `FORMATS`, and the one way to write an artifact: `write_artifact`.
-
-What is exported, and what an exporter is: `Deployment`, `Exporter`, `Check`.
-"""
+"""All formats by name, `FORMATS`, and the one way to write an artifact: `write_artifact`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from autoauto.engines.registry import ENGINES
+from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter
+from autoauto.exporters.serving.exporter import serving_exporter
 from autoauto.plugins import Registry
 from autoauto.processes.folders import temporary_folder
-from autoauto.records.costs.decoder import Decoder
-from autoauto.records.costs.options import DeviceSession, SessionOptions
-from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster
-from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
-from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.schedule import Schedule
-from autoauto.records.target import Origin
-from autoauto.records.units import Array, Precision
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
-from autoauto.targets.host.runtimes.registry import requirements
 from autoauto.targets.host.runtimes.session import HostSession
 
-if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
-    from autoauto.space.knobs import Knobs
-    from autoauto.space.numbers import TokenResult
-
-TEMPORARY = "autoauto-export-"
-"""The beginning of the names of temporary folders."""
 _FILES = "files"
 
 
-class ModelFile(Source, Protocol):
-    """A model file whose parts can be written as files."""
-
-    def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write what `cut` makes as a file, its weights beside it where they are too many for one.
-
-        Returns:
-            The sub-model without its content.
-        """
+def _of_engines() -> dict[str, Exporter]:
+    return {engine.launcher.to: serving_exporter(engine) for engine in ENGINES.values()}
 
 
-class DecoderModel(NamedTuple):
-    """A decoder that serving engines load themselves: a `ModelFile` out of which nothing is cut.
-
-    Attributes:
-        name: on Hugging Face, or the path of a folder or a `config.json`.
-        decoder: what its config says.
-    """
-
-    name: str
-    decoder: Decoder
-
-    @property
-    def served_name(self) -> str:
-        """The name, or the folder as an absolute path."""
-        path = Path(self.name)
-        if not path.exists():
-            return self.name
-        return str((path if path.is_dir() else path.parent).absolute())
-
-    def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
-        """See `Source`; raises `BadInput`."""
-        raise self._refusal()
-
-    def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
-        """See `Source`; raises `BadInput`."""
-        raise self._refusal()
-
-    def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """See `ModelFile`; raises `BadInput`."""
-        raise self._refusal()
-
-    def _refusal(self) -> BadInput:
-        return BadInput(f"parts are cut out of an ONNX file, got the config of {self.name}; try --to vllm")
-
-
-class Performance(NamedTuple):
-    """What all replicas of a deployment give.
-
-    Attributes:
-        samples_per_s: throughput; tokens of answers where text is generated.
-        origin: of the throughput, and of the costs of the plan.
-        tokens: rates and latencies where text is generated.
-    """
-
-    samples_per_s: float
-    origin: Origin
-    tokens: TokenResult | None = None
-
-    def __str__(self) -> str:
-        if self.tokens is None:
-            return f"{self.samples_per_s:,.1f} samples/s ({self.origin})"
-        return (
-            f"{self.tokens.tokens_per_s:,.0f} tokens/s, {self.tokens.ttft_s:.3g} s to the first token (TTFT), "
-            f"{self.tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT) ({self.origin})"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """A model and the plan by which it is to run.
-
-    Attributes:
-        graph: the model.
-        source: cuts ranges of layers out of the model's file.
-        cluster: the devices that `plan` counts.
-        precision: the format of weights and activations that the plan is for.
-        knobs: the configuration.
-        plan: its stages.
-        schedule: the order in which a replica runs its micro-batches.
-        performance: what all replicas give.
-        profile: profiles the layers at `knobs`, which may take time.
-        planning_proportion: the share of a device's memory that a planned stage may fill by plain sums.
-        inputs: arrays for inputs of the model, with which files are checked; None where they are to be made up.
-        devices: those of this machine, where they are GPUs or unlike; empty where they are not.
-    """
-
-    graph: LayerGraph
-    source: ModelFile
-    cluster: Cluster
-    precision: Precision
-    knobs: Knobs
-    plan: Plan
-    schedule: Schedule
-    performance: Performance
-    profile: Callable[[], ModelProfile]
-    planning_proportion: float
-    inputs: Callable[[Sequence[Port]], Mapping[str, Array]] | None = None
-    devices: tuple[DeviceSession, ...] = ()
-
-    def session(self, plan: Plan, stage: Stage) -> SessionOptions:
-        """How a stage of one of the plans is computed; without threads where its device is not one of this machine."""
-        if self.devices:
-            number = plan.placement[0][stage.device].device if plan.placement else stage.device
-            return self.devices[number].session
-        session = self.knobs.session
-        if session.runtime is None:
-            return SessionOptions(0, OnnxRuntimeSession())
-        return SessionOptions(session.cores_per_device, session)
-
-    @property
-    def packages(self) -> str:
-        """What pip installs for the runtimes of all stages."""
-        options = [self.session(plan, stage) for plan in self.plan.plans for stage in plan.stages]
-        return " ".join(map(quote, requirements([each.session for each in options])))
-
-    @property
-    def layer_names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the layers of every stage."""
-        layers = self.graph.layers
-        return tuple(tuple(layer.name for layer in layers[slice(*stage.layers)]) for stage in self.plan.stages)
-
-    def one_plan(self) -> Plan:
-        """The plan that all replicas have.
-
-        Raises:
-            BadInput: replicas on unlike devices have plans of their own.
-        """
-        if self.plan.other_plans:
-            raise BadInput(
-                f"this format has one plan for all replicas, got {len(self.plan.plans)} different ones; try --to onnx"
-            )
-        return self.plan
-
-
-class Check(NamedTuple):
-    """One thing that was to be checked of an artifact.
-
-    Attributes:
-        what: in a few words, what must be true.
-        passed: whether it is; None where this machine cannot tell.
-        detail: what was seen, or why nothing was.
-    """
-
-    what: str
-    passed: bool | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exporter:
-    """A format in which a plan is written.
-
-    Attributes:
-        name: of the format.
-        summary: what reads it, in a few words.
-        apply: the lines, three at most, by which one applies what was written; {packages} stands for those that run it.
-        write: writes the files into an empty folder; raises `BadInput` for a plan that the format cannot express.
-        check: puts what was written into force and reads it back, as far as this machine can.
-        trains: whether the format has training.
-        keeps_session: whether it says which runtime of the host runs the stages, in which format.
-        notes: what one should know besides, for the README of an artifact.
-        sets_recompute: whether its files switch recomputation on where stages of a plan for training recompute.
-        describe: what the README says of a deployment besides.
-        generation: what writes configurations that generate text under the same name; None where nothing does.
-    """
-
-    name: str
-    summary: str
-    apply: tuple[str, ...]
-    write: Callable[[Deployment, Path], None]
-    check: Callable[[Deployment, Path], Iterator[Check]]
-    trains: bool = False
-    keeps_session: bool = False
-    notes: str = ""
-    sets_recompute: bool = False
-    describe: Callable[[Deployment], str] = lambda _: ""
-    generation: Exporter | None = None
-
-    def of(self, deployment: Deployment) -> Exporter:
-        """What writes a deployment: this, or that of configurations that generate text.
-
-        Raises:
-            BadInput: the format has none.
-        """
-        if not isinstance(deployment.source, DecoderModel):
-            return self
-        if self.generation is None:
-            names = [exporter.name for exporter in FORMATS.values() if exporter.generation]
-            raise BadInput(f"--to {self.name} is not for text that decoders generate; try --to {' or '.join(names)}")
-        return self.generation
-
-
-FORMATS = Registry("exporter", Exporter)
+FORMATS = Registry("exporter", Exporter, own=_of_engines)
+"""Those with an entry point, and one for every serving engine."""
 
 
 def exporter_named(name: str) -> Exporter:
@@ -265,7 +58,8 @@ def write_artifact(
     Raises:
         BadInput: there is no such format, it cannot express the plan, or the folder holds something or cannot be made.
     """
-    exporter = exporter_named(to).of(deployment)
+    exporter = exporter_named(to)
+    _check_model(deployment, exporter)
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
     session, has_devices = deployment.knobs.session, bool(deployment.devices)
@@ -304,6 +98,23 @@ def write_artifact(
         for path in files.iterdir():
             path.rename(folder / path.name)
     return checks
+
+
+def _check_model(deployment: Deployment, exporter: Exporter) -> None:
+    """Refuse a decoder for formats of layers, and layers for formats of serving engines.
+
+    Raises:
+        BadInput: the model is of the other kind.
+    """
+    is_decoder = isinstance(deployment.source, DecoderModel)
+    if is_decoder and not exporter.serves_decoders:
+        names = [name for name, each in FORMATS.items() if each.serves_decoders]
+        raise BadInput(f"--to {exporter.name} is not for text that decoders generate; try --to {' or '.join(names)}")
+    if exporter.serves_decoders and not is_decoder:
+        raise BadInput(
+            f"--to {exporter.name} starts an engine that loads a decoder by its config.json, got the layers of "
+            f"{deployment.graph.name}; try the decoder's name or folder with --target gpu, or --to onnx"
+        )
 
 
 def _holds_files_only(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import CHECK, WEIGHT, ActionKind, Schedule
 from autoauto.schedule.read_csv import read_schedule_csv

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import helper
 
+from autoauto.exporters.exporter import TEMPORARY, Check, Deployment, Exporter
 from autoauto.exporters.onnx_stages import compared, examples, run_file, whole_model
 from autoauto.exporters.open_batch import AXIS, is_open, keeps_apart, opened
-from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import DeviceType
 from autoauto.records.errors import BadInput

@@ -224,7 +224,7 @@ def _checkpoint(
 
 
 def _max_length(fields: _Numbers) -> int | None:
-    """The longest sequence: positions are scaled by a factor, unless the config counts scaled ones [vllm-serve]."""
+    """The longest sequence: positions are scaled by a factor, unless the config counts scaled ones."""
     if fields.config.get("max_position_embeddings") is None:
         return None
     n_positions = fields.count("max_position_embeddings")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
+from autoauto.engines.registry import equal_groups_note
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.files.fields import MAX_RATE, PositiveWhole, Text, Whole, table_form
 from autoauto.records.files.toml import TomlFile, read_toml
@@ -288,8 +289,8 @@ def _check_groups(file: TomlFile) -> None:
         if file.table.get("target") == GPU and isinstance(kind, dict) and "tensor_parallel" in kind:
             raise file.bad(
                 ["kinds", number, "tensor_parallel"],
-                "vllm, sglang and trtllm have groups of one size in all stages of a pipeline, got tensor_parallel of "
-                "a kind; give --tensor-parallel for all, or search every kind as a cluster of its own",
+                f"{equal_groups_note()}, got tensor_parallel of a kind; give --tensor-parallel for all, or search "
+                "every kind as a cluster of its own",
             )
 
 

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import msgspec
 
-from autoauto.exporters.registry import Check, Deployment, Performance, write_artifact
+from autoauto.exporters.exporter import Check, Deployment, Performance
+from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut import OnnxSource
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import Block, LayerGraph, LayerRange
@@ -22,7 +23,7 @@ from autoauto.schedule.times import timeline_of
 from autoauto.space.knobs import Knobs
 
 N_BLOCKS = 6
-FORMATS_OF_BLOCKS = ("torch", "torchtitan", "megatron", "vllm", "sglang", "tensorrt-llm", "deepspeed")
+FORMATS_OF_BLOCKS = ("torch", "torchtitan", "megatron", "deepspeed")
 MakeChain = Callable[..., LayerGraph]
 
 

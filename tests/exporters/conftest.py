@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from autoauto.evaluate.open import load_flow
-from autoauto.exporters.registry import Deployment, Performance
+from autoauto.exporters.exporter import Deployment, Performance
 from autoauto.graph.cut import onnx_source
 from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Cluster, MachineDevice
@@ -31,7 +31,7 @@ Deploy = Callable[..., Deployment]
 def megatrons_parser_is_slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start Megatron-LM's parser, whose process loads PyTorch for five seconds, in slow tests alone."""
     if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr("autoauto.exporters.megatron.find_spec", lambda _: None)
+        monkeypatch.setattr("autoauto.exporters.blocks.megatron.find_spec", lambda _: None)
 
 
 def plan_of(cuts: Sequence[int], replicas: Sequence[int] = (0,), stage_replicas: int = 1) -> Plan:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.exporters.layer_lists import blocks_of_stages
+from autoauto.exporters.blocks.stages import blocks_of_stages
 from autoauto.exporters.registry import write_artifact
 from autoauto.records.errors import BadInput
 from tests.exporters.block_plans import (
@@ -28,7 +28,7 @@ every_format = pytest.mark.parametrize("to", FORMATS_OF_BLOCKS)
 def test_stages_have_all_blocks_in_order_wherever_the_cuts_are(chain: MakeChain, n_stages: int) -> None:
     graph = graph_of_blocks(chain)
     for cuts in combinations(range(1, N_BLOCKS), n_stages - 1):
-        stages = blocks_of_stages(deployment(graph, [0, *(2 * cut for cut in cuts), len(graph)]), "vllm")
+        stages = blocks_of_stages(deployment(graph, [0, *(2 * cut for cut in cuts), len(graph)]), "megatron")
         firsts = [int(blocks[0].module.removeprefix("layers.")) for blocks in stages]
         assert firsts == [0, *cuts]
         assert [block for blocks in stages for block in blocks] == list(graph.blocks)

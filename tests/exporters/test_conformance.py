@@ -17,7 +17,8 @@ import pytest
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.open import load_flow
-from autoauto.exporters.registry import FORMATS, Deployment, exporter_named, write_artifact
+from autoauto.exporters.exporter import Deployment
+from autoauto.exporters.registry import FORMATS, exporter_named, write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.plan import side_by_side
 from autoauto.records.schedule import Order
@@ -34,6 +35,9 @@ BLOCKS = (0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3)
 QUICK = [(1, 1, 1), (2, 2, 1), (4, 2, 4)]
 SLOW = [(1, 2, 4), (2, 1, 4), (4, 1, 1)]
 """Stages, replicas and the batch size of plans; together they hold every pair of two of their values."""
+
+
+OF_LAYERS = [to for to, exporter in FORMATS.items() if not exporter.serves_decoders]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +66,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield best
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", OF_LAYERS)
 @pytest.mark.parametrize("case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)], ids=str)
 def test_a_format_writes_and_checks_a_plan(to: str, case: tuple[int, int, int], deployed: Any, tmp_path: Path) -> None:
     plan = deployed(*case)
@@ -84,14 +88,14 @@ def test_a_format_writes_and_checks_a_plan(to: str, case: tuple[int, int, int], 
     assert len(rest) == 1
 
 
-@pytest.mark.parametrize("to", [to for to in FORMATS if to not in ("onnx", "triton")])  # these hold stages to outputs
+@pytest.mark.parametrize("to", [to for to in OF_LAYERS if to not in ("onnx", "triton")])  # these hold stages to outputs
 def test_an_artifact_of_another_plan_fails(to: str, deployed: Any, tmp_path: Path) -> None:
     write_artifact(deployed(4, 1, 1), to, tmp_path / "a")
     checks = [*exporter_named(to).check(deployed(2, 1, 1), tmp_path / "a")]
     assert [each for each in checks if each.passed is False]
 
 
-@pytest.mark.parametrize("to", [to for to in FORMATS if to != "onnx"])
+@pytest.mark.parametrize("to", [to for to in OF_LAYERS if to != "onnx"])
 def test_different_replicas_are_refused_in_one_line_that_leaves_nothing(to: str, deployed: Any, tmp_path: Path) -> None:
     short, long = deployed(2, 2, 1), deployed(4, 1, 1)
     unlike = replace(short, plan=side_by_side([short.plan, long.plan]))
@@ -100,11 +104,20 @@ def test_different_replicas_are_refused_in_one_line_that_leaves_nothing(to: str,
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("to", [to for to in FORMATS if not exporter_named(to).trains])
+@pytest.mark.parametrize("to", [to for to in OF_LAYERS if not exporter_named(to).trains])
 def test_training_is_refused_where_a_format_has_none(to: str, deployed: Any, tmp_path: Path) -> None:
     plan = deployed(2, 1, 1)
     with pytest.raises(BadInput, match="is for inference, got a plan for training; try --mode inference"):
         write_artifact(replace(plan, knobs=plan.knobs.with_values(schedule=Order.GPIPE)), to, tmp_path / "a")
+
+
+@pytest.mark.parametrize("to", [to for to in FORMATS if to not in OF_LAYERS])
+def test_an_engine_that_loads_a_decoder_refuses_layers(to: str, deployed: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match=rf"^--to {to} starts an engine .*, got the layers of residual; try the decoder's"
+    ):
+        write_artifact(deployed(2, 1, 1), to, tmp_path / "a")
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_folder_that_cannot_be_made_is_refused(deployed: Any) -> None:

@@ -13,14 +13,23 @@ from typing import Any
 
 import pytest
 
-from autoauto.exporters.megatron import check, megatron_counts, megatron_layout
-from autoauto.exporters.registry import Check, write_artifact
+from autoauto.exporters.blocks.megatron import check, megatron_counts, megatron_layout
+from autoauto.exporters.exporter import Check
+from autoauto.exporters.registry import write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import TRAINING_ORDERS, spec_of
 from tests.exporters.block_plans import MakeChain, deployment, graph_of_blocks, written
-from tests.exporters.test_layer_lists import PARTITION, sourced
 from tests.orders import STAGES_PER_DEVICE, n_stages_of
+
+PARTITION = [0, 2, 8, 12]
+
+
+def sourced(folder: Path, file: str, printed: str) -> str:
+    """What a shell prints after it has read a file."""
+    command = ["bash", "-c", f'set -a; . "$0"; set +a; {printed}', str(folder / file)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
 
 GRAPHS, DEVICES = range(8, 24, 2), (1, 2, 3, 4)
 """Numbers of blocks of eight models, and of devices."""
@@ -47,7 +56,9 @@ def evenly(n_blocks: int, n_stages: int) -> list[int]:
 def test_a_plan_of_any_order_means_the_same_there_or_is_refused(
     chain: MakeChain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autoauto.exporters.megatron._parsed", lambda *_: Check("its parser", None, "is tried below"))
+    monkeypatch.setattr(
+        "autoauto.exporters.blocks.megatron._parsed", lambda *_: Check("its parser", None, "is tried below")
+    )
     for number, (n_blocks, n_devices, knobs) in enumerate(plans()):
         partition = evenly(n_blocks, n_stages_of(knobs["schedule"], n_devices))
         made = deployment(graph_of_blocks(chain, n_blocks), partition, **knobs)

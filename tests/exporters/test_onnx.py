@@ -14,9 +14,10 @@ import numpy as np
 import onnx
 import pytest
 
+from autoauto.exporters.exporter import Check, Deployment
 from autoauto.exporters.onnx_stages import RUNNER, TOLERANCES, check, examples, whole_model
 from autoauto.exporters.pipeline_runner import in_fp16
-from autoauto.exporters.registry import Check, Deployment, exporter_named, write_artifact
+from autoauto.exporters.registry import exporter_named, write_artifact
 from autoauto.graph import cut
 from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.errors import BadInput

@@ -13,8 +13,9 @@ import onnx
 import pytest
 
 from autoauto.exporters import onnx_annotated
+from autoauto.exporters.exporter import Check, Deployment
 from autoauto.exporters.onnx_annotated import MODEL, SETTINGS, check
-from autoauto.exporters.registry import Check, Deployment, write_artifact
+from autoauto.exporters.registry import write_artifact
 from autoauto.records.costs.options import PlainSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.exporters.conftest import Deploy, plan_of

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from autoauto.engines.registry import ENGINES
 from autoauto.evaluate.export import deployment, export
 from autoauto.evaluate.open import load_flow
-from autoauto.exporters.registry import Deployment, exporter_named, write_artifact
-from autoauto.exporters.serving.engines import SGLANG, TENSORRT_LLM, VLLM, ServingProgram
+from autoauto.exporters.exporter import Deployment
+from autoauto.exporters.registry import exporter_named, write_artifact
 from autoauto.exporters.serving.replicas import served_replicas
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
@@ -28,11 +29,11 @@ from tests.exporters.test_conformance import contents
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
 yaml: Any = pytest.importorskip("yaml", reason="YAML is read by a package of extra gpu")
 
-PROGRAMS = {program.to: program for program in (VLLM, SGLANG, TENSORRT_LLM)}
+SERVED = {engine.launcher.to: engine for engine in ENGINES.values()}
 REQUESTS: dict[str, Any] = {"input_tokens": 512, "output_tokens": 128}
 N_BLOCKS = 6
 Deploy = Callable[..., Deployment]
-by_format = pytest.mark.parametrize("to", PROGRAMS)
+by_format = pytest.mark.parametrize("to", SERVED)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def deployed(folder: Path) -> Deploy:
     @cache
     def made(to: str, n: int = 3, replicas: int = 1, cluster: str = "h100_sxm-8", **knobs: Any) -> Deployment:
         flow = load_flow(folder, cluster, "gpu")
-        chosen = {"engine": PROGRAMS[to].engine, "tensor_parallel": 2, "batch_size": 10, **REQUESTS, **knobs}
+        chosen = {"engine": SERVED[to].name, "tensor_parallel": 2, "batch_size": 10, **REQUESTS, **knobs}
         return deployment(flow, str(folder), flow.expect(Knobs(n, replicas=replicas, **chosen)))
 
     return made
@@ -83,7 +84,7 @@ def test_a_configuration_is_written_and_checked(
     made = deployed(to, n, replicas)
     checks = write_artifact(made, to, tmp_path / "a", check=True)
     assert [each for each in checks if each.passed is False] == []
-    assert [each.what for each in checks if each.passed is None] == [f"{PROGRAMS[to].package} serves the model"]
+    assert [each.what for each in checks if each.passed is None] == [f"{SERVED[to].title} serves the model"]
     assert checks[-1].detail.startswith("nothing was started")
     write_artifact(made, to, tmp_path / "again")
     assert contents(tmp_path / "a") == contents(tmp_path / "again")
@@ -141,7 +142,7 @@ def test_experts_are_dealt_among_gpus_by_an_option_of_every_engine(
     name, value = option
     flow = load_flow("Qwen/Qwen3-30B-A3B", "h100_sxm-4", "gpu")
     for n_dealt in (1, 4):
-        chosen = {"engine": PROGRAMS[to].engine, "tensor_parallel": 4, "expert_parallel": n_dealt, **REQUESTS}
+        chosen = {"engine": SERVED[to].name, "tensor_parallel": 4, "expert_parallel": n_dealt, **REQUESTS}
         made = deployment(flow, "Qwen/Qwen3-30B-A3B", flow.expect(Knobs(1, 10, **chosen)))
         checks = write_artifact(made, to, tmp_path / str(n_dealt), check=True)
         assert [each for each in checks if each.passed is False] == []
@@ -212,7 +213,7 @@ def test_containers_have_the_commands_and_gpus_of_the_scripts(to: str, deployed:
 @by_format
 def test_an_artifact_of_another_plan_fails(to: str, deployed: Deploy, tmp_path: Path) -> None:
     write_artifact(deployed(to, 3), to, tmp_path / "a")
-    checks = exporter_named(to).of(deployed(to, 2)).check(deployed(to, 2), tmp_path / "a")
+    checks = exporter_named(to).check(deployed(to, 2), tmp_path / "a")
     assert [each for each in checks if each.passed is False]
 
 
@@ -235,7 +236,7 @@ def test_a_changed_script_fails(written: str, changed: str, deployed: Deploy, tm
     text = script.read_text(encoding="utf-8")
     assert written in text
     script.write_text(text.replace(written, changed), encoding="utf-8")
-    checks = exporter_named("vllm").of(made).check(made, tmp_path / "a")
+    checks = exporter_named("vllm").check(made, tmp_path / "a")
     assert [each for each in checks if each.passed is False]
 
 
@@ -245,18 +246,18 @@ def test_a_changed_file_for_containers_fails(file: str, deployed: Deploy, tmp_pa
     write_artifact(made, "vllm", tmp_path / "a")
     path = tmp_path / "a" / file
     path.write_text(path.read_text(encoding="utf-8").replace("'30'", "'29'"), encoding="utf-8")
-    failed = [each.what for each in exporter_named("vllm").of(made).check(made, tmp_path / "a") if not each.passed]
+    failed = [each.what for each in exporter_named("vllm").check(made, tmp_path / "a") if not each.passed]
     assert failed[0].startswith(file)
 
 
 @by_format
 def test_an_option_that_no_source_defines_is_refused(to: str) -> None:
-    program: ServingProgram = PROGRAMS[to]
-    words = [*program.syntax.program, *["model"] * program.syntax.takes_model, "--speed", "high"]
+    syntax = SERVED[to].launcher.syntax
+    words = [*syntax.program, *["model"] * syntax.takes_model, "--speed", "high"]
     with pytest.raises(BadInput, match="has no option --speed"):
-        program.syntax.parse(words)
+        syntax.parse(words)
     with pytest.raises(BadInput, match="refuses its options"):
-        program.syntax.parse([*words[:-2], "--port", "eight"])
+        syntax.parse([*words[:-2], "--port", "eight"])
 
 
 def mixed() -> Cluster:
@@ -272,7 +273,7 @@ def mixed() -> Cluster:
 
 def on_unlike_gpus(folder: Path, to: str, n: int, replicas: int) -> Deployment:
     flow = load_flow(folder, mixed(), "gpu")
-    knobs = Knobs(n, replicas=replicas, batch_size=10, engine=PROGRAMS[to].engine, tensor_parallel=1, **REQUESTS)
+    knobs = Knobs(n, replicas=replicas, batch_size=10, engine=SERVED[to].name, tensor_parallel=1, **REQUESTS)
     return deployment(flow, str(folder), flow.expect(knobs))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from autoauto.exporters import triton
-from autoauto.exporters.registry import Deployment, write_artifact
+from autoauto.exporters.exporter import Deployment
+from autoauto.exporters.registry import write_artifact
 from autoauto.exporters.triton import check
 from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput

@@ -1,7 +1,7 @@
 """The architecture: which room may import which, what a folder holds, and what has a docstring.
 
     records  <-  graph targets profile estimate plan schedule
-                         |                          |
+    engines  <---------- |                          |
                          +--  space  ---------------+
                                 |
                                 +--  report  <---------------------------------+
@@ -10,11 +10,12 @@
                                 +--  serve (targets, exporters)  <-------------+
                                 +--  server (study, report)  <-----------------+
 
-Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Four
-lie below the rooms that use them: `processes` (targets, profile, programs, exporters, study, serve, server), `http`
-(serve, server), `database` (profile, study, server) and `memo` (profile, evaluate, study). `space` gathers what may
-vary of `targets` and `schedule`; `plugins` lies below all that it names the values of (targets, profile, exporters).
-`plugin` is what packages of others import of ours; nothing of ours imports it.
+Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Five
+lie below the rooms that use them: `engines` (targets, exporters, evaluate), `processes` (targets, profile, programs,
+exporters, study, serve, server), `http` (serve, server), `database` (profile, study, server) and `memo` (profile,
+evaluate, study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies below all that it names the
+values of (engines, targets, profile, exporters). `plugin` is what packages of others import of ours; nothing of ours
+imports it.
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -30,7 +31,7 @@ from tests.house.trees import nodes
 
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule"})
 ALL_BUT_CLI = ROOMS | {
-    *("records", "processes", "database", "space", "report"),
+    *("records", "engines", "processes", "database", "space", "report"),
     *("exporters", "evaluate", "study", "programs", "serve", "server", "http"),
 }
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
@@ -38,16 +39,17 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "processes": frozenset(),
     "database": frozenset({"records"}),
     "plugins": frozenset({"records"}),
-    "plugin": frozenset({"records", "graph", "targets", "profile", "exporters"}),
+    "plugin": frozenset({"records", "engines", "graph", "targets", "profile", "exporters"}),
     "memo": frozenset(),
+    "engines": frozenset({"records", "plugins"}),
     **{room: frozenset({"records"}) for room in ROOMS},
-    "targets": frozenset({"records", "processes", "plugins"}),
+    "targets": frozenset({"records", "engines", "processes", "plugins"}),
     "profile": frozenset({"records", "database", "memo", "plugins", "processes"}),
     "space": frozenset({"records", "targets", "schedule"}),
     "report": frozenset({"records", "space"}),
     "programs": ROOMS | {"records", "processes"},
-    "exporters": ROOMS | {"records", "space", "processes", "plugins"},
-    "evaluate": ROOMS | {"records", "space", "exporters", "memo"},
+    "exporters": ROOMS | {"records", "engines", "space", "processes", "plugins"},
+    "evaluate": ROOMS | {"records", "engines", "space", "exporters", "memo"},
     "study": frozenset({"records", "space", "evaluate", "processes", "database", "memo"}),
     "http": frozenset({"records"}),
     "serve": frozenset({"records", "targets", "exporters", "processes", "http"}),

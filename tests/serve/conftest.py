@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 from autoauto.exporters import onnx_stages
-from autoauto.exporters.registry import Deployment, Performance
+from autoauto.exporters.exporter import Deployment, Performance
 from autoauto.graph.cut import onnx_source
 from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice

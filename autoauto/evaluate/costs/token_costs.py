@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from autoauto.engines.registry import DEFAULT_ENGINE, engine_named
 from autoauto.estimate.table import cost_table, with_cuts_at
 from autoauto.evaluate.costs.costs import EndBytes
 from autoauto.evaluate.setting import Setting
@@ -30,7 +31,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.targets.gpu.costs import DecoderCosts
 from autoauto.targets.gpu.memory import MemoryRule
-from autoauto.targets.gpu.session import EngineName, GpuSession
+from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import GpuTarget, system_of
@@ -164,14 +165,14 @@ class TokenCosts:
 
 
 def check_tokens(knobs: Knobs) -> None:
-    """Refuse steps without room for a token of every sequence; vLLM counts those of all micro-batches [vllm-serve].
+    """Refuse steps without room for a token of every sequence that the engine counts.
 
     Raises:
         Unsupported: there are too many sequences.
     """
     session = session_of(knobs)
-    n_counted = knobs.n_ipu if session.engine == EngineName.VLLM else 1
-    if (n_sequences := knobs.batch_size * n_counted) > session.max_batched_tokens:
+    n_sequences = engine_named(session.engine).n_counted_sequences(knobs.batch_size, knobs.n_ipu)
+    if n_sequences > session.max_batched_tokens:
         raise Unsupported(
             f"{session.engine} needs max_batched_tokens of at least its {n_sequences:,} sequences, "
             f"got {session.max_batched_tokens:,}; try a smaller batch_size"
@@ -181,7 +182,7 @@ def check_tokens(knobs: Knobs) -> None:
 def session_of(knobs: Knobs) -> GpuSession:
     """The session of a configuration on GPUs."""
     if not isinstance(knobs.session, GpuSession):
-        raise BadInput("a configuration on GPUs has an engine, got none; try engine vllm")
+        raise BadInput(f"a configuration on GPUs has an engine, got none; try engine {DEFAULT_ENGINE}")
     return knobs.session
 
 

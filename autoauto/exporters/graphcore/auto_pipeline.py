@@ -13,8 +13,8 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
+from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import ipu_plan, not_run
-from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from autoauto.exporters.registry import Check, Deployment
+from autoauto.exporters.exporter import Check, Deployment
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import numbers_by_device
 from autoauto.records.plans.plan import Plan

@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
+from autoauto.exporters.exporter import TEMPORARY, Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import (
     batches_per_step,
     compiles,
@@ -26,7 +27,6 @@ from autoauto.exporters.graphcore.ipu_plan import (
     recomputes,
 )
 from autoauto.exporters.onnx_stages import compared, examples, run_file, save_whole, whole_model
-from autoauto.exporters.registry import TEMPORARY, Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput

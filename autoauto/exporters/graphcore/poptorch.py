@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
+from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import (
     batches_per_step,
     compiles,
@@ -23,7 +24,6 @@ from autoauto.exporters.graphcore.ipu_plan import (
     proportions,
     recomputes,
 )
-from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.costs.stash import stash_of
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange

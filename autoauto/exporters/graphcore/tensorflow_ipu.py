@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import (
     compiles,
     constant,
@@ -21,7 +22,6 @@ from autoauto.exporters.graphcore.ipu_plan import (
     proportions,
     recomputes,
 )
-from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 
 RUNTIME = "TensorFlow for IPUs"

@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from autoauto.exporters.registry import Check, Deployment
-from autoauto.exporters.serving.command import GPU_ORDER, Command
-from autoauto.exporters.serving.engines import Limits, ServingProgram
+from autoauto.engines.command import GPU_ORDER, Command, Limits
+from autoauto.engines.engine import Engine
+from autoauto.exporters.exporter import Check, Deployment
 from autoauto.exporters.serving.files import COMPOSE_FILE, KUBERNETES_FILE
 from autoauto.exporters.serving.launches import ServedProcess, decoder_model, processes
 from autoauto.records.errors import BadInput
@@ -19,30 +19,28 @@ from autoauto.records.errors import BadInput
 Processes = Sequence[ServedProcess]
 Scripts = Mapping[str, Command]
 """The commands of scripts, by the name of their process."""
-_OF_ONE_PROCESS = ("--port", "--extra_llm_api_options")
-"""Options that differ between replicas of one plan."""
 
 
-def checks(deployment: Deployment, program: ServingProgram, folder: Path) -> Iterator[Check]:
+def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Check]:
     """Whether the engine accepts every command, and whether it says the configuration; nothing is started."""
-    every = processes(deployment, program)
+    every = processes(deployment, engine)
     scripts = {path.stem: read_script(path) for path in sorted(folder.glob("replica-*.sh"))}
-    accepted = f"{program.package} accepts every option"
+    accepted = f"{engine.title} accepts every option"
     try:
-        limits = {name: program.limits(command) for name, command in scripts.items()}
+        limits = {name: engine.launcher.limits(command) for name, command in scripts.items()}
     except (BadInput, KeyError, ValueError) as error:
         yield Check(accepted, False, str(error))
         return
-    parsed = f"{_counted(len(scripts), 'command')} parsed by the definitions of {program.source}"
+    parsed = f"{_counted(len(scripts), 'command')} parsed by the definitions of {engine.launcher.source}"
     yield Check(accepted, limits.keys() == {process.name for process in every}, parsed)
     yield _blocks_check(every, limits, len(deployment.graph.blocks))
     yield _limits_check(every, limits)
     yield _gpus_check(every, scripts, limits)
     yield _compose_check(scripts, folder / COMPOSE_FILE)
     if all(process.is_whole for process in every):
-        yield _kubernetes_check(every, scripts, program, folder / KUBERNETES_FILE)
-    needed = f"that needs GPUs, {program.package} and the weights of {decoder_model(deployment).served_name}"
-    yield Check(f"{program.package} serves the model", None, f"nothing was started: {needed}")
+        yield _kubernetes_check(every, scripts, engine, folder / KUBERNETES_FILE)
+    needed = f"that needs GPUs, {engine.title} and the weights of {decoder_model(deployment).served_name}"
+    yield Check(f"{engine.title} serves the model", None, f"nothing was started: {needed}")
 
 
 def read_script(path: Path) -> Command:
@@ -82,7 +80,7 @@ def _blocks_check(every: Processes, limits: Mapping[str, Limits], n_blocks: int)
 
 def _limits_check(every: Processes, limits: Mapping[str, Limits]) -> Check:
     """Whether model, sequences, tokens and memory are those of the plan."""
-    expected = {process.name: _expected(process)._replace(blocks=()) for process in every}
+    expected = {process.name: _expected(process)._replace(blocks=(), port=None) for process in every}
     first = next(iter(limits.values()))
     detail = (
         f"{first.n_in_flight} sequences in flight, {first.max_batched_tokens} tokens a step, {first.max_length} a "
@@ -90,7 +88,7 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits]) -> Check:
     )
     if first.expert_parallel > 1:
         detail += f", experts dealt among {first.expert_parallel} GPUs"
-    same = {name: each._replace(blocks=()) for name, each in limits.items()} == expected
+    same = {name: each._replace(blocks=(), port=None) for name, each in limits.items()} == expected
     return Check("model, sequences, tokens and memory are those of the configuration", same, detail)
 
 
@@ -99,8 +97,10 @@ def _gpus_check(every: Processes, scripts: Scripts, limits: Mapping[str, Limits]
     used: dict[int, list[str]] = defaultdict(list)
     machines = {process.name: process.part.machine for process in every}
     for name, command in scripts.items():
-        port = [] if "--headless" in command.words else [f"port {command.words[command.words.index('--port') + 1]}"]
-        used[machines.get(name, -1)] += [*command.environment[GPU_ORDER].split(","), *port]
+        on_machine = used[machines.get(name, -1)]
+        on_machine += command.environment[GPU_ORDER].split(",")
+        if (port := limits[name].port) is not None:
+            on_machine.append(f"port {port}")
     fits = all(len(scripts[name].environment[GPU_ORDER].split(",")) == each.n_gpus for name, each in limits.items())
     alone = all(len(set(given)) == len(given) for given in used.values())
     n_gpus = sum(each.n_gpus for each in limits.values())
@@ -140,25 +140,29 @@ def _devices(service: Mapping[str, Any]) -> Sequence[str]:
     return ids
 
 
-def _kubernetes_check(every: Processes, scripts: Scripts, program: ServingProgram, path: Path) -> Check:
+def _kubernetes_check(every: Processes, scripts: Scripts, engine: Engine, path: Path) -> Check:
     """Whether pods start what the scripts of the replicas of a plan do, with as many GPUs."""
     deployments = [each["spec"] for each in _read_yaml(path) if each["kind"] == "Deployment"]
     started, n_pods = [], 0
     for spec in deployments:
         (container,) = spec["template"]["spec"]["containers"]
         n_gpus = container["resources"]["limits"]["nvidia.com/gpu"]
-        started += [(_of_a_plan(program, container["command"]), n_gpus)] * spec["replicas"]
+        started += [(_of_a_plan(engine, container["command"]), n_gpus)] * spec["replicas"]
         n_pods += spec["replicas"]
     by_plan = sorted(every, key=lambda process: process.replica.plan)
     expected = [
-        (_of_a_plan(program, scripts[each.name].words), len(each.part.gpus)) for each in by_plan if each.name in scripts
+        (_of_a_plan(engine, scripts[each.name].words), len(each.part.gpus)) for each in by_plan if each.name in scripts
     ]
     return Check(f"{path.name} starts the commands of the scripts", started == expected, _counted(n_pods, "pod"))
 
 
-def _of_a_plan(program: ServingProgram, words: Sequence[str]) -> dict[str, Any]:
+def _of_a_plan(engine: Engine, words: Sequence[str]) -> dict[str, Any]:
     """The options of a command that do not depend on where it runs."""
-    return {name: value for name, value in program.syntax.parse(words).items() if name not in _OF_ONE_PROCESS}
+    return {
+        name: value
+        for name, value in engine.launcher.syntax.parse(words).items()
+        if name not in engine.launcher.own_options
+    }
 
 
 def _counted(n: int, what: str) -> str:

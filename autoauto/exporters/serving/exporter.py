@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.engines.engine import Engine
+from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.exporters.serving.checks import checks
-from autoauto.exporters.serving.engines import ServingProgram
 from autoauto.exporters.serving.files import (
     COMPOSE_FILE,
     KIND_LABEL,
@@ -23,28 +23,28 @@ from autoauto.exporters.serving.launches import ServedProcess, decoder_model, ge
 _EXECUTABLE = 0o755
 
 
-def serving_exporter(program: ServingProgram) -> Exporter:
+def serving_exporter(engine: Engine) -> Exporter:
     """Launch commands of every replica, for machines, Docker Compose and Kubernetes."""
 
     def write(deployment: Deployment, folder: Path) -> None:
-        every = processes(deployment, program)
+        every = processes(deployment, engine)
         for process in every:
             path = folder / script_name(process)
-            path.write_text(script(process, program), encoding="utf-8")
+            path.write_text(script(process, engine), encoding="utf-8")
             path.chmod(_EXECUTABLE)
-            for name, text in process.command(program).files.items():
+            for name, text in process.command(engine).files.items():
                 (folder / name).write_text(text, encoding="utf-8")
-        (folder / COMPOSE_FILE).write_text(dump(compose(every, program)), encoding="utf-8")
+        (folder / COMPOSE_FILE).write_text(dump(compose(every, engine)), encoding="utf-8")
         if all(process.is_whole for process in every):
-            content = kubernetes(every, program, decoder_model(deployment).served_name)
+            content = kubernetes(every, engine, decoder_model(deployment).served_name)
             (folder / KUBERNETES_FILE).write_text(dump(content), encoding="utf-8")
 
     def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-        yield from checks(deployment, program, folder)
+        yield from checks(deployment, engine, folder)
 
     return Exporter(
-        name=program.to,
-        summary=f"{program.package}, a process a replica",
+        name=engine.launcher.to,
+        summary=f"{engine.title}, a process a replica",
         apply=(
             'for replica in replica-*.sh; do sh "$replica" & done; wait',
             "docker compose up",
@@ -52,23 +52,24 @@ def serving_exporter(program: ServingProgram) -> Exporter:
         ),
         write=write,
         check=check,
-        notes=_notes(program),
-        describe=lambda deployment: _replica_lines(deployment, program),
+        notes=_notes(engine),
+        serves_decoders=True,
+        describe=lambda deployment: _replica_lines(deployment, engine),
     )
 
 
-def _notes(program: ServingProgram) -> str:
-    remark = f" {program.remark}" * bool(program.remark)
+def _notes(engine: Engine) -> str:
+    remark = f" {engine.launcher.remark}" * bool(engine.launcher.remark)
     return (
-        f"Options are those of {program.package} as its source defines them ({program.source}).{remark}\n"
-        f"Nothing was started, and no image pulled; that of the containers is {program.image}.\n"
+        f"Options are those of {engine.title} as its source defines them ({engine.launcher.source}).{remark}\n"
+        f"Nothing was started, and no image pulled; that of the containers is {engine.launcher.image}.\n"
         "The Service of Kubernetes spreads connections over the replicas; elsewhere a router does."
     )
 
 
-def _replica_lines(deployment: Deployment, program: ServingProgram) -> str:
+def _replica_lines(deployment: Deployment, engine: Engine) -> str:
     """A table of replicas, and what was modelled."""
-    every, mode, knobs = processes(deployment, program), generation(deployment), deployment.knobs
+    every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
     rows = "\n".join(
         f"| {each.replica.number} | {each.part.machine} | {each.part.kind} {', '.join(map(str, each.part.gpus))} | "
         f"{each.replica.port if each.part == each.replica.parts[0] else ''} | "

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autoauto.exporters.serving.command import GPU_ORDER, MASTER, Command
-from autoauto.exporters.serving.engines import ServingProgram
+from autoauto.engines.command import GPU_ORDER, MASTER, Command
+from autoauto.engines.engine import Engine
 from autoauto.exporters.serving.launches import ServedProcess
 from autoauto.exporters.serving.replicas import FIRST_PORT
 
@@ -22,7 +22,7 @@ KIND_LABEL = "autoauto/gpu"
 """The label of a node that says which GPUs it has, where there are several kinds."""
 _SHARED_MEMORY = {"name": "shared-memory", "path": "/dev/shm"}
 _ULIMITS = {"memlock": -1, "stack": 1 << 26}
-"""Of pinned memory and stacks [trtllm-serve]."""
+"""Of pinned memory and stacks."""
 
 
 def script_name(process: ServedProcess) -> str:
@@ -30,9 +30,9 @@ def script_name(process: ServedProcess) -> str:
     return f"{process.name}.sh"
 
 
-def script(process: ServedProcess, program: ServingProgram) -> str:
+def script(process: ServedProcess, engine: Engine) -> str:
     """A script that starts a process on its GPUs, an option a line."""
-    part, command = process.part, process.command(program)
+    part, command = process.part, process.command(engine)
     variables = {GPU_ORDER: ",".join(map(str, part.gpus)), **command.environment}
     needs = "" if process.is_whole else f': "{MASTER[:-1]}:?is the address of the first machine of the replica}}"\n'
     continued = " \\\n  ".join(command.lines)
@@ -45,20 +45,20 @@ def script(process: ServedProcess, program: ServingProgram) -> str:
     )
 
 
-def compose(every: Sequence[ServedProcess], program: ServingProgram) -> dict[str, Any]:
+def compose(every: Sequence[ServedProcess], engine: Engine) -> dict[str, Any]:
     """A service a process; where there are several machines, a profile has those of each."""
     several = len({process.part.machine for process in every}) > 1
     return {
         "services": {
-            process.name: _service(process, program)
+            process.name: _service(process, engine)
             | ({"profiles": [f"machine-{process.part.machine}"]} if several else {})
             for process in every
         }
     }
 
 
-def _service(process: ServedProcess, program: ServingProgram) -> dict[str, Any]:
-    gpus, command = process.part.gpus, process.command(program)
+def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
+    gpus, command = process.part.gpus, process.command(engine)
     order = sorted(gpus)
     seen = ",".join(str(order.index(gpu)) for gpu in gpus)  # a container counts its GPUs from 0
     folder = _folder(process)
@@ -66,7 +66,7 @@ def _service(process: ServedProcess, program: ServingProgram) -> dict[str, Any]:
     volumes += [f"./{name}:{WORK_FOLDER}/{name}:ro" for name in command.files]
     device = {"driver": "nvidia", "device_ids": list(map(str, gpus)), "capabilities": ["gpu"]}
     return {
-        "image": program.image,
+        "image": engine.launcher.image,
         "entrypoint": [word if word.startswith(MASTER) else word.replace("$", "$$") for word in command.words],
         **({"working_dir": WORK_FOLDER} if command.files else {}),
         "environment": {GPU_ORDER: seen, **command.environment, _TOKEN: f"${{{_TOKEN}:-}}", _HOME: _CACHE},
@@ -78,7 +78,7 @@ def _service(process: ServedProcess, program: ServingProgram) -> dict[str, Any]:
     }
 
 
-def kubernetes(every: Sequence[ServedProcess], program: ServingProgram, model: str) -> list[dict[str, Any]]:
+def kubernetes(every: Sequence[ServedProcess], engine: Engine, model: str) -> list[dict[str, Any]]:
     """A Service, and for every plan a Deployment with as many pods as replicas, and what they read.
 
     A pod is on one machine, so every process must be a whole replica.
@@ -90,10 +90,10 @@ def kubernetes(every: Sequence[ServedProcess], program: ServingProgram, model: s
     kinds = {each.part.kind for each in every}
     for plan in sorted({each.replica.plan for each in every}):
         alike = [each for each in every if each.replica.plan == plan]
-        name, command = f"{app}-{plan}", program.command(alike[0].launch, FIRST_PORT)
+        name, command = f"{app}-{plan}", engine.launcher.command(alike[0].launch, FIRST_PORT)
         if command.files:
             documents.append(_document("v1", "ConfigMap", name, data=dict(command.files)))
-        pod = _pod(alike[0], program, command, name)
+        pod = _pod(alike[0], engine, command, name)
         if len(kinds) > 1:
             pod["nodeSelector"] = {KIND_LABEL: alike[0].part.kind}
         selected, labels = ({"app": app, "plan": str(plan)} for _ in range(2))  # YAML would name one that is used twice
@@ -107,7 +107,7 @@ def _document(version: str, kind: str, name: str, **content: Any) -> dict[str, A
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
 
 
-def _pod(each: ServedProcess, program: ServingProgram, command: Command, name: str) -> dict[str, Any]:
+def _pod(each: ServedProcess, engine: Engine, command: Command, name: str) -> dict[str, Any]:
     """One replica; which GPUs of a node it gets is the choice of Kubernetes."""
     volumes: list[dict[str, Any]] = [{"name": _SHARED_MEMORY["name"], "emptyDir": {"medium": "Memory"}}]
     mounts = [{"name": _SHARED_MEMORY["name"], "mountPath": _SHARED_MEMORY["path"]}]
@@ -121,13 +121,13 @@ def _pod(each: ServedProcess, program: ServingProgram, command: Command, name: s
     environment: list[Mapping[str, Any]] = [{"name": n, "value": value} for n, value in command.environment.items()]
     container = {
         "name": "engine",
-        "image": program.image,
+        "image": engine.launcher.image,
         "command": [word.replace("$(", "$$(") for word in command.words],
         **({"workingDir": WORK_FOLDER} if command.files else {}),
         "env": [*environment, {"name": _TOKEN, "valueFrom": token}],
         "ports": [{"containerPort": FIRST_PORT}],
         "resources": {"limits": {"nvidia.com/gpu": len(each.part.gpus)}},
-        "readinessProbe": {"httpGet": {"path": "/health", "port": FIRST_PORT}, "periodSeconds": 10},
+        "readinessProbe": {"httpGet": {"path": engine.launcher.ready_path, "port": FIRST_PORT}, "periodSeconds": 10},
         "volumeMounts": mounts,
     }
     return {"containers": [container], "volumes": volumes}

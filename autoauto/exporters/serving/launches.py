@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import floor
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoauto.exporters.registry import DecoderModel, Deployment
-from autoauto.exporters.serving.command import Command, Launch, Machines
-from autoauto.exporters.serving.engines import ServingProgram
+from autoauto.engines.command import Command, Launch, Machines
+from autoauto.engines.engine import Engine
+from autoauto.engines.registry import ENGINES
+from autoauto.exporters.exporter import DecoderModel, Deployment
 from autoauto.exporters.serving.replicas import MachinePart, ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import BadInput
-from autoauto.targets.gpu.engines import engine_named, memory_share
 from autoauto.targets.gpu.session import GpuSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
@@ -46,9 +46,9 @@ class ServedProcess(NamedTuple):
         """Whether it is all of the replica."""
         return len(self.replica.parts) == 1
 
-    def command(self, program: ServingProgram) -> Command:
+    def command(self, engine: Engine) -> Command:
         """That starts it on the port of the replica, with the names that its files have in an artifact."""
-        command = program.command(self.launch, self.replica.port)
+        command = engine.launcher.command(self.launch, self.replica.port)
         names = {name: f"{self.name}-{name}" for name in command.files}
         words = tuple(names.get(word, word) for word in command.words)
         return command._replace(words=words, files={names[name]: text for name, text in command.files.items()})
@@ -69,17 +69,17 @@ def generation(deployment: Deployment) -> Generation:
     return mode
 
 
-def processes(deployment: Deployment, program: ServingProgram) -> tuple[ServedProcess, ...]:
+def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ...]:
     """All processes of all replicas.
 
     Raises:
         BadInput: the configuration is of another engine, or the engine does not take it.
     """
     session, model, mode = gpu_session(deployment), decoder_model(deployment), generation(deployment)
-    if session.engine != program.engine:
+    if session.engine != engine.name:
         raise BadInput(
-            f"--to {program.to} starts the engine {program.engine}, got a configuration for {session.engine}; "
-            f"try --engine {program.engine}"
+            f"--to {engine.launcher.to} starts the engine {engine.name}, got a configuration for {session.engine}; "
+            f"try --engine {engine.name}"
         )
     launch = Launch(
         model.served_name,
@@ -89,21 +89,21 @@ def processes(deployment: Deployment, program: ServingProgram) -> tuple[ServedPr
         session.max_batched_tokens,
         mode.input_tokens + mode.output_tokens,
         1.0,
-        _made_weights(model.decoder, session, program),
+        _made_weights(model.decoder, session, engine),
         _cache_format(model.decoder, session),
         session.expert_parallel,
     )
     every = []
-    for replica in served_replicas(deployment, program.to, spans_machines=program.spans_machines):
+    for replica in served_replicas(deployment, engine.launcher.to, spans_machines=engine.launcher.spans_machines):
         for rank, part in enumerate(replica.parts):
             machines = Machines(len(replica.parts), rank, _JOIN_PORT + replica.number)
-            share = _share(deployment, part.kind, len(replica.blocks), program)
+            share = _share(deployment, part.kind, len(replica.blocks), engine)
             own = launch._replace(blocks=replica.blocks, memory_share=share, machines=machines)
             every.append(ServedProcess(replica, part, own))
     return tuple(every)
 
 
-def _made_weights(decoder: Decoder, session: GpuSession, program: ServingProgram) -> WeightFormat | None:
+def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> WeightFormat | None:
     """The format that the engine makes when it loads the checkpoint; None where that has it already.
 
     Raises:
@@ -113,11 +113,11 @@ def _made_weights(decoder: Decoder, session: GpuSession, program: ServingProgram
     weights = WeightFormat(session.precision or published)
     if weights is published:
         return None
-    if published is WeightFormat.BF16 and weights in program.makes:
+    if published is WeightFormat.BF16 and weights in engine.launcher.makes:
         return weights
-    made = " or ".join(map(str, program.makes)) if published is WeightFormat.BF16 else ""
+    made = " or ".join(map(str, engine.launcher.makes)) if published is WeightFormat.BF16 else ""
     raise BadInput(
-        f"{program.package} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
+        f"{engine.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
         f"configuration in {weights}; try a model that is published in {weights}, or --precision {published}"
     )
 
@@ -129,7 +129,7 @@ def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
     return None if kv_cache is published is WeightFormat.BF16 else kv_cache
 
 
-def _share(deployment: Deployment, kind: str, n_stages: int, program: ServingProgram) -> float:
+def _share(deployment: Deployment, kind: str, n_stages: int, engine: Engine) -> float:
     """The share of the memory of a GPU, as the engine counts it and as the plan was made with.
 
     Raises:
@@ -138,14 +138,14 @@ def _share(deployment: Deployment, kind: str, n_stages: int, program: ServingPro
     from autoauto.targets.gpu.systems import system_named  # of extra gpu
 
     session, system = gpu_session(deployment), system_named(kind)
-    engine = engine_named(session.engine)
-    share = memory_share(engine, system.memory_bytes, session.tensor_parallel, n_stages)
+    share = engine.memory.share(system.memory_bytes, session.tensor_parallel, n_stages)
     usable = min(device.memory_bytes for device in deployment.cluster.devices if device.name == kind)
     if usable >= system.memory_bytes:
         return share
-    if engine.is_of_free or not engine.counts_activations:
+    if not engine.memory.is_of_all:
+        others = " or ".join(name for name, each in ENGINES.items() if each.memory.is_of_all)
         raise BadInput(
-            f"{program.package} takes a share of what is free, so a plan has all memory of {kind}, got "
-            f"{usable / system.memory_bytes:.1%} of it; try without --headroom, or --engine vllm"
+            f"{engine.title} takes a share of what is free, so a plan has all memory of {kind}, got "
+            f"{usable / system.memory_bytes:.1%} of it; try without --headroom, or --engine {others}"
         )
     return floor(share * usable / system.memory_bytes * _SHARE_DIGITS) / _SHARE_DIGITS

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from autoauto.exporters.registry import Deployment
+from autoauto.exporters.exporter import Deployment
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.plans.plan import Plan

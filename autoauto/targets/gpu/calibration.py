@@ -102,7 +102,7 @@ class Group(NamedTuple):
 
     Attributes:
         model: its name.
-        engine: "vllm", "sglang" or "trtllm".
+        engine: its name.
         system: the GPUs.
         precision: the format of weights.
     """

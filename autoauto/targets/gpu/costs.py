@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.engines.engine import Engine
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import Unsupported
 from autoauto.records.hardware import Link
 from autoauto.records.units import FloatArray, IntArray
-from autoauto.targets.gpu.engines import ServingEngine
 from autoauto.targets.gpu.memory import BF16_BYTES, block_kv_bytes, block_weight_bytes, table_bytes
 from autoauto.targets.gpu.steps import StageSteps, Workload, summed
 from autoauto.targets.gpu.systems import CLOCK_HZ, GpuSystem, check_group
@@ -53,7 +53,7 @@ def layer_costs(
     decoder: Decoder,
     serving: Serving,
     system: GpuSystem,
-    engine: ServingEngine,
+    engine: Engine,
     requests: Workload,
     n_sequences: IntArray,
     n_max_batched_tokens: int,
@@ -64,7 +64,7 @@ def layer_costs(
         MissingExtra: the package of measured times is not installed.
         Unsupported: the group cannot split the model, does not fit a node, or there are no times.
     """
-    check_group(system, serving.engine, serving.tensor_parallel)
+    check_group(system, engine, serving.tensor_parallel)
     check_length(decoder, requests)
     tables = open_tables(decoder, serving)
     b = np.asarray(n_sequences, dtype=np.int64)
@@ -95,9 +95,7 @@ def check_length(decoder: Decoder, requests: Workload) -> None:
         )
 
 
-def _prompt(
-    tables: KernelTables, engine: ServingEngine, requests: Workload, b: IntArray, n_max_batched_tokens: int
-) -> Times:
+def _prompt(tables: KernelTables, engine: Engine, requests: Workload, b: IntArray, n_max_batched_tokens: int) -> Times:
     """What one prompt adds to the steps that compute it.
 
     An engine that mixes adds the tokens of a prompt, or of a part of it, to those of b sequences, whose weights are

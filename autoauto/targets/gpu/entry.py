@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autoauto.engines.registry import equal_groups_note
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, DeviceKind, LinkedMachine, Period
 from autoauto.records.target import Target
@@ -81,7 +82,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         MissingExtra: the package of measured times is not installed.
     """
     from autoauto.targets.gpu.calibration import NOT_CALIBRATED
-    from autoauto.targets.gpu.engines import equal_groups_note
     from autoauto.targets.gpu.measured import calibration_of, notes_of
     from autoauto.targets.gpu.systems import system_named
     from autoauto.targets.gpu.tables import check_installed

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.engines.engine import Engine
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import Unsupported
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
-from autoauto.targets.gpu.engines import ServingEngine, engine_named
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.steps import Rates, Workload, rates_of, summed
 from autoauto.targets.gpu.systems import system_named
@@ -60,7 +61,7 @@ class ServingReplicas:
     n_max_batched_tokens: int = 8192
 
     @property
-    def engine(self) -> ServingEngine:
+    def engine(self) -> Engine:
         """The serving engine."""
         return engine_named(self.serving.engine)
 

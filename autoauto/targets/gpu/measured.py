@@ -3,7 +3,7 @@
 Columns in any order, others are not read:
 
     model               a bundled name, or the folder of a config
-    engine              vllm, sglang, trtllm
+    engine              one of `ENGINES`
     system              the GPUs, for example h100_sxm
     precision           the format of matrices, for example fp8; empty is that of the checkpoint
     tensor_parallel     GPUs of a group
@@ -32,10 +32,10 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import BadInput, DoesNotFit, Unsupported
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, Calibration, Factors, Group, Ratio, fit
-from autoauto.targets.gpu.engines import engine_named
 from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop
 from autoauto.targets.gpu.steps import Rates, workload
 from autoauto.targets.gpu.systems import system_named

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from autoauto.engines.engine import Engine
 from autoauto.records.costs.decoder import Decoder
-from autoauto.targets.gpu.engines import ServingEngine, memory_share
 from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving
 
@@ -53,30 +53,31 @@ def memory_rule(
     decoder: Decoder,
     serving: Serving,
     system: GpuSystem,
-    engine: ServingEngine,
+    engine: Engine,
     n_stages: int,
     n_max_batched_tokens: int,
 ) -> MemoryRule:
     """The rule of every GPU of a replica."""
-    n_gpus, memory = serving.tensor_parallel, float(system.memory_bytes)
-    share = memory_share(engine, system.memory_bytes, n_gpus, n_stages)
+    n_gpus, memory, held = serving.tensor_parallel, float(system.memory_bytes), engine.memory
+    share = held.share(system.memory_bytes, n_gpus, n_stages)
     of_all = MemoryRule(
-        limit_bytes=memory if engine.is_of_free else memory * share,
-        kv_factor=1 / share if engine.is_of_free else 1.0,
+        limit_bytes=memory if held.is_of_free else memory * share,
+        kv_factor=1 / share if held.is_of_free else 1.0,
         activation_bytes=activation_bytes(decoder, serving, engine, n_max_batched_tokens),
         workspace_bytes=system.nccl_bytes_of(n_gpus),
-        other_bytes=system.other_bytes * (1 + engine.other_overhead),
+        other_bytes=system.other_bytes * (1 + held.other_overhead),
     )
-    if engine.counts_activations:
+    if held.counts_activations:
         return of_all
     return of_all._replace(limit_bytes=min(memory, of_all.limit_bytes + of_all.fixed_bytes))
 
 
-def activation_bytes(decoder: Decoder, serving: Serving, engine: ServingEngine, n_tokens: int) -> float:
+def activation_bytes(decoder: Decoder, serving: Serving, engine: Engine, n_tokens: int) -> float:
     """What a step of so many tokens holds on a GPU."""
-    factor = engine.activation_factor(serving.tensor_parallel) * (1 if decoder.experts is None else 2)
-    held = BF16_BYTES * n_tokens * decoder.attention_size * factor
-    return max(held, engine.min_activation_bytes) * (1 + engine.activation_overhead)
+    memory = engine.memory
+    factor = memory.activation_factor(serving.tensor_parallel) * (1 if decoder.experts is None else 2)
+    n_bytes = BF16_BYTES * n_tokens * decoder.attention_size * factor
+    return max(n_bytes, memory.min_activation_bytes) * (1 + memory.activation_overhead)
 
 
 def block_weight_bytes(decoder: Decoder, serving: Serving) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import ClassVar
 
+from autoauto.engines.registry import DEFAULT_ENGINE, ENGINES, engine_named
+from autoauto.engines.rules import GroupSplit
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
@@ -18,22 +19,13 @@ MAX_BATCHED_TOKENS_LIMIT = 2**20
 _CACHE_FORMATS = (WeightFormat.BF16, WeightFormat.FP8)
 
 
-class EngineName(StrEnum):
-    """A serving engine."""
-
-    VLLM = "vllm"
-    SGLANG = "sglang"
-    TRTLLM = "trtllm"
-    """TensorRT-LLM."""
-
-
 ENGINE = Knob(
     "engine",
-    words_or_none(tuple(EngineName)),
-    EngineName.VLLM,
-    f"what serves a decoder on GPUs: {', '.join(EngineName)}",
-    ",".join(EngineName),
-    (EngineName.VLLM, "all that were measured on the GPUs"),
+    words_or_none(ENGINES.names),
+    DEFAULT_ENGINE,
+    f"what serves a decoder on GPUs: {', '.join(ENGINES.names)}",
+    ",".join(ENGINES.names),
+    (DEFAULT_ENGINE, "all that were measured on the GPUs"),
     absent=None,
     is_shown=True,
 )
@@ -54,7 +46,7 @@ EXPERT_PARALLEL = Knob(
     1,
     "of a mixture of experts: among how many GPUs of a group experts are dealt whole; the rest splits every expert",
     "1,2,4,8",
-    ("1", "of a mixture powers of two up to tensor_parallel, by vllm 1 and all"),
+    ("1", "of a mixture powers of two up to tensor_parallel that the engine takes"),
     label="EP",
     breaks_ties=True,
 )
@@ -107,7 +99,7 @@ class GpuSession(Session):
         *(ENGINE, TENSOR_PARALLEL, EXPERT_PARALLEL),
         *(PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS),
     )
-    engine: EngineName = EngineName.VLLM
+    engine: str = DEFAULT_ENGINE
     tensor_parallel: int = 1
     expert_parallel: int = 1
     precision: WeightFormat | None = None
@@ -125,26 +117,9 @@ class GpuSession(Session):
     @property
     def conflict(self) -> str:
         """Among how many GPUs the engine deals experts, where it does not deal them so."""
-        return experts_conflict(self.engine, self.tensor_parallel, self.expert_parallel)
+        return engine_named(self.engine).experts_conflict(GroupSplit(self.tensor_parallel, self.expert_parallel))
 
     @property
     def cores_per_device(self) -> int:
         """The GPUs of the group."""
         return self.tensor_parallel
-
-
-def experts_conflict(engine: str, tensor_parallel: int, expert_parallel: int) -> str:
-    """Why experts cannot be dealt among so many GPUs of a group, or an empty text: vLLM deals to all or to none.
-
-    >>> experts_conflict("sglang", 8, 2), experts_conflict("vllm", 8, 8)
-    ('', '')
-    >>> print(experts_conflict("vllm", 8, 2))
-    vllm deals experts among 1 or 8 of 8 GPUs of a group, got 2
-    """
-    able = [n for n in range(1, tensor_parallel + 1) if tensor_parallel % n == 0]
-    if engine == EngineName.VLLM:
-        able = able[:: max(1, len(able) - 1)]  # --enable-expert-parallel has no number [vllm-serve]
-    if expert_parallel in able:
-        return ""
-    counts = " or ".join(map(str, able))
-    return f"{engine} deals experts among {counts} of {tensor_parallel} GPUs of a group, got {expert_parallel}"

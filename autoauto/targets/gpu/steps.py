@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.engines.engine import Engine
 from autoauto.records.errors import BadInput
 from autoauto.records.units import FloatArray
-from autoauto.targets.gpu.engines import ServingEngine
 
 
 class Workload(NamedTuple):
@@ -94,7 +94,7 @@ def rates_of(
     stages: StageSteps,
     n_sequences: FloatArray,
     requests: Workload,
-    engine: ServingEngine,
+    engine: Engine,
     n_max_batched_tokens: int,
     n_replicas: int = 1,
 ) -> Rates:
@@ -113,7 +113,7 @@ def rates_of(
     )
 
 
-def cycle_s(stages: StageSteps, n_prompts: FloatArray, n_sequences: FloatArray, engine: ServingEngine) -> FloatArray:
+def cycle_s(stages: StageSteps, n_prompts: FloatArray, n_sequences: FloatArray, engine: Engine) -> FloatArray:
     """From one step of a micro-batch to its next, with so many prompts a step in the mean.
 
     The processor prepares a micro-batch while others compute; alone in flight, it waits for the processor.
@@ -130,7 +130,7 @@ def _words_s(
     n_prompts: FloatArray,
     n_sequences: FloatArray,
     requests: Workload,
-    engine: ServingEngine,
+    engine: Engine,
     n_max_batched_tokens: int,
 ) -> tuple[FloatArray, FloatArray]:
     """Between two words of a sequence, and what a request waits where prompts are more than steps can hold.
@@ -147,7 +147,7 @@ def _words_s(
 
 
 def first_word_s(
-    stages: StageSteps, n_sequences: FloatArray, requests: Workload, engine: ServingEngine, n_max_batched_tokens: int
+    stages: StageSteps, n_sequences: FloatArray, requests: Workload, engine: Engine, n_max_batched_tokens: int
 ) -> FloatArray:
     """From a request to its first word: its prompt through all stages, behind those that arrive with it."""
     n_steps = -(-requests.input_tokens // n_max_batched_tokens)

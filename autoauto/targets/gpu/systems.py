@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from autoauto.engines.engine import Engine
 from autoauto.records.errors import BadInput, Unsupported, did_you_mean, missing_extra
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Machine
 from autoauto.records.installation import gpu_tables_dir
@@ -136,15 +137,15 @@ def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
     )
 
 
-def check_group(system: GpuSystem, engine: str, tensor_parallel: int) -> None:
+def check_group(system: GpuSystem, engine: Engine, tensor_parallel: int) -> None:
     """Make sure that kernels of the engine were measured, and that a group lies inside a node.
 
     Raises:
         Unsupported: they were not, or it does not.
     """
-    if engine not in system.engines:
+    if engine.kernel_times not in system.engines:
         raise Unsupported(
-            f"{system.name} has measured times of {', '.join(system.engines) or 'no engine'}, got {engine}"
+            f"{system.name} has measured times of {', '.join(system.engines) or 'no engine'}, got {engine.name}"
         )
     if not 1 <= tensor_parallel <= system.n_gpus_per_node:
         raise Unsupported(

@@ -15,22 +15,24 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from copy import deepcopy
-from functools import cache, lru_cache
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from autoauto.processes.folders import folder_until_exit
+from autoauto.engines.registry import engine_named
+from autoauto.engines.rules import GroupSplit
+from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
-from autoauto.records.installation import extras, install_command
+from autoauto.records.installation import cache_dir, extras, install_command
 from autoauto.records.units import FloatArray, IntArray
-from autoauto.targets.gpu.session import experts_conflict
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
@@ -46,9 +48,6 @@ _GEMM = {
 }
 _EXPERTS = {WeightFormat.FP8: "fp8"}
 """The names of formats of experts, where they differ."""
-PRODUCT_FACTORS = {("trtllm", WeightFormat.NVFP4): 0.7}
-"""By what times of products of blocks are multiplied, by engine and format: their rows seem to hold a kernel that
-rounds activations, which the engine joins to the one before. Of 0.6, 0.7 and 0.8 the best for 38 even rows."""
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",), "attention"
 _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
@@ -57,6 +56,10 @@ _NORMED_QUERIES = ("Qwen3", "Gemma3")
 _PATH = re.compile(r"/\S*/(?=systems/)")
 """Of the package on this machine, in its errors."""
 _MAX_OPEN_TABLES = 256
+_SPECIFICATIONS = "gpu-specifications"
+"""The folder of the cache with what the package compiled, some kB each."""
+_TEMPORARY = "autoauto-decoders-"
+"""The beginning of the names of temporary folders."""
 Operations = Iterable[tuple[str, float, float, str]]
 """What the package answers, one an operation: name, milliseconds, energy, source."""
 
@@ -66,7 +69,7 @@ class Serving(NamedTuple):
 
     Attributes:
         system: the GPUs, by the name of the package, for example "h100_sxm".
-        engine: "vllm", "sglang" or "trtllm".
+        engine: its name.
         tensor_parallel: GPUs of the group; every matrix is split among them.
         expert_parallel: among how many of them experts are distributed whole; the rest splits every expert.
         weights: the format of the matrices of the blocks.
@@ -119,28 +122,30 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
         Unsupported: the group cannot split the model, or the package has no times of what it computes.
     """
     check_installed()
-    _check_split(decoder, serving)
+    split = GroupSplit(serving.tensor_parallel, serving.expert_parallel)
+    if reason := engine_named(serving.engine).takes(decoder, split, serving.weights):
+        raise Unsupported(reason)
     return KernelTables(decoder, serving, _compiled(decoder, serving))
-
-
-def _check_split(decoder: Decoder, serving: Serving) -> None:
-    n_gpus, n_dealt = serving.tensor_parallel, serving.expert_parallel
-    if decoder.n_heads % n_gpus:
-        raise Unsupported(f"tensor_parallel must divide the {decoder.n_heads} heads of {decoder.name}, got {n_gpus}")
-    if decoder.experts is None and n_dealt != 1:
-        raise Unsupported(f"expert_parallel is for mixtures of experts, {decoder.name} is dense; leave it out")
-    if conflict := experts_conflict(serving.engine, n_gpus, n_dealt):
-        raise Unsupported(conflict)
-    if decoder.experts is not None and decoder.experts.n_experts % n_dealt:
-        raise Unsupported(
-            f"expert_parallel must divide the {decoder.experts.n_experts} experts of {decoder.name}, got {n_dealt}"
-        )
 
 
 def _compiled(decoder: Decoder, serving: Serving) -> Any:
     """The handle of the package that answers; the first format of prompt attention that it has times of."""
+    with _refusals(decoder, serving):
+        for prompt_format in _prompt_formats(serving):
+            handle = _handle(decoder, serving, prompt_format)
+            if prompt_format == "bfloat16" or _answers(handle):
+                return handle
+    raise AssertionError
+
+
+def _handle(decoder: Decoder, serving: Serving, prompt_format: str) -> Any:
+    """A handle of the package, from the specification that another process stored, else compiled and stored.
+
+    To compile the first of a system and engine takes the package 1 to 2 seconds, to read a specification none.
+    """
     from aiconfigurator_core.sdk.engine import EngineHandle
 
+    config, kernels = json.dumps(config_of(decoder)), engine_named(serving.engine).kernel_times
     options = {
         "tp_size": serving.tensor_parallel,
         "moe_tp_size": serving.tensor_parallel // serving.expert_parallel,
@@ -148,80 +153,26 @@ def _compiled(decoder: Decoder, serving: Serving) -> Any:
         "gemm_quant_mode": _GEMM[serving.weights],
         "moe_quant_mode": _EXPERTS.get(serving.weights, _GEMM[serving.weights]),
         "kvcache_quant_mode": _CACHE[serving.kv_cache],
+        "fmha_quant_mode": prompt_format,
     }
-    with _refusals(decoder, serving), _quick_reading():
-        for prompt_format in _prompt_formats(serving):
-            handle = EngineHandle.compile(
-                _folder_of(decoder), serving.system, serving.engine, fmha_quant_mode=prompt_format, **options
-            )
-            if prompt_format == "bfloat16" or _answers(handle):
-                return handle
-    raise AssertionError
+    key = sha256(repr((version(_PACKAGE), config, serving.system, kernels, options)).encode()).hexdigest()
+    stored = cache_dir() / _SPECIFICATIONS / key
+    with suppress(OSError, ValueError):  # there is none, or it is broken
+        return EngineHandle(stored.read_bytes())
+    with temporary_folder(_TEMPORARY) as folder:
+        (folder / "config.json").write_text(config, encoding="utf-8")
+        handle = EngineHandle.compile(str(folder), serving.system, kernels, **options)
+    with suppress(OSError):  # a cache that cannot be written
+        _store(stored, handle.spec_bytes)
+    return handle
 
 
-@cache
-def _yaml_of(text: str) -> Any:
-    import yaml
-
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
-@contextmanager
-def _quick_reading() -> Iterator[None]:
-    """Let the package do once what it does twice, and leave out what it does for its messages alone.
-
-    YAML is read once, by the C library: reading took as long as the tables. Attention tables of one source are read
-    once, not with and without sources of other versions; where files come from is not reported.
-    """
-    import yaml
-    from aiconfigurator_core.sdk import engine_table_view, perf_database
-
-    with ExitStack() as stack:
-        for owner, name, value in (
-            (yaml, "safe_load", lambda file: deepcopy(_yaml_of(file.read()))),
-            (engine_table_view, "fetch_attention_lane_density", _asked_once(engine_table_view)),
-            (perf_database.PerfDatabase, "_materialize_source_reports", lambda _database: None),
-        ):
-            stack.enter_context(_replaced(owner, name, value))
-        yield
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
-    """An attribute has another value for a while, if it is there: a version of the package may not have it."""
-    original = getattr(owner, name, None)
-    if original is None or value is None:
-        yield
-        return
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-def _asked_once(views: Any) -> Callable[..., Any] | None:
-    """How many rows a table of attention has by kernel: where one file is its source, those of its version are all."""
-    original = getattr(views, "fetch_attention_lane_density", None)
-    if original is None:
-        return None
-
-    def density(database: Any, table: str, **options: Any) -> Any:
-        if options.get("shared_layer") is False and _n_sources(database, table) == 1:
-            return original(database, table)
-        return original(database, table, **options)
-
-    return density
-
-
-def _n_sources(database: Any, table: str) -> int:
-    """The files of a table, for example "_context_attention_data"."""
-    from aiconfigurator_core.sdk.perf_database import PerfDataFilename, resolve_op_data_path
-
-    folder = str(Path(database.systems_root) / database.system_spec["data_dir"])
-    kind = PerfDataFilename[table.strip("_").removesuffix("_data")]
-    path = resolve_op_data_path(folder, database.backend, database.version, kind.value)
-    return len(database._build_op_sources(kind, path, folder))
+def _store(path: Path, content: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)
 
 
 def _prompt_formats(serving: Serving) -> tuple[str, ...]:
@@ -267,7 +218,7 @@ class KernelTables:
         self.decoder = decoder
         self.serving = serving
         self._handle = handle
-        self._product_factor = PRODUCT_FACTORS.get((serving.engine, serving.weights), 1.0)
+        self._product_factor = engine_named(serving.engine).product_factors.get(serving.weights, 1.0)
         self._sources: dict[str, float] = defaultdict(float)
         with _refusals(decoder, serving):
             self._names = [name.removeprefix("generation_") for name, *_ in handle.decode_step_per_op(1, 16, 2)]
@@ -330,21 +281,6 @@ class KernelTables:
             else:
                 blocks += seconds * (self._product_factor if kind.endswith(_PRODUCT) else 1.0)
         return blocks / self.decoder.n_layers, embedding, head
-
-
-@cache
-def _folder_for_configs() -> Path:
-    """A folder of this process; it is deleted when the process ends."""
-    return folder_until_exit("autoauto-decoders-")
-
-
-@cache
-def _folder_of(decoder: Decoder) -> str:
-    """A folder with a config by which the package knows the decoder."""
-    folder = _folder_for_configs() / str(len(list(_folder_for_configs().iterdir())))
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config_of(decoder)), encoding="utf-8")
-    return str(folder)
 
 
 def config_of(decoder: Decoder) -> dict[str, object]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
+from autoauto.engines.engine import Engine
+from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange
@@ -17,7 +19,6 @@ from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
 from autoauto.targets.gpu.calibration import NOT_CALIBRATED, Calibration, Factors, Group
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
-from autoauto.targets.gpu.engines import ENGINES, ServingEngine, engine_named
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.steps import Workload
@@ -57,13 +58,14 @@ class GpuTarget:
         size = max(system.n_gpus_per_node for system in self.systems)
         sizes = tuple(1 << i for i in range(size.bit_length()) if 1 << i <= min(size, 8))
         checkpoint = self.decoder.checkpoint
+        measured = {name for system in self.systems for name in system.engines}
         return TargetTraits(
             origin=Origin.MODELLED,
             trains=False,
             phases=False,
             generates=True,
             space={
-                "engine": tuple(name for name in ENGINES if any(name in system.engines for system in self.systems)),
+                "engine": tuple(name for name, engine in ENGINES.items() if engine.kernel_times in measured),
                 "tensor_parallel": sizes,
                 "expert_parallel": sizes if self.decoder.experts else (1,),
                 "precision": (checkpoint.weights,),
@@ -124,7 +126,7 @@ class GpuTarget:
         serving = self.serving(system, session)
         return self.calibration.of(Group(self.decoder.name, serving.engine, serving.system, serving.weights))
 
-    def engine(self, session: GpuSession) -> ServingEngine:
+    def engine(self, session: GpuSession) -> Engine:
         """The engine of a session."""
         return engine_named(session.engine)
 

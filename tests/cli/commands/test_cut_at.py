@@ -31,7 +31,7 @@ def test_a_profile_of_a_file_has_no_blocks(run_cli: RunCli) -> None:
 
 
 def test_an_artifact_of_whole_blocks_is_written_and_one_with_a_cut_block_is_refused(run_cli: RunCli) -> None:
-    export = ("export", *MODEL, "--to", "vllm", "--check")
+    export = ("export", *MODEL, "--to", "deepspeed", "--check")
     printed = run_cli(*export, "--output", "artifact", "--cut-at", "blocks", "--json")
     assert printed.code == 0
     assert [check["passed"] for check in json.loads(printed.out)["checks"]] == [True, True, None]

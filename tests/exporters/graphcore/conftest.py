@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.open import load_flow
-from autoauto.exporters.registry import Deployment
+from autoauto.exporters.exporter import Deployment
 from autoauto.space.knobs import Knobs
 
 Deploy = Callable[..., Deployment]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from autoauto.estimate.table import cost_table
-from autoauto.exporters.registry import Deployment, write_artifact
+from autoauto.exporters.exporter import Deployment
+from autoauto.exporters.registry import write_artifact
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.importers.auto_pipeline import (
     cluster_from_auto_pipeline,

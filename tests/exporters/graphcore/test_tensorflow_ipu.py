@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from autoauto.exporters.exporter import Deployment
 from autoauto.exporters.graphcore.stage_assignment import stages_of_layers
-from autoauto.exporters.registry import Deployment, write_artifact
+from autoauto.exporters.registry import write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from tests.exporters.graphcore.conftest import Deploy, Recorder, with_cuts

@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from autoauto.exporters.pytorch import TORCH_SCHEDULES
+from autoauto.exporters.blocks.pytorch import TORCH_SCHEDULES
 from autoauto.exporters.registry import write_artifact
 from autoauto.exporters.schedule_csv import schedule_to_csv
 from autoauto.records.errors import BadInput

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from autoauto.engines.engine import Engine, EngineMemory, HostCosts, constant_share
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.units import GIB
-from autoauto.targets.gpu.engines import HostCosts, ServingEngine
 from autoauto.targets.gpu.systems import GpuSystem
 
 NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
@@ -24,6 +27,7 @@ def system() -> GpuSystem:
     return GpuSystem("hand", 10 * GIB, 4, 1e9, 1e8, 1e7, 1e-5, ((1, 0), (2, 100), (4, 200)), GIB, ("vllm", "trtllm"))
 
 
-def engine_by_hand(*, mixes: bool = True, host: HostCosts = NO_HOST) -> ServingEngine:
+def engine_by_hand(*, mixes: bool = True, host: HostCosts = NO_HOST) -> Engine:
     """An engine that takes 90 % of the memory of a GPU for all."""
-    return ServingEngine("vllm", mixes, 0.9, False, True, {1: 10.0, 2: 5.0}, 0, 0.0, 0.0, host)
+    memory = EngineMemory(constant_share(0.9), {1: 10.0, 2: 5.0}, 0)
+    return replace(engine_named("vllm"), mixes=mixes, memory=memory, host=host)

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from autoauto.engines.registry import engine_named
 from autoauto.graph.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
-from autoauto.targets.gpu.engines import engine_named
 from autoauto.targets.gpu.forecast import ServingReplicas, held_by
 from autoauto.targets.gpu.steps import Rates, Workload, rates_of
 from autoauto.targets.gpu.systems import system_named

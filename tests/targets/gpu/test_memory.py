@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat
 from autoauto.records.units import GIB
-from autoauto.targets.gpu.engines import SGLANG, TENSORRT_LLM, VLLM, memory_share
 from autoauto.targets.gpu.memory import activation_bytes, block_kv_bytes, block_weight_bytes, memory_rule, table_bytes
 from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving
 from tests.targets.gpu.conftest import engine_by_hand
+
+VLLM, SGLANG, TENSORRT_LLM = map(engine_named, ("vllm", "sglang", "trtllm"))
 
 
 @pytest.mark.parametrize(("n_gpus", "kv_heads"), [(1, 2), (2, 1), (4, 1), (8, 1)])
@@ -39,7 +41,7 @@ def test_experts_are_all_held_and_their_router_is_not_split(small: Decoder) -> N
 def test_activations_grow_with_the_tokens_of_a_step(small: Decoder) -> None:
     serving, engine = Serving("hand", "vllm", 2), engine_by_hand()
     assert activation_bytes(small, serving, engine, 1000) == 2 * 1000 * 64 * 5
-    assert activation_bytes(small, serving, VLLM, 1000) == VLLM.min_activation_bytes
+    assert activation_bytes(small, serving, VLLM, 1000) == VLLM.memory.min_activation_bytes
 
 
 def test_an_engine_takes_a_share_of_all_memory_for_everything(small: Decoder, system: GpuSystem) -> None:
@@ -59,8 +61,8 @@ def test_tensorrt_llm_takes_a_share_of_what_is_free_for_the_cache(small: Decoder
 
 def test_sglang_leaves_activations_outside_its_share(small: Decoder, system: GpuSystem) -> None:
     rule = memory_rule(small, Serving("hand", "sglang"), system, SGLANG, 1, 1000)
-    share = memory_share(SGLANG, 10 * GIB, 1, 1)
+    share = SGLANG.memory.share(10 * GIB, 1, 1)
     assert rule.max_kv_bytes(2 * GIB) <= share * 10 * GIB - 2 * GIB
     large = replace(system, memory_bytes=80 * GIB)
     rule = memory_rule(small, Serving("hand", "sglang"), large, SGLANG, 1, 1000)
-    assert rule.max_kv_bytes(2 * GIB) == pytest.approx(memory_share(SGLANG, 80 * GIB, 1, 1) * 80 * GIB - 2 * GIB)
+    assert rule.max_kv_bytes(2 * GIB) == pytest.approx(SGLANG.memory.share(80 * GIB, 1, 1) * 80 * GIB - 2 * GIB)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoauto.engines.engine import HostCosts
 from autoauto.records.errors import BadInput
-from autoauto.targets.gpu.engines import HostCosts
 from autoauto.targets.gpu.steps import Rates, StageSteps, Workload, rates_of, summed, workload
 from tests.targets.gpu.conftest import NO_HOST, engine_by_hand
 

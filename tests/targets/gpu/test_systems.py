@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from autoauto.engines.registry import engine_named
 from autoauto.records.errors import BadInput, MissingExtra, Unsupported
 from autoauto.targets.gpu import systems
-from autoauto.targets.gpu.engines import engine_named
 from autoauto.targets.gpu.systems import GpuSystem, check_group, cluster_named, cluster_of, system_named, system_names
 
 
@@ -48,7 +48,7 @@ def test_the_workspace_of_a_group_is_that_of_the_next_larger_known_size(system: 
 )
 def test_groups_without_times_or_node_are_refused(system: GpuSystem, engine: str, n_gpus: int, problem: str) -> None:
     with pytest.raises(Unsupported, match=f"^{re.escape(problem)}$"):
-        check_group(system, engine, n_gpus)
+        check_group(system, engine_named(engine), n_gpus)
 
 
 def test_an_unknown_engine_is_refused_with_the_closest() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported
 from autoauto.records.hardware import Link
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
-from autoauto.targets.gpu.engines import ServingEngine, engine_named
 from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop, forecast, max_sequences
 from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import system_named
@@ -34,7 +35,7 @@ def package() -> None:
 
 
 def costs_of(serving: Serving, decoder: Decoder = QWEN_8B, requests: Workload = REQUESTS) -> DecoderCosts:
-    engine: ServingEngine = engine_named(serving.engine)
+    engine = engine_named(serving.engine)
     return layer_costs(decoder, serving, system_named(serving.system), engine, requests, BATCHES, 8192)
 
 
@@ -184,3 +185,22 @@ def test_a_model_that_does_not_fit_at_all_is_refused() -> None:
     large = Decoder("llama", "LlamaForCausalLM", 8192, 80, 64, 8, 128, 28672, 128256, is_tied=False)
     with pytest.raises(Unsupported, match="one sequence must fit beside the weights of llama, none does"):
         closed_loop(ServingReplicas(large, Serving("h100_sxm", "vllm"), REQUESTS, (83,)), 1)
+
+
+def test_what_one_process_compiled_another_reads_unless_it_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiconfigurator_core.sdk.engine import EngineHandle
+
+    def not_compiled(*_: object, **__: object) -> None:
+        raise ValueError("compiled again")
+
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
+    opened = open_tables.__wrapped__
+    first = opened(QWEN_8B, H100).decode_tokens(BATCHES)
+    (stored,) = (tmp_path / "gpu-specifications").iterdir()
+    monkeypatch.setattr(EngineHandle, "compile", not_compiled)
+    assert (opened(QWEN_8B, H100).decode_tokens(BATCHES).block == first.block).all()
+    stored.write_bytes(b"broken")
+    with pytest.raises(Unsupported, match="compiled again"):
+        opened(QWEN_8B, H100)

@@ -23,7 +23,7 @@ from autoauto.records.installation import DEFAULT_MODEL
 if TYPE_CHECKING:
     from optuna import Study
 
-    from autoauto.exporters.registry import Deployment
+    from autoauto.exporters.exporter import Deployment
 
 EXAMPLE = "export resnet50 --n-ipu 2 --batch-size 8 --to onnx --output artifact --check"
 

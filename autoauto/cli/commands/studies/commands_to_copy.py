@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.options.model import PROFILE_OPTIONS, add_model, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.engines.registry import engine_named
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.files.uploads import named_uploads
 from autoauto.records.installation import DEFAULT_MODEL
@@ -67,12 +68,9 @@ def _is_exported(summary: StudySummary, winner: Trial) -> bool:
 def _export_command(summary: StudySummary) -> str:
     name, storage = summary.study_name, summary.storage
     stored = [] if storage in (DEFAULT_STORAGE, SERVED) else ["--storage", storage]
-    engine = "" if summary.winner is None else summary.winner.knobs.values.get("engine", "")
-    to = _FORMATS_OF_ENGINES.get(engine, "onnx")
+    engine = None if summary.winner is None else summary.winner.knobs.values.get("engine")
+    to = "onnx" if engine is None else engine_named(engine).launcher.to
     return shlex.join(["autoauto", "export", name, *stored, "--to", to, "--output", f"{name}-{to}"])
-
-
-_FORMATS_OF_ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 
 
 def reproducing_command(summary: StudySummary, trial: Trial) -> str:

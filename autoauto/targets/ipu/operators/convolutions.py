@@ -21,7 +21,7 @@ from autoauto.targets.ipu.operator_cost import (
 from autoauto.targets.ipu.operators import data_movement, rows
 from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
 from autoauto.targets.ipu.operators.products import FactorGradients, GradientsOf, ProductOf, multiply, with_bias
-from autoauto.targets.ipu.tiling.split import Engine, Product
+from autoauto.targets.ipu.tiling.split import Product, ProductCodelet
 
 _ONE = (1, 1)
 _LARGE_WINDOW = 64  # elements of a window of which several tiles can reduce parts
@@ -115,8 +115,8 @@ def _kernel_gradient(conv: Product) -> Product:
     they multiply in the forward pass, without sliding windows.
     """
     if conv.groups > 1 and conv.inputs in (1, 2, 4):
-        return _on_best_codelet(conv)._replace(engine=Engine.VECTOR)
-    product = conv._replace(engine=Engine.GEMM, inputs=conv.batch * conv.height * conv.width, taps=_ONE)
+        return _on_best_codelet(conv)._replace(engine=ProductCodelet.VECTOR)
+    product = conv._replace(engine=ProductCodelet.GEMM, inputs=conv.batch * conv.height * conv.width, taps=_ONE)
     if conv.taps == _ONE:
         return product._replace(batch=1, height=1, width=conv.inputs, stride=_ONE)
     return product._replace(batch=conv.inputs, height=conv.taps[0], width=conv.taps[1], stride=(0, 0))
@@ -129,7 +129,7 @@ def _over_field(
     batch, _, *spatial = shape
     height, width = _plane(tuple(spatial))
     return Product(
-        engine=Engine.CONVOLUTION,
+        engine=ProductCodelet.CONVOLUTION,
         groups=max(n_groups, 1),
         batch=max(batch * size(tuple(spatial[:-2])), 1),
         height=max(height, 1),
@@ -152,7 +152,9 @@ def _on_best_codelet(product: Product) -> Product:
     """
     if product.groups > 1 and product.inputs in (1, 2, 4):
         single = product.precision is Precision.FP32
-        engine, wide = (Engine.VECTOR, Precision.FP32) if single else (Engine.SLIDING_WINDOW, Precision.FP16)
+        engine, wide = (
+            (ProductCodelet.VECTOR, Precision.FP32) if single else (ProductCodelet.SLIDING_WINDOW, Precision.FP16)
+        )
         blocks = -(-product.groups * product.outputs // 4)
         return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4, precision=wide)
     if product.groups == 1 and product.inputs < 16:
@@ -161,7 +163,7 @@ def _on_best_codelet(product: Product) -> Product:
         return product
     product = product._replace(stride=_ONE)
     rows = product.batch * product.height * product.width
-    return product._replace(engine=Engine.GEMM, batch=1, height=1, width=rows)
+    return product._replace(engine=ProductCodelet.GEMM, batch=1, height=1, width=rows)
 
 
 def _plane(spatial: Shape) -> tuple[int, int]:

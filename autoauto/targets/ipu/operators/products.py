@@ -26,7 +26,7 @@ from autoauto.targets.ipu.operator_cost import (
 )
 from autoauto.targets.ipu.operators import data_movement, rows
 from autoauto.targets.ipu.tiling.planner import Batched, Bounded, Split, plan, reserve
-from autoauto.targets.ipu.tiling.split import Engine, Product
+from autoauto.targets.ipu.tiling.split import Product, ProductCodelet
 
 _ONE = (1, 1)
 # Fitted to where memory ends on a C600 [poprt]: bert-base-256 in fp16 and resnet50 in fp32 fit at batch 16, not at 32.
@@ -225,7 +225,7 @@ def matrix_product(context: OperatorContext, groups: int, rows: int, inputs: int
     """`groups` products of (rows x inputs) by (inputs x outputs)."""
     groups, rows, inputs, outputs = (max(n, 1) for n in (groups, rows, inputs, outputs))
     formats = (context.precision, context.settings.partials)
-    return Product(Engine.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, *formats)
+    return Product(ProductCodelet.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, *formats)
 
 
 def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[int, ...] = ()) -> OperatorCost:
@@ -368,7 +368,7 @@ def matrix_gradients(product_of: ProductOf) -> GradientsOf:
     """For (rows x inputs) by (inputs x outputs): dY W^T and X^T dY.
 
     >>> from autoauto.records.units import Precision
-    >>> product = Product(Engine.GEMM, 1, 1, 1, 2, 3, 5, (1, 1), (1, 1), Precision.FP16)
+    >>> product = Product(ProductCodelet.GEMM, 1, 1, 1, 2, 3, 5, (1, 1), (1, 1), Precision.FP16)
     >>> [(f.width, f.inputs, f.outputs) for f in matrix_gradients(lambda _: product)(None)]
     [(2, 5, 3), (3, 2, 5)]
     """

@@ -54,8 +54,8 @@ def plan(wanted: Bounded, n_tiles: int) -> Split:
     """The fastest split whose temporary bytes a tile stay within the bound, the fastest of all when none does.
 
     >>> from autoauto.records.units import Precision
-    >>> from autoauto.targets.ipu.tiling.split import Engine
-    >>> square = Product(Engine.GEMM, 1, 1, 1, 1024, 1024, 1024, (1, 1), (1, 1), Precision.FP16)
+    >>> from autoauto.targets.ipu.tiling.split import ProductCodelet
+    >>> square = Product(ProductCodelet.GEMM, 1, 1, 1, 1024, 1024, 1024, (1, 1), (1, 1), Precision.FP16)
     >>> plan(Bounded(square, 600_000), 1472).cycles <= plan(Bounded(square, 40_000), 1472).cycles
     True
     """

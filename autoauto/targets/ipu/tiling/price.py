@@ -11,7 +11,7 @@ import numpy as np
 from autoauto.records.units import FloatArray, Precision
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.kernels import WORKERS, Amount, ceil_div, loop
-from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates
+from autoauto.targets.ipu.tiling.split import Product, ProductCodelet, SplitCandidates
 
 
 class SplitCosts(NamedTuple):
@@ -126,12 +126,12 @@ def _multiply(product: Product, block: _Block) -> Amount:
     if product.grain[1] == 8:
         load_cycles -= kernels.SECOND_PASS_CYCLES
     panels, precision = (block.in_panels, block.out_panels), product.precision
-    if product.engine is Engine.GEMM:
+    if product.engine is ProductCodelet.GEMM:
         return block.groups * kernels.gemm(block.cells, *panels, precision, load_cycles)
-    if product.engine is Engine.CONVOLUTION:
+    if product.engine is ProductCodelet.CONVOLUTION:
         group = kernels.convolution(block.lines, block.width, panels, product.taps, precision, load_cycles)
         return block.groups * group
-    codelet = kernels.sliding_window if product.engine is Engine.SLIDING_WINDOW else kernels.vector_mac
+    codelet = kernels.sliding_window if product.engine is ProductCodelet.SLIDING_WINDOW else kernels.vector_mac
     return codelet(block.lines, block.width, block.groups, product.taps)
 
 

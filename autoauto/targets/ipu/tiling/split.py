@@ -20,7 +20,7 @@ _MAX_PARTS = 24  # values tried for one parallel axis
 _SERIAL_PARTS = tuple((outputs, inputs) for outputs in (1, 2, 4, 8, 16, 32, 64) for inputs in (1, 2, 4, 8))
 
 
-class Engine(StrEnum):
+class ProductCodelet(StrEnum):
     """The codelets that can do the multiplications."""
 
     GEMM = "conv1x1"
@@ -42,7 +42,7 @@ class Product(NamedTuple):
         partials: of partial sums and outputs; fp32 operands always have fp32 sums.
     """
 
-    engine: Engine
+    engine: ProductCodelet
     groups: int
     batch: int
     height: int
@@ -62,7 +62,7 @@ class Product(NamedTuple):
     @property
     def regroups(self) -> bool:
         """Whether inputs change their groups of channels on the tile: others write 16 together, fp32 reads 8."""
-        return self.precision is Precision.FP32 and self.engine in (Engine.GEMM, Engine.CONVOLUTION)
+        return self.precision is Precision.FP32 and self.engine in (ProductCodelet.GEMM, ProductCodelet.CONVOLUTION)
 
     @property
     def grain(self) -> tuple[int, int]:
@@ -70,7 +70,7 @@ class Product(NamedTuple):
 
         16 units; 8 when narrower operands are added up in fp32: conv_partial_1x1_half_float_8, _half_h16 [poplibs].
         """
-        if self.engine in (Engine.SLIDING_WINDOW, Engine.VECTOR):
+        if self.engine in (ProductCodelet.SLIDING_WINDOW, ProductCodelet.VECTOR):
             return 4, 4
         mixed = self.sums is not Precision.FP16 and self.precision is not Precision.FP32
         return 32 // self.precision.n_bytes, 8 if mixed else 16

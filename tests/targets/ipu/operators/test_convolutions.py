@@ -8,7 +8,7 @@ from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import OperatorContext
 from autoauto.targets.ipu.operators import convolutions, products
 from autoauto.targets.ipu.operators.registry import forward_cost
-from autoauto.targets.ipu.tiling.split import Engine, Product
+from autoauto.targets.ipu.tiling.split import Product, ProductCodelet
 
 MakeContext = Callable[..., OperatorContext]
 
@@ -38,7 +38,7 @@ def test_few_channels_are_unrolled_with_the_kernel(context_of: MakeContext, node
 def test_a_large_kernel_keeps_its_field(context_of: MakeContext, node: Any) -> None:
     context = context_of(node("Conv", ["x:1x64x56x56", (128, 64, 3, 3)], (1, 128, 28, 28), strides=(2, 2)))
     product = convolutions.convolution_product(context)
-    assert (product.engine, product.height, product.width) == (Engine.CONVOLUTION, 28, 28)
+    assert (product.engine, product.height, product.width) == (ProductCodelet.CONVOLUTION, 28, 28)
     assert (product.taps, product.stride) == ((3, 3), (2, 2))
 
 
@@ -46,8 +46,8 @@ def test_depthwise_convolutions_avoid_the_matrix_units(context_of: MakeContext, 
     depthwise = node("Conv", ["x:1x32x28x28", (32, 1, 3, 3)], (1, 32, 28, 28), group=32)
     half = convolutions.convolution_product(context_of(depthwise))
     single = convolutions.convolution_product(context_of(depthwise, precision=Precision.FP32))
-    assert (half.engine, half.groups) == (Engine.SLIDING_WINDOW, 8)
-    assert (single.engine, single.groups) == (Engine.VECTOR, 8)
+    assert (half.engine, half.groups) == (ProductCodelet.SLIDING_WINDOW, 8)
+    assert (single.engine, single.groups) == (ProductCodelet.VECTOR, 8)
 
 
 def test_one_and_three_spatial_axes(context_of: MakeContext, node: Any) -> None:
@@ -95,7 +95,7 @@ def test_all_kernel_positions_look_at_the_same_inputs(context_of: MakeContext, n
 def test_narrow_groups_stay_on_the_tiles_vectors(context_of: MakeContext, node: Any) -> None:
     context = context_of(node("Conv", ["x:1x32x28x28", (32, 1, 3, 3)], (1, 32, 28, 28), group=32))
     left, right = convolutions.convolution_gradients(context)
-    assert (left.engine, right.engine) == (Engine.SLIDING_WINDOW, Engine.VECTOR)
+    assert (left.engine, right.engine) == (ProductCodelet.SLIDING_WINDOW, ProductCodelet.VECTOR)
 
 
 def test_a_transposed_convolution_is_the_gradient_of_one(context_of: MakeContext, node: Any) -> None:

@@ -9,17 +9,19 @@ from autoauto.records.units import Precision
 from autoauto.targets.ipu.tiling import planner
 from autoauto.targets.ipu.tiling.planner import Bounded, plan, plan_each
 from autoauto.targets.ipu.tiling.price import costs
-from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates, candidates, in_series
+from autoauto.targets.ipu.tiling.split import Product, ProductCodelet, SplitCandidates, candidates, in_series
 
 ONE, THREE = (1, 1), (3, 3)
 TILES, TILE_BYTES = 1472, 638976
 
 
 def gemm(rows: int, inputs: int, outputs: int, groups: int = 1) -> Product:
-    return Product(Engine.GEMM, groups, 1, 1, rows, inputs, outputs, ONE, ONE, Precision.FP16)
+    return Product(ProductCodelet.GEMM, groups, 1, 1, rows, inputs, outputs, ONE, ONE, Precision.FP16)
 
 
-def convolution(batch: int, side: int, channels: int, engine: Engine = Engine.CONVOLUTION, groups: int = 1) -> Product:
+def convolution(
+    batch: int, side: int, channels: int, engine: ProductCodelet = ProductCodelet.CONVOLUTION, groups: int = 1
+) -> Product:
     return Product(engine, groups, batch, side, side, channels, channels, THREE, ONE, Precision.FP16)
 
 
@@ -28,8 +30,8 @@ SHAPES = [
     gemm(2048, 768, 3072),
     gemm(1, 2048, 1000),
     convolution(4, 28, 128),
-    convolution(2, 14, 4, Engine.SLIDING_WINDOW, groups=16),
-    convolution(2, 14, 4, Engine.VECTOR, groups=16)._replace(precision=Precision.FP32),
+    convolution(2, 14, 4, ProductCodelet.SLIDING_WINDOW, groups=16),
+    convolution(2, 14, 4, ProductCodelet.VECTOR, groups=16)._replace(precision=Precision.FP32),
 ]
 
 products = st.builds(

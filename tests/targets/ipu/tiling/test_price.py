@@ -4,10 +4,10 @@ import pytest
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.tiling.price import SplitCosts, costs
-from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates
+from autoauto.targets.ipu.tiling.split import Product, ProductCodelet, SplitCandidates
 
 ONE = (1, 1)
-PRODUCT = Product(Engine.GEMM, 1, 1, 1, 256, 64, 64, ONE, ONE, Precision.FP16)
+PRODUCT = Product(ProductCodelet.GEMM, 1, 1, 1, 256, 64, 64, ONE, ONE, Precision.FP16)
 
 
 def price(product: Product = PRODUCT, **parts: int) -> SplitCosts:
@@ -49,12 +49,12 @@ def test_serial_steps_trade_memory_for_time(axis: str) -> None:
 
 
 def test_a_field_is_received_with_its_halo() -> None:
-    image = Product(Engine.CONVOLUTION, 1, 1, 16, 16, 16, 16, (3, 3), ONE, Precision.FP16)
+    image = Product(ProductCodelet.CONVOLUTION, 1, 1, 16, 16, 16, 16, (3, 3), ONE, Precision.FP16)
     rows = price(image, height=4)
     assert rows.tile_bytes[0] == (6 * 18 * 16 + 4 * 16 * 16 + 16 * 16 * 9) * 2
 
 
 def test_narrow_groups_run_without_matrix_units() -> None:
-    for engine in (Engine.SLIDING_WINDOW, Engine.VECTOR):
+    for engine in (ProductCodelet.SLIDING_WINDOW, ProductCodelet.VECTOR):
         narrow = Product(engine, 8, 1, 14, 14, 4, 4, (3, 3), ONE, Precision.FP16)
         assert price(narrow, groups=8).compute_cycles[0] < price(narrow).compute_cycles[0] / 4

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from autoauto.exporters.layer_lists import (
+from autoauto.exporters.blocks.stages import (
     blocks_of_stages,
     check_counts,
     check_devices,
@@ -19,7 +19,7 @@ from autoauto.exporters.layer_lists import (
     require_order,
     write_blocks,
 )
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.records.schedule import Order
 
 FILE = "megatron.sh"

@@ -1,10 +1,11 @@
-"""What an engine is started with: `Launch`, the `Command` that says it, and the options that the engine accepts."""
+"""How an engine is started: a `Launcher` makes a `Command` of a `Launch`, and reads what a command says, `Limits`."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from autoauto.records.errors import BadInput
 
 GPU_ORDER = "CUDA_VISIBLE_DEVICES"
 """The variable that says which GPUs a process sees, and in which order."""
-
+ALL_ADDRESSES = "0.0.0.0"
+"""An engine listens on every address of its machine, so that others reach it."""
 MASTER = "${MASTER_ADDR}"
 """The address of the first machine of a replica, where it has several: a variable, for shells and Docker Compose."""
 
@@ -159,3 +161,104 @@ class CommandSyntax(NamedTuple):
                 choices = option.choices or None
                 parser.add_argument(option.name, dest=option.name, type=option.type, choices=choices)
         return parser
+
+
+class Limits(NamedTuple):
+    """What a command says of a configuration, as the engine counts it.
+
+    Attributes:
+        model: its name or folder.
+        blocks: of every stage; () where there is one, which has all.
+        n_gpus: of the process, on its machine.
+        n_in_flight: sequences of all micro-batches.
+        max_batched_tokens: of a step.
+        max_length: of a sequence, in tokens.
+        memory_share: of a GPU, as the engine counts it.
+        expert_parallel: among how many GPUs of a stage experts are dealt whole.
+        port: on which the process listens; None where another process of the replica answers.
+    """
+
+    model: str
+    blocks: tuple[int, ...]
+    n_gpus: int
+    n_in_flight: int
+    max_batched_tokens: int
+    max_length: int
+    memory_share: float
+    expert_parallel: int = 1
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A serving engine as a program that is started.
+
+    Attributes:
+        to: the name of the format of `autoauto export`.
+        source: where its options were read.
+        image: of a container that has it.
+        syntax: how the program is called.
+        command: of a replica that listens on a port.
+        limits: reads a command and the files that it reads, by name.
+        makes: the option for every format of weights that the engine makes of a checkpoint in bf16.
+        own_options: the options that differ between replicas of one plan.
+        ready_path: answers 200 over HTTP once the engine serves.
+        spans_machines: True if a replica may have GPUs of several machines, with a process on each.
+        remark: what is modelled, and no option says.
+    """
+
+    to: str
+    source: str
+    image: str
+    syntax: CommandSyntax
+    command: Callable[[Launch, int], Command]
+    limits: Callable[[Command], Limits]
+    makes: Mapping[WeightFormat, str]
+    own_options: tuple[str, ...] = ("--port",)
+    ready_path: str = "/health"
+    spans_machines: bool = True
+    remark: str = ""
+
+
+def option_words(options: Sequence[tuple[str, object]]) -> tuple[str, ...]:
+    """Options with their values; one whose value is None is left out, one whose value is True has none.
+
+    >>> option_words([("--port", 8000), ("--headless", True), ("--nnodes", None)])
+    ('--port', '8000', '--headless')
+    """
+    words: list[str] = []
+    for name, value in options:
+        if value is not None:
+            words += [name] if value is True else [name, str(value)]
+    return tuple(words)
+
+
+def partition_variable(name: str, launch: Launch) -> dict[str, str]:
+    """A variable with the blocks of every stage; none for one stage, which has all."""
+    return {name: ",".join(map(str, launch.blocks))} if launch.n_stages > 1 else {}
+
+
+def blocks_of_variable(name: str, command: Command, n_stages: int) -> tuple[int, ...]:
+    """The blocks of every stage in a variable; () where there is one stage.
+
+    Raises:
+        BadInput: as `checked_blocks`.
+    """
+    text = command.environment.get(name, "")
+    return checked_blocks(tuple(map(int, text.split(","))) if text else (), n_stages)
+
+
+def checked_blocks(blocks: tuple[int, ...], n_stages: int) -> tuple[int, ...]:
+    """The blocks of every stage, or ().
+
+    Raises:
+        BadInput: there are more or fewer numbers than stages, which engines refuse, too [vllm-pp], [sglang-pp].
+    """
+    if blocks and len(blocks) != n_stages:
+        raise BadInput(f"a partition has a number for every stage, got {len(blocks)} for {n_stages} stages")
+    return blocks
+
+
+def dealt_among(launch: Launch) -> int | None:
+    """Among how many GPUs experts are dealt; None, the default of engines, where none are."""
+    return launch.expert_parallel if launch.expert_parallel > 1 else None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from autoauto.exporters import schedule_csv
-from autoauto.exporters.layer_lists import (
+from autoauto.exporters.blocks.stages import (
     StageBlocks,
     blocks_of_stages,
     check_counts,
@@ -20,7 +20,7 @@ from autoauto.exporters.layer_lists import (
     not_run,
     write_blocks,
 )
-from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import make_schedule

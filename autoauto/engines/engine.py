@@ -1,0 +1,128 @@
+"""What is true of a serving engine: `Engine`.
+
+    mixes           a prompt is computed in steps that decode other sequences too   ▒▓░░░░▒▓░░
+    does not        prompts first: all sequences wait for them, then decode         ▓▓▓░░░░░░░
+
+All stages of a replica have groups of one size, since every engine is told one [unequal-groups].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from autoauto.engines.command import Launcher
+from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
+from autoauto.records.costs.decoder import Decoder, WeightFormat
+
+
+class HostCosts(NamedTuple):
+    """What the host CPU adds to the times of kernels, in seconds.
+
+    Attributes:
+        step_s: of every step.
+        sequence_s: of every sequence in every step: scheduling, sampling, text of the new token.
+        first_word_s: of every request: tokenizing the prompt and starting the response.
+        together: the share of requests that arrive together with all others in flight, and wait for their prompts.
+    """
+
+    step_s: float
+    sequence_s: float
+    first_word_s: float
+    together: float
+
+
+ShareOfMemory = Callable[[int, int, int], float]
+"""The share of a GPU's memory that an engine takes, from its bytes, the tensor-parallel size and the stages."""
+
+
+def constant_share(share: float) -> ShareOfMemory:
+    """The same share on every GPU."""
+    return lambda *_: share
+
+
+class EngineMemory(NamedTuple):
+    """What an engine holds on a GPU besides weights and KV cache, and how much of the memory it takes.
+
+    Attributes:
+        share: of the memory of a GPU that the engine takes for all, or of what is free once weights are there.
+        activation_factors: bytes of activations per token and element of attention, halved, by tensor-parallel size.
+        min_activation_bytes: lower bound of the activations.
+        is_of_free: True if `share` is of what is free, for the KV cache alone.
+        counts_activations: True if `share` is for activations and workspace too.
+        activation_overhead: what is held besides, as a share of the activations.
+        other_overhead: what is held besides, as a share of what CUDA holds.
+    """
+
+    share: ShareOfMemory
+    activation_factors: Mapping[int, float]
+    min_activation_bytes: int
+    is_of_free: bool = False
+    counts_activations: bool = True
+    activation_overhead: float = 0.0
+    other_overhead: float = 0.0
+
+    def activation_factor(self, tensor_parallel: int) -> float:
+        """The factor of a group; of a size between two that are known, that of the smaller, which holds more."""
+        return self.activation_factors[max(n for n in self.activation_factors if n <= tensor_parallel)]
+
+    @property
+    def is_of_all(self) -> bool:
+        """True if the share is of all memory and for everything that a GPU holds."""
+        return self.counts_activations and not self.is_of_free
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A serving engine.
+
+    Attributes:
+        name: the value of the knob "engine".
+        title: as its makers write it.
+        kernel_times: the engine whose measured kernels stand for its own, as the package of extra gpu names it.
+        mixes: True if a step computes prompts and decodes; else prompts come first and decoding waits.
+        memory: what it takes and holds on a GPU.
+        host: what the host CPU adds.
+        launcher: how it is started.
+        rules: what it takes of models, groups and formats.
+        dealt_among: the numbers of GPUs of a group among which whole experts can be dealt, by tensor-parallel size.
+        counts_all_sequences: True if a step needs room for a token of every sequence of all micro-batches, else of one.
+        product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
+    """
+
+    name: str
+    title: str
+    kernel_times: str
+    mixes: bool
+    memory: EngineMemory
+    host: HostCosts
+    launcher: Launcher
+    rules: tuple[Rule, ...] = ENGINE_RULES
+    dealt_among: Callable[[int], Sequence[int]] = divisors
+    counts_all_sequences: bool = False
+    product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)
+
+    def takes(self, decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
+        """Why the engine refuses a decoder in groups of this kind and weights of this format; None if it takes them."""
+        if conflict := self.experts_conflict(split):
+            return conflict
+        for rule in self.rules:
+            if reason := rule(decoder, split, weights):
+                return reason
+        return None
+
+    def experts_conflict(self, split: GroupSplit) -> str:
+        """Why experts cannot be dealt among so many GPUs of a group, or an empty text."""
+        able = self.dealt_among(split.tensor_parallel)
+        if split.expert_parallel in able:
+            return ""
+        counts = " or ".join(map(str, able))
+        return (
+            f"{self.name} deals experts among {counts} of {split.tensor_parallel} GPUs of a group, "
+            f"got {split.expert_parallel}"
+        )
+
+    def n_counted_sequences(self, n_sequences: int, n_stages: int) -> int:
+        """The sequences for each of which a step needs room for a token, with `n_sequences` in a micro-batch."""
+        return n_sequences * n_stages if self.counts_all_sequences else n_sequences

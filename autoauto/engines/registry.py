@@ -1,0 +1,45 @@
+"""Every engine by its name: `ENGINES`, `engine_named`.
+
+An engine is the `ENGINE` of a file of this folder, or what another package has in the group of entry points
+"autoauto.engines".
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+import autoauto.engines as engines_package
+from autoauto.engines.engine import Engine
+from autoauto.plugins import Registry
+from autoauto.records.errors import BadInput, did_you_mean
+
+DEFAULT_ENGINE = "vllm"
+
+
+def _of_this_folder() -> dict[str, Engine]:
+    modules = [
+        import_module(f"{engines_package.__name__}.{each.name}") for each in iter_modules(engines_package.__path__)
+    ]
+    engines = [module.ENGINE for module in modules if hasattr(module, "ENGINE")]
+    return {engine.name: engine for engine in engines}
+
+
+ENGINES = Registry("engine", Engine, first=DEFAULT_ENGINE, own=_of_this_folder)
+
+
+def engine_named(name: str) -> Engine:
+    """An engine by its name.
+
+    Raises:
+        BadInput: there is none of this name.
+    """
+    if name not in ENGINES:
+        hint = did_you_mean(name, ENGINES, f"try {DEFAULT_ENGINE}")
+        raise BadInput(f"an engine is {', '.join(ENGINES)}, got {name!r:.40}; {hint}")
+    return ENGINES[name]
+
+
+def equal_groups_note() -> str:
+    """What no engine does with unlike GPUs, as a sentence."""
+    return f"groups of one size in all stages and replicas, since {', '.join(ENGINES)} are each told one size"

@@ -1,0 +1,149 @@
+"""SGLang [sglang-serve]: sequences are counted over all micro-batches and in the largest.
+
+The share of memory is of all, for weights and KV cache; SGLang derives it from the GPU. Uneven stages are given by a
+variable [sglang-pp]; how steps are made, and figures of memory, are those of [aiconfigurator].
+"""
+
+from __future__ import annotations
+
+from autoauto.engines.command import (
+    ALL_ADDRESSES,
+    MASTER,
+    Command,
+    CommandOption,
+    CommandSyntax,
+    Launch,
+    Launcher,
+    Limits,
+    Machines,
+    blocks_of_variable,
+    dealt_among,
+    option_words,
+    partition_variable,
+)
+from autoauto.engines.engine import Engine, EngineMemory, HostCosts
+from autoauto.records.costs.decoder import WeightFormat
+from autoauto.records.units import GIB, MIB
+
+_MAKES = {WeightFormat.FP8_DYNAMIC: "fp8"}
+"""[sglang-serve] makes nvfp4 of experts only."""
+_CACHE = {WeightFormat.BF16: "bf16", WeightFormat.FP8: "fp8_e4m3"}
+_VARIABLE = "SGLANG_PP_LAYER_PARTITION"
+_SYNTAX = CommandSyntax(
+    ("python3", "-m", "sglang.launch_server"),
+    (
+        CommandOption("--model-path"),
+        CommandOption("--host"),
+        CommandOption("--port", int),
+        CommandOption("--tp-size", int),
+        CommandOption("--pp-size", int),
+        CommandOption("--ep-size", int),
+        CommandOption("--max-running-requests", int),
+        CommandOption("--pp-max-micro-batch-size", int),
+        CommandOption("--chunked-prefill-size", int),
+        CommandOption("--context-length", int),
+        CommandOption("--mem-fraction-static", float),
+        CommandOption("--kv-cache-dtype", str, ("auto", "fp8_e5m2", "fp8_e4m3", "mxfp8", "bf16", "bfloat16")),
+        CommandOption("--quantization", str, ("fp8", "mxfp8", "modelopt", "modelopt_fp8", "modelopt_fp4")),
+        CommandOption("--nnodes", int),
+        CommandOption("--node-rank", int),
+        CommandOption("--dist-init-addr"),
+    ),
+    takes_model=False,
+)
+
+
+def _command(launch: Launch, port: int) -> Command:
+    words = option_words(
+        [
+            ("--model-path", launch.model),
+            ("--host", ALL_ADDRESSES),
+            ("--port", port),
+            ("--tp-size", launch.tensor_parallel),
+            ("--pp-size", launch.n_stages),
+            ("--ep-size", dealt_among(launch)),
+            ("--max-running-requests", launch.n_in_flight),
+            ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),
+            ("--chunked-prefill-size", launch.max_batched_tokens),
+            ("--context-length", launch.max_length),
+            ("--mem-fraction-static", launch.memory_share),
+            ("--kv-cache-dtype", launch.kv_cache and _CACHE[launch.kv_cache]),
+            ("--quantization", launch.weights and _MAKES[launch.weights]),
+            *_machines(launch.machines),
+        ]
+    )
+    return Command((*_SYNTAX.program, *words), partition_variable(_VARIABLE, launch))
+
+
+def _machines(machines: Machines) -> list[tuple[str, object]]:
+    if machines.n == 1:
+        return []
+    address = f"{MASTER}:{machines.port}"
+    return [("--nnodes", machines.n), ("--node-rank", machines.rank), ("--dist-init-addr", address)]
+
+
+def _limits(command: Command) -> Limits:
+    given = _SYNTAX.parse(command.words)
+    return Limits(
+        given["--model-path"],
+        blocks_of_variable(_VARIABLE, command, given["--pp-size"]),
+        given["--tp-size"] * given["--pp-size"] // given.get("--nnodes", 1),
+        given["--max-running-requests"],
+        given["--chunked-prefill-size"],
+        given["--context-length"],
+        given["--mem-fraction-static"],
+        given.get("--ep-size", 1),
+        given["--port"],
+    )
+
+
+_SIZES = ((20, 2048, 8, 8), (35, 2048, 24, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
+"""Of GPUs with less memory than so many GiB: tokens of a prompt that are computed at once, and sequences of the largest
+CUDA graph in groups of less than 4 GPUs and in larger ones."""
+
+
+def _share(memory_bytes: int, tensor_parallel: int, n_stages: int) -> float:
+    """SGLang leaves room for graphs and prompts by the size of the GPU [aiconfigurator].
+
+    >>> round(_share(80 * GIB, 1, 1), 3)
+    0.836
+    """
+    n_prompt_tokens, n_graph_sequences = _sizes(memory_bytes, tensor_parallel)
+    reserved_mib = 512 + 1.5 * n_prompt_tokens + tensor_parallel * n_stages / 8 * 1024 + 2 * n_graph_sequences
+    if memory_bytes > 60 * GIB:
+        reserved_mib = max(reserved_mib, 10 * 1024)
+    return round(1 - reserved_mib * MIB / memory_bytes, 3)
+
+
+def _sizes(memory_bytes: int, tensor_parallel: int) -> tuple[int, int]:
+    """Tokens of a prompt that SGLang computes at once, and sequences of its largest graph, by the size of a GPU."""
+    for below_gib, n_tokens, n_small, n_large in _SIZES:
+        if memory_bytes < below_gib * GIB:
+            return n_tokens, n_large if tensor_parallel >= 4 else n_small
+    return 16_384, 512
+
+
+ENGINE = Engine(
+    name="sglang",
+    title="SGLang",
+    kernel_times="sglang",
+    mixes=False,
+    memory=EngineMemory(
+        _share,
+        {1: 14, 2: 8.5, 4: 6.5, 8: 6.5},
+        90 * MIB,
+        counts_activations=False,
+        activation_overhead=0.15,
+        other_overhead=0.20,
+    ),
+    host=HostCosts(0.44e-3, 24e-6, 0.26, 0.79),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    launcher=Launcher(
+        to="sglang",
+        source="package sglang 0.5.23",
+        image="lmsysorg/sglang:v0.5.23",
+        syntax=_SYNTAX,
+        command=_command,
+        limits=_limits,
+        makes=_MAKES,
+    ),
+)

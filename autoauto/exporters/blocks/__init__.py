@@ -1,0 +1,1 @@
+"""Exporters whose stages are whole blocks of a model, such as decoder layers."""
