@@ -61,6 +61,7 @@ _PACKED = {
 }
 _SCALED = ("linear", "dynamic", "yarn")
 """Kinds of positions that are scaled."""
+_MOST_SCALED = 2**16
 _ONE_SCALE = {"fp8": WeightFormat.FP8, "nvfp4": WeightFormat.NVFP4, "w4a16": WeightFormat.INT4}
 
 
@@ -233,7 +234,12 @@ def _max_length(fields: _Numbers) -> int | None:
         return n_positions
     original, factor = scaling.get("original_max_position_embeddings"), scaling.get("factor", 1)
     base = original if isinstance(original, int) and original > 0 else n_positions
-    return max(n_positions, int(base * factor)) if isinstance(factor, int | float) else n_positions
+    if not isinstance(factor, int | float):
+        return n_positions
+    if not 0 < factor <= _MOST_SCALED:
+        name = fields.name
+        raise UnreadableModel(f"positions must be scaled by a number to {_MOST_SCALED:,}, got {factor!r:.40} in {name}")
+    return max(n_positions, int(base * factor))
 
 
 def _has_fp8_cache(entry: Mapping[str, Any]) -> bool:
@@ -253,7 +259,8 @@ def _weight_format(entry: Mapping[str, Any]) -> WeightFormat | None:
     if algorithm == "fp8" and entry.get("activation_scheme") == "dynamic":
         return WeightFormat.FP8_DYNAMIC
     if method in ("awq", "gptq"):
-        return {4: WeightFormat.INT4, 8: WeightFormat.INT8}.get(entry.get("bits", entry.get("w_bit")))
+        bits = entry.get("bits", entry.get("w_bit"))
+        return {4: WeightFormat.INT4, 8: WeightFormat.INT8}.get(bits) if isinstance(bits, int) else None
     if method == "compressed-tensors":
         return _PACKED.get(str(entry.get("format")))
     return _ONE_SCALE.get(algorithm)

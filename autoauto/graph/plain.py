@@ -100,7 +100,9 @@ def _check_head(model: onnx.ModelProto) -> None:
             raise UnreadableModel(f"the versions in a model must be from 0 to {_MAX_VERSION}, got {version}")
     ends = [*(value.name for value in model.graph.input), *(value.name for value in model.graph.output)]
     _check_names([*ends, *(tensor.name for tensor in model.graph.initializer)])
-    _check_names([entry.domain for entry in model.opset_import])
+    _check_names([model.graph.name, *(entry.domain for entry in model.opset_import)])
+    for entry in (*model.graph.input, *model.graph.output):
+        _check_names(dim.dim_param for dim in entry.type.tensor_type.shape.dim)
     if "" in ends:
         raise UnreadableModel("the inputs and outputs of a model must have names, one has none")
     for tensor in model.graph.initializer:

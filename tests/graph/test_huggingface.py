@@ -48,6 +48,12 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
         ({"num_key_value_heads": 9}, "num_key_value_heads must be a whole number from 1 to 8, got 9 in"),
         ({"architectures": None}, "architectures must name one of LlamaForCausalLM,"),
         ({"architectures": ["BertModel"]}, "got 'BertModel' in"),
+        ({"architectures": [["LlamaForCausalLM"]]}, "got ['LlamaForCausalLM'] in"),
+        ({"quantization_config": {"quant_method": "awq", "bits": [4]}}, "got 'awq' in"),
+        (
+            {"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": float("inf")}},
+            "positions must be scaled by a number to 65,536, got inf in",
+        ),
         ({"kv_lora_rank": 512}, "all blocks must be alike, with keys and values in the cache;"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "got 'mxfp4' in"),
     ],

@@ -200,3 +200,14 @@ def test_where_no_length_fits_the_reason_is_said(make: Any) -> None:
         OpenAxes, match=r"none of 15 that were tried fits: the shapes at node 'Reshape_0' .* do not fit"
     ):
         resolve_batch(model)
+
+
+@pytest.mark.parametrize("where", ["graph", "axis of an input", "axis of an output"])
+def test_a_name_that_is_no_text_is_refused(where: str, make: Any) -> None:
+    model = make("Relu x > y", {"x": ["@@@", 4]}, "y")
+    model.graph.output[0].type.tensor_type.shape.dim.add(dim_param="###")
+    model.graph.name = "%%%"
+    mark = {"graph": b"%%%", "axis of an input": b"@@@", "axis of an output": b"###"}[where]
+    model = type(model).FromString(model.SerializeToString().replace(mark, b"\xff\xfe\xfd"))
+    with pytest.raises(BadInput, match="every name in a model must be text"):
+        resolve_batch(model)

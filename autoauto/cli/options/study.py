@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
     from autoauto.evaluate.flow import Flow
+    from autoauto.space.study_summary import StudySummary
     from autoauto.study.execution.executors import Executor, ProcessExecutor
     from autoauto.study.execution.process import Bounds
 
@@ -67,6 +68,20 @@ def requested_study(args: argparse.Namespace) -> Study:
             f"study {study.study_name!r} does not say what measured it; search anew with another --study-name"
         )
     return study
+
+
+def require_trials(summary: StudySummary) -> StudySummary:
+    """A study of which there is something to draw.
+
+    Raises:
+        BadInput: it has no finished trial.
+    """
+    if not summary.trials and not summary.failures:
+        raise BadInput(
+            f"a page needs a finished trial, study {summary.study_name!r} has none; the `autoauto search` that made it "
+            "goes on with it"
+        )
+    return summary
 
 
 def add_workers(parser: argparse.ArgumentParser, default: int | None, default_text: str) -> None:

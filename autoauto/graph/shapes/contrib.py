@@ -1,7 +1,8 @@
 """Shape rules of operators that ONNX Runtime's optimiser fuses, and of its layouts of convolutions: `RULES`.
 
 Operators of the domain `com.microsoft.nchwc` hold channels in whole blocks: (samples, channels, height, width), where
-channels are those of the model, rounded up to a block [onnxruntime-contrib].
+channels are those of the model, rounded up to a block [onnxruntime-contrib]. A block has 16 channels on processors with
+AVX-512 or NEON and 8 on others; which of them a file was made for, the weights of its convolutions tell.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from autoauto.graph.onnx_file import all_nodes
 from autoauto.graph.shapes.shape_rule import (
     Operands,
     Output,
@@ -38,8 +40,6 @@ from autoauto.graph.shapes.shape_rule import (
 MICROSOFT, NCHWC = "com.microsoft", "com.microsoft.nchwc"
 IN_STANDARD_DOMAIN = ("LayerNormalization", "SimplifiedLayerNormalization")
 """Operators that ONNX Runtime writes into the standard domain, in operator sets that do not have them."""
-_BLOCK = 16
-"""Channels of a block on processors with AVX-512 or NEON; it is 8 on those with AVX2 alone."""
 
 
 def normalised(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -212,11 +212,25 @@ def unfolded(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 
 
 def into_blocks(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """ReorderInput: channels in whole blocks."""
-    first = needed(operands, 0)
+    """ReorderInput: channels in whole blocks, as many as the weight of its reader has; pools read whole blocks only.
+
+    Behind its operand stands that weight (`weight_of_reader`).
+    """
+    first, weight = needed(operands, 0), given(operands, 1)
     batch, *field = first.shape
     channels = field.pop(-1 if integer(node, "channels_last", 0) else 0)
-    return [(first.dtype, (batch, -(-channels // _BLOCK) * _BLOCK, *field))]
+    if weight is not None:
+        depthwise = weight.shape[1] == 1
+        channels = max(channels, weight.shape[0] if depthwise else weight.shape[1])
+    return [(first.dtype, (batch, channels, *field))]
+
+
+def weight_of_reader(model: onnx.ModelProto, node: onnx.NodeProto) -> str:
+    """The weight of the first Conv that reads what a node writes; empty where none does."""
+    for reader in all_nodes(model.graph):
+        if (reader.domain, reader.op_type) == (NCHWC, "Conv") and reader.input[0] == node.output[0]:
+            return str(reader.input[1])
+    return ""
 
 
 def out_of_blocks(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from autoauto.graph.onnx_file import first_line
+from autoauto.graph.shapes.contrib import weight_of_reader
 from autoauto.graph.shapes.rules import SHAPE_RULES, ShapeRule
 from autoauto.graph.shapes.values import Value, label
 from autoauto.records.errors import UnreadableModel
@@ -35,7 +36,10 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
     """Types of the outputs, by the inference function of the operator's definition."""
     rule = SHAPE_RULES.get((node.domain, node.op_type))
     if rule is not None:
-        return _by_rule(rule, node, [values[name] if name else None for name in node.input])
+        operands = [values[name] if name else None for name in node.input]
+        if node.op_type == "ReorderInput":
+            operands.append(values.get(weight_of_reader(model, node)))
+        return _by_rule(rule, node, operands)
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
     if definition is None:
         where = f"domain {node.domain!r}" if node.domain else f"operator set {opset(model)}"

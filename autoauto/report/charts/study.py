@@ -261,7 +261,8 @@ def _axes(summary: StudySummary) -> tuple[Axis, Axis]:
     speeds = [trial.samples_per_s for trial in summary.ranked]
     speeds = [*speeds, *(mark.y or 0.0 for mark in estimates)] or [0.0, 1.0]
     margin = max(0.08 * (max(speeds) - min(speeds)), 0.02 * max(speeds)) or 1.0  # what is nearly equal looks so
-    largest = max([trial.knobs.batch_size for trial in summary.trials] + [int(mark.x) for mark in estimates])
+    sizes = [trial.knobs.batch_size for trial in summary.trials] + [int(mark.x) for mark in estimates]
+    largest = max(sizes, default=1)
     across = Axis("batch size", 0.0, max(largest * 1.03, 5.0))
     return across, Axis(f"{_unit(summary)}, {origin_of(summary)}", max(0.0, min(speeds) - margin), max(speeds) + margin)
 

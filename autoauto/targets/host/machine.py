@@ -94,7 +94,13 @@ class MachineLoad(NamedTuple):
 
 
 def excess_load() -> MachineLoad | None:
-    """The load of this machine where it exceeds its cores, hardware threads each; else None."""
+    """The load of this machine where it exceeds its hardware threads; None else, and where speed does not count.
+
+    Raises:
+        BadInput: `AUTOAUTO_PATIENCE_S`, of which 0 says that speed does not count, is not a number of seconds.
+    """
+    if not seconds_of("AUTOAUTO_PATIENCE_S", PATIENCE_S):
+        return None
     load = MachineLoad(round(os.getloadavg()[0], 1), os.cpu_count() or 1)
     return load if load.load > load.n_cores else None
 

@@ -128,7 +128,7 @@ def test_inputs_of_another_first_length_are_shared(make: Any, check: Callable[..
 
 def test_another_open_axis_is_one_clear_line(make: Any, save: Callable[..., str]) -> None:
     path = save(make("Relu x > y", {"x": ["batch", "sequence", 3]}, "y"))
-    with pytest.raises(BadInput, match=r"'x' \[batch, sequence, 3\]; try --shape sequence=128"):
+    with pytest.raises(BadInput, match=r"'x' \[batch, sequence, 3\]; .*; try --shape sequence=128"):
         load_graph(path)
 
 

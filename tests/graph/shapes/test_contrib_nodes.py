@@ -313,3 +313,15 @@ def test_any_rule_gives_shapes_or_refuses(read: list[Value | None], given_attrib
         except (ValueError, IndexError):
             continue
         assert all(length >= 0 for _, shape in outputs for length in shape or ())
+
+
+@pytest.mark.parametrize(("weight", "expected"), [((32, 24, 3, 3), 24), ((32, 32, 3, 3), 32), ((32, 1, 3, 3), 32)])
+def test_blocks_are_as_long_as_the_file_has_them(
+    weight: Any, expected: int, make: Callable[..., onnx.ModelProto]
+) -> None:
+    """Of 8 channels on a processor with AVX2, of 16 on one with AVX-512."""
+    model = make(f"{NCHWC}.ReorderInput x > b; {NCHWC}.Conv b w > y", {"x": [1, 24, 9, 9]}, "y", {"w": floats(*weight)})
+    if weight[1] == 1:
+        model.graph.node[1].attribute.append(helper.make_attribute("group", 32))
+    values = trace(model)
+    assert (values["b"].shape, values["y"].shape) == ((1, expected, 9, 9), (1, 32, 7, 7))

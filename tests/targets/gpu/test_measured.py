@@ -147,6 +147,10 @@ def test_rows_of_kinds_that_are_not_modelled_say_so(tmp_path: Path, cells: dict[
         ("Qwen3-8B,vllm,h100_sxm,,1,0,16,512,128,1,", "column n_ipu: must be a number above 0, got '0'"),
         ("Qwen3-8B,vllm,h100_sxm,,1,1,,512,128,1,", "column batch_size: must be a whole number from 1, got ''"),
         ("Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,ten,", "column tpot_s: must be a number above 0, got 'ten'"),
+        (
+            "Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,6.1,",
+            "column tpot_s: must be in seconds, got '6.1' where the forecast is 0.0.*; which unit is it in?",
+        ),
         ("Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,inf,", "column tpot_s: must be a number above 0, got 'inf'"),
         (
             "Qwen3-8B,vllm,h100_sxm,,1,1,16,512,128,,",

@@ -13,6 +13,7 @@ from autoauto.targets.host.machine import (
     core_beside_gpu,
     cores,
     cores_of,
+    excess_load,
     identity,
     processor_clock_hz,
     siblings,
@@ -114,3 +115,12 @@ def test_the_clock_is_the_highest_that_the_kernel_knows(tmp_path: Path, monkeypa
     (tmp_path / "cpu0" / "cpufreq").mkdir(parents=True)
     (tmp_path / "cpu0" / "cpufreq" / "cpuinfo_max_freq").write_text("3800000\n", encoding="ascii")
     assert processor_clock_hz() == 3.8e9
+
+
+@pytest.mark.parametrize(("load", "expected"), [(7.46, "a load of 7.5 on 2 cores"), (2.0, "None"), (0.1, "None")])
+def test_a_load_that_exceeds_the_cores_is_said(load: float, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert excess_load() is None, "with a patience of 0, as in tests, speed does not count"
+    monkeypatch.setenv("AUTOAUTO_PATIENCE_S", "10")
+    assert str(excess_load()) == expected

@@ -22,7 +22,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from autoauto import __version__
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
-from autoauto.cli.options.study import add_study, requested_study
+from autoauto.cli.options.study import add_study, requested_study, require_trials
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
 from autoauto.cli.output.search_result import simulated_timeline
@@ -69,19 +69,21 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         MissingExtra: optuna-dashboard or plotly is not installed.
-        BadInput: no such study, or the port is taken.
+        BadInput: no such study, one without trials, or the port is taken.
     """
     study = requested_study(args)
     if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
         raise missing_extra("the dashboard", "dashboard")
+    from autoauto.study.analysis.best import summarise_study
+
+    summary = require_trials(summarise_study(study, args.storage))
     server = _server(args.port)
     import optuna_dashboard
 
-    from autoauto.study.analysis.best import summarise_study
     from autoauto.study.store.dashboard_files import DashboardFiles
 
     dashboard = DashboardFiles(args.storage, study.study_name, args.artifacts or default_folder(args.storage))
-    write_dashboard(dashboard, summarise_study(study, args.storage))
+    write_dashboard(dashboard, summary)
     server.set_app(own_host_only(optuna_dashboard.wsgi(dashboard.backend, artifact_store=dashboard.files)))
     print(f"study {study.study_name}: http://{HOST}:{args.port}/dashboard/studies/{dashboard.study_id}", flush=True)
     print("Ctrl-C ends the dashboard", flush=True)

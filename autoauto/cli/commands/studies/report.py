@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
-from autoauto.cli.options.study import add_study, requested_study
+from autoauto.cli.options.study import add_study, requested_study, require_trials
 from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.search_result import (
     describe_best,
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the best of the study's trials; write the page when --html is given.
 
     Raises:
+        BadInput: a page is asked for of a study without trials.
         Infeasible: no trial of the study fits.
     """
     if is_on_server(args):
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     study = requested_study(args)
     summary = summarise_study(study, args.storage)
     if args.html:
-        _write_page(summary, args.html)
+        _write_page(require_trials(summary), args.html)
         warn(f"wrote {args.html}")
     objectives, best = objectives_of_study(study), None if summary.of_several else summary.winner
     front = [best] if best else front_of({trial.knobs: trial for trial in summary.trials}, objectives)

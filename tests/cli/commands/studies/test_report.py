@@ -55,6 +55,19 @@ def test_a_file_that_cannot_be_written_is_one_line(run_cli: RunCli) -> None:
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.parametrize("objectives", ["throughput", "throughput,latency"])
+def test_a_study_whose_trials_are_gone_has_no_page(objectives: str, run_cli: RunCli) -> None:
+    search = ("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "bare")
+    run_cli(*search, "--objective", objectives)
+    with closing(sqlite3.connect("studies/autoauto.db")) as database, database:
+        database.execute("DELETE FROM trials")
+    for command in (("report", "bare", "--html", "page.html"), ("dashboard", "bare")):
+        code, out, err = run_cli(*command)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "a page needs a finished trial, study 'bare' has none" in err
+    assert not Path("page.html").exists()
+
+
 @pytest.mark.slow
 def test_a_browser_shows_a_real_study(run_cli: RunCli, browser: Any, tmp_path: Path) -> None:
     train = ("search", "bert-base-128", "--mode", "training", "--schedule", "popart,1f1b", "--n-ipu", "4")
