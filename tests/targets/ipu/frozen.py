@@ -51,6 +51,7 @@ MORE_EXAMPLES: dict[str, tuple[str, Example]] = {
     "LayerNormalization": ("LayerNormalization", (["x:1x128x768", (768,), (768,)], (1, 128, 768), {})),
     "MatMul of activations": ("MatMul", (["x:1x12x197x64", "x:1x12x64x197"], (1, 12, 197, 197), {})),
     "MaxPool 3x3": ("MaxPool", (["x:1x64x112x112"], (1, 64, 56, 56), {"kernel_shape": (3, 3), "strides": (2, 2)})),
+    "MaxPool of all": ("MaxPool", ([IMAGE], (1, 32, 1, 1), {"kernel_shape": (28, 28)})),
     "ReduceSum of rows": ("ReduceSum", (["x:1x128x768"], (1, 128, 1), {"axes": (2,)})),
     "Scatter": ("ScatterND", (["x:1x64x100", "x:1x8x1", "x:1x8x64x100"], (1, 64, 100), {})),
     "Slice": ("Slice", (["x:1x64x100"], (1, 64, 10), {})),
