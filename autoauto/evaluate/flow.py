@@ -164,6 +164,10 @@ class Flow:
         """See `Measurements.plan`."""
         return self._measurements.plan(knobs)
 
+    def even_samples_per_s(self, knobs: Knobs) -> float:
+        """See `Measurements.even_samples_per_s`."""
+        return self._measurements.even_samples_per_s(knobs)
+
     def measure(self, knobs: Knobs, plan: Plan) -> Run:
         """See `Measurements.run`."""
         return self._measurements.run(knobs, plan)

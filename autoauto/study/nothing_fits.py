@@ -24,8 +24,9 @@ def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
             f"the time budget ended before a configuration fitted, {len(trials):,} tried; try a longer one", 0
         )
     if not running:
-        firsts = (cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED)
-        first = next(firsts, None)  # rows of a database that somebody edited may leave none
+        firsts = [cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED]
+        firsts.sort(key=lambda trial: trial.knobs.is_phased)  # phases are refused where no device lacks memory
+        first = next(iter(firsts), None)  # rows of a database that somebody edited may leave none
         reason = (
             "no trial of the study counts; try another --study-name"
             if first is None

@@ -53,6 +53,15 @@ def test_even_cuts_are_measured_where_the_estimate_sees_no_plan(flow: Flow, surp
         assert trial.plan.partition == (0, 4, 8)
 
 
+def test_training_is_compared_with_as_many_blocks_on_each_device(flow: Flow) -> None:
+    blocks = tuple(Block(f"layers.{i}", LayerRange(i, i + 1)) for i in range(8))
+    flow = flow.with_setting(target=LinearTarget(), graph=replace(flow.graph, blocks=blocks))
+    knobs = training(1)
+    even = flow.measure(knobs, flow.plans.cut_at(knobs, (0, 4, 8)))
+    assert flow.even_samples_per_s(knobs) == flow.measured_samples_per_s(knobs, even) > 0
+    assert flow.even_samples_per_s(Knobs(2, 1)) == flow.even_samples_per_s(replace(knobs, n_ipu=1)) == 0
+
+
 class HeavyKind(LinearTarget):
     """Layers of the kind "b" have gradients of 1 MB, ten times those of others, and an update of 20,000 cycles."""
 

@@ -271,6 +271,13 @@ def test_a_default_space_has_phases_where_they_can_run() -> None:
         assert default_space(other)["strategy"] == (Strategy.PIPELINE,)
 
 
+def test_layers_that_share_a_weight_are_the_reason_and_not_that_phases_are_needless() -> None:
+    flow = load_flow("gpt2-small", "bow-2000")
+    result = search_flow(flow, default_space(flow, {"n_ipu": (4,), "memory_proportion": (0.6,), "batch_size": (1,)}))
+    with pytest.raises(Infeasible, match="must stay together, as an embedding and a head that share a table; try"):
+        raise nothing_fits(result)
+
+
 def test_where_nothing_fits_the_error_has_the_reason(chain: Chain) -> None:
     reason = r"no configuration fits; the nearest that was tried is n_ipu .* samples_per_s > 9999999 does not hold"
     with pytest.raises(Infeasible, match=reason):

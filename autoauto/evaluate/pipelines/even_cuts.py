@@ -28,23 +28,32 @@ def even_partitions(table: CostTable, blocks: Sequence[Block], n_stages: int) ->
     Blocks that are left over are spread, or those of the last stages, as in [optimum-graphcore]. Every partition is the
     boundaries from 0 to the number of layers; none where there are too few legal cuts.
     """
-    starts = np.array([block.layers.start for block in blocks[1:]], dtype=np.int64)
     anywhere = np.flatnonzero(table.cut_allowed)[1:-1]
-    at_blocks = starts[table.cut_allowed[starts]]
     compute = table.compute_prefix_cycles
     shares = compute[-1] * np.arange(1, n_stages) / n_stages
-    by_compute = (_nearest(cuts, compute, shares) for cuts in (anywhere, at_blocks))
-    for inner in (*by_compute, *_by_count(at_blocks, n_stages)):
+    for cuts in (anywhere, _at_blocks(table, blocks)):
+        inner = _nearest(cuts, compute, shares)
         if len(inner) == n_stages - 1:
             yield (0, *inner.tolist(), table.n_layers)
+    yield from partitions_by_count(table, blocks, n_stages)
 
 
-def _by_count(at_blocks: IntArray, n_stages: int) -> Iterator[IntArray]:
+def partitions_by_count(table: CostTable, blocks: Sequence[Block], n_stages: int) -> Iterator[Partition]:
+    """Those of `even_partitions` with about as many blocks each."""
+    at_blocks = _at_blocks(table, blocks)
     stages, n_blocks = np.arange(1, n_stages), len(at_blocks) + 1
     n_each, n_more = divmod(n_blocks, n_stages)
     if n_each:
-        yield at_blocks[stages * n_blocks // n_stages - 1]
-        yield at_blocks[stages * n_each + np.maximum(0, stages - (n_stages - n_more)) - 1]
+        spread = stages * n_blocks // n_stages - 1
+        at_the_end = stages * n_each + np.maximum(0, stages - (n_stages - n_more)) - 1
+        for chosen in (spread, at_the_end):
+            yield (0, *at_blocks[chosen].tolist(), table.n_layers)
+
+
+def _at_blocks(table: CostTable, blocks: Sequence[Block]) -> IntArray:
+    """Where blocks begin, but the first, and a cut is legal."""
+    starts = np.array([block.layers.start for block in blocks[1:]], dtype=np.int64)
+    return starts[table.cut_allowed[starts]]
 
 
 def _nearest(cuts: IntArray, compute: IntArray, shares: IntArray) -> IntArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from autoauto.evaluate.modes.mode import StagePlanning, all_that_fit
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
-from autoauto.evaluate.pipelines.even_cuts import block_cuts, even_partitions
+from autoauto.evaluate.pipelines.even_cuts import Partition, block_cuts, even_partitions, partitions_by_count
 from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, of_one_kind, whole_on_kinds
 from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
@@ -22,6 +22,7 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.layers import Block
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import Precision, format_bytes
 from autoauto.schedule.orders.registry import devices_of
@@ -207,10 +208,19 @@ class Plans:
                 for stages in (*at_blocks, *with_ends):
                     with suppress(Infeasible):
                         yield self.cut_at(knobs, best_by_simulated_step(stages, known).plan.partition)
+        yield from self._at(knobs, even_partitions)
+
+    def by_count(self, knobs: Knobs) -> Iterator[Plan]:
+        """Those of `even` that have about as many blocks a stage."""
+        return self._at(knobs, partitions_by_count)
+
+    def _at(
+        self, knobs: Knobs, cut: Callable[[CostTable, Sequence[Block], int], Iterable[Partition]]
+    ) -> Iterator[Plan]:
         table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recompute is True))
         blocks, n_stages = self.costs.setting.graph.blocks, len(devices_of(knobs.step))
         tables = (replace(table, cut_allowed=cuts) for cuts in self.mode(knobs).legal_cuts(knobs))
-        partitions = (partition for each in tables for partition in even_partitions(each, blocks, n_stages))
+        partitions = (partition for each in tables for partition in cut(each, blocks, n_stages))
         for partition in dict.fromkeys(partitions):
             yield self.cut_at(knobs, partition)
 

@@ -41,7 +41,8 @@ def too_few_cuts(cuts: Sequence[int], n_devices: int) -> Infeasible | None:
         longest = max((LayerRange(*ends) for ends in pairwise(cuts)), key=lambda layers: layers[1] - layers[0])
         return Infeasible(
             f"{n_devices} devices need {n_devices - 1} cuts between layers that share no "
-            f"variable, got {n_blocks - 1}; layers {longest} must stay together, try at most {n_blocks} devices",
+            f"variable, got {n_blocks - 1}; layers {longest} must stay together, as an embedding and a head that share "
+            f"a table; try at most {n_blocks} devices a pipeline with --replicas, or a file where each has its own",
             excess_bytes=0,
             layers=longest,
         )

@@ -43,20 +43,21 @@ MORE_EXAMPLES: dict[str, tuple[str, Example]] = {
     "Conv with strides": ("Conv", (["x:1x3x224x224", (64, 3, 7, 7)], (1, 64, 112, 112), {"strides": (2, 2)})),
     "Gather of channels": ("Gather", (["x:1x64x100", (5,)], (1, 64, 5), {"axis": 2})),
     "Gather of words": ("Gather", ([(1000, 768), "x:1x128"], (1, 128, 768), {"axis": 0})),
-    "GatherElements": ("GatherElements", (["x:1x64x100", "x:1x64x10"], (1, 64, 10), {"axis": 2})),
+    "GatherElements of columns": ("GatherElements", (["x:1x64x100", "x:1x64x10"], (1, 64, 10), {"axis": 2})),
     "LSTM both ways": (
         "LSTM",
         (["x:7x1x40", (2, 128, 40), (2, 128, 32)], (7, 2, 1, 32), {"direction": "bidirectional"}),
     ),
-    "LayerNormalization": ("LayerNormalization", (["x:1x128x768", (768,), (768,)], (1, 128, 768), {})),
+    "LayerNormalization of tokens": ("LayerNormalization", (["x:1x128x768", (768,), (768,)], (1, 128, 768), {})),
     "MatMul of activations": ("MatMul", (["x:1x12x197x64", "x:1x12x64x197"], (1, 12, 197, 197), {})),
     "MaxPool 3x3": ("MaxPool", (["x:1x64x112x112"], (1, 64, 56, 56), {"kernel_shape": (3, 3), "strides": (2, 2)})),
+    "MaxPool of all": ("MaxPool", ([IMAGE], (1, 32, 1, 1), {"kernel_shape": (28, 28)})),
     "ReduceSum of rows": ("ReduceSum", (["x:1x128x768"], (1, 128, 1), {"axes": (2,)})),
     "Scatter": ("ScatterND", (["x:1x64x100", "x:1x8x1", "x:1x8x64x100"], (1, 64, 100), {})),
-    "Slice": ("Slice", (["x:1x64x100"], (1, 64, 10), {})),
+    "Slice of a column": ("Slice", (["x:1x64x100"], (1, 64, 10), {})),
     "Softmax of rows": ("Softmax", (["x:1x12x197x197"], (1, 12, 197, 197), {"axis": -1})),
-    "TopK": ("TopK", (["x:1x1000", (1,)], (1, 10), {"axis": -1})),
-    "Transpose": ("Transpose", (["x:1x128x12x64"], (1, 12, 128, 64), {"perm": (0, 2, 1, 3)})),
+    "TopK of 1000": ("TopK", (["x:1x1000", (1,)], (1, 10), {"axis": -1})),
+    "Transpose of heads": ("Transpose", (["x:1x128x12x64"], (1, 12, 128, 64), {"perm": (0, 2, 1, 3)})),
     "no rule": ("NoSuchOperator", ([IMAGE, OTHER], (1, 32, 28, 28), {})),
 }
 CONTROL_FLOW = {
@@ -123,12 +124,23 @@ _FORWARD = ((3, Precision.FP16, 0.6), (3, Precision.FP32, 0.6), (3, Precision.FP
 
 def operator_lines() -> Iterator[tuple[str, list[object]]]:
     """Every operator and its numbers."""
-    for op in COST_RULES:
-        yield op, _of_graph(_alone(op, EXAMPLES.get(op, ([IMAGE, OTHER, IMAGE], (1, 32, 28, 28), {}))))
-    for name, (op, example) in MORE_EXAMPLES.items():
-        yield name, _of_graph(_alone(op, example))
+    alike = {op: (op, EXAMPLES.get(op, ([IMAGE, OTHER, IMAGE], (1, 32, 28, 28), {}))) for op in COST_RULES}
+    for name, (op, example) in {**alike, **MORE_EXAMPLES}.items():
+        operands, shape, attributes = example
+        node = Node(op, operands, shape, op, **attributes)
+        yield name, _of_graph(make_graph([node]), make_graph(_with_parameters(node)))
     for name, text in CONTROL_FLOW.items():
-        yield name, _of_graph(load_graph(onnx.parser.parse_model(text)))
+        graph = load_graph(onnx.parser.parse_model(text))
+        yield name, _of_graph(graph, graph)
+
+
+def _with_parameters(node: Node) -> list[Node]:
+    """The layer behind others that add a weight to each of its inputs, which so has a gradient."""
+    inputs = dict.fromkeys(name for name in node.operands if isinstance(name, str) and name.startswith("x:"))
+    shapes = {name: tuple(map(int, name[2:].split("x"))) for name in inputs}
+    before = [Node("Add", [name, shape[1:] or (2,)], shape, f"plus {name}") for name, shape in shapes.items()]
+    operands = [f"plus {name}" if name in shapes else name for name in node.operands]
+    return [*before, Node(node.op, operands, node.shape, node.name, **dict(node.attributes))]
 
 
 def configuration_line(configuration: Configuration) -> list[object]:
@@ -147,13 +159,8 @@ def configuration_line(configuration: Configuration) -> list[object]:
     return [list(plan.partition), *map(list, numbers)]
 
 
-def _alone(op: str, example: Example) -> LayerGraph:
-    operands, shape, attributes = example
-    return make_graph([Node(op, operands, shape, op, **attributes)])
-
-
-def _of_graph(graph: LayerGraph) -> list[object]:
-    """The costs of the last layer in every format and with little memory, and of all layers compiled for training.
+def _of_graph(graph: LayerGraph, trained: LayerGraph) -> list[object]:
+    """The costs of the last layer in every format and with little memory, and of layers compiled for training.
 
     Operators on integers have no gradients. And the cycles in which each optimizer updates the weights.
     """
@@ -163,9 +170,9 @@ def _of_graph(graph: LayerGraph) -> list[object]:
         numbers.append(_of_cost(forward_cost(OperatorContext(graph, graph.layers[-1], DEVICE, options))))
     is_trained = graph.layers[-1].op not in quantised.COST_RULES
     options = CompileOptions(3, Precision.FP16, is_trained, IpuSession(0.2))
-    numbers.append(_of_program(IpuTarget().compile(graph, LayerRange(0, len(graph)), DEVICE, options)))
+    numbers.append(_of_program(IpuTarget().compile(trained, LayerRange(0, len(trained)), DEVICE, options)))
     updates = [WeightUpdate(optimizer, master_weights=True, n_shards=2) for optimizer in Optimizer]
-    return [*numbers, [sum(weight_update_cycles(graph, DEVICE, options, update)) for update in updates]]
+    return [*numbers, [sum(weight_update_cycles(trained, DEVICE, options, update)) for update in updates]]
 
 
 def _of_cost(cost: OperatorCost) -> list[int]:
