@@ -194,6 +194,7 @@ def test_other_paths_methods_and_parameters_are_refused_as_problems(site: Served
         (b"GET /v1/searches HTTP/1.1\r\nAuthorization: Bearer \xff\xfe", 401),
         (b"GET /v1/searches HTTP/1.1\r\nCookie: autoauto_token=\xff\xfe", 401),
         (b"POST /v1/searches HTTP/1.1\r\nOrigin: http://[", 403),
+        (b"POST /logout HTTP/1.1\r\nContent-Encoding: \xff\r\nContent-Length: 1", 400),
     ],
 )
 def test_what_is_no_request_gets_problem_details(site: ServedUsers, head: bytes, status: int) -> None:

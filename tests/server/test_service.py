@@ -211,7 +211,7 @@ def test_the_command_says_how_a_stopped_search_goes_on_and_resume_lets_it(
 ) -> None:
     server = start(sqlite_storage, "--no-worker", "--open")
     command = ["search", "--server", server.url, "--cluster", "c600", "--n-ipu", "1", "--batch-size", "4"]
-    waiting = subprocess.Popen([sys.executable, "-m", "autoauto", *command], stderr=subprocess.PIPE, cwd=ROOT)
+    waiting = subprocess.Popen([sys.executable, "-m", "autoauto", *command], stderr=subprocess.DEVNULL, cwd=ROOT)
     client = connect(server.url, "")
     wait_until(lambda: any(client.searches()), "the search waits")
     search = next(client.searches())["id"]

@@ -47,7 +47,7 @@ def problem(request: web.Request, status: int, detail: str, request_id: str) -> 
 
     Who reads pages gets one, and is asked for a token where there is none.
     """
-    title, line = HTTPStatus(status).phrase, " ".join(detail.split())
+    title, line = HTTPStatus(status).phrase, " ".join(detail.encode(errors="replace").decode().split())
     if wants_page(request.headers):
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
             if request.headers.get("Sec-Fetch-Site") == "cross-site":

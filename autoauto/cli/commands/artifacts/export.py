@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from autoauto.exporters.exporter import Deployment
 
+MANY_SAMPLES = 8
+"""Samples of a micro-batch above which a check may take so long that its steps are printed without a terminal, too."""
 EXAMPLE = "export resnet50 --n-ipu 2 --batch-size 8 --to onnx --output artifact --check"
 
 
@@ -46,15 +48,17 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.model is not None and is_on_server(args) and not _is_model(args):
         return export_on_server(args)
-    from autoauto.exporters.registry import write_artifact
+    from autoauto.exporters.registry import DecoderModel, write_artifact
     from autoauto.report.text import progress_bar
 
     plan = _deployment(args)
+    runs_files = args.check and not isinstance(plan.source, DecoderModel)  # which serving engines run
+    is_long = runs_files and plan.knobs.batch_size > MANY_SAMPLES
     with progress_bar("export", "steps") as bar:
 
         def progress(done: int, total: int, now: str) -> None:
             bar(done, total, now)
-            if args.check and not sys.stderr.isatty():
+            if is_long and not sys.stderr.isatty():
                 warn(f"step {done + 1}: {now}")
 
         checks = write_artifact(plan, args.to, args.output, check=args.check, progress=progress)
