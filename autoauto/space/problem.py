@@ -146,7 +146,7 @@ class Problem:
         "device_memory_gib" is the option "device_memory_mib" of the host, which has whole MiB.
 
         Raises:
-            BadInput: there are two periods, or two sizes of memory, or memory of devices that have theirs.
+            BadInput: there are two periods, or memory of devices that have theirs.
         """
         values = _with_precision(_with_memory(_with_period(values)))
         own, planning = ({name: values[name] for name in names if name in values} for names in (_OWN, _PLANNING))
@@ -274,8 +274,6 @@ def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:
         return values
     if values.get("target") != HOST.name:
         raise BadInput("--device-memory-gib is for --target host or --profile; leave it out, or try another --cluster")
-    if values.get("device_memory_mib") is not None:
-        raise BadInput("--device-memory-mib is --device-memory-gib in other units, got both; leave one out")
     mib = max(1, round(min(gib * GIB / MIB, MAX_MIB)))
     return {**values, "device_memory_gib": None, "device_memory_mib": mib}
 

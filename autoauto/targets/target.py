@@ -24,7 +24,7 @@ class TargetOption:
 
     Attributes:
         name: as a Python name; the command line writes it with hyphens.
-        help: what it does, for `--help`; empty for one that `--help` does not show.
+        help: what it does, for `--help`; empty where the command line has another option for it.
         kind: bool is a switch, int a whole number from 1, str a text.
         default: when it is not given.
         choices: the texts that it may be; empty for any.

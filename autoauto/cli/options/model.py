@@ -21,7 +21,7 @@ from autoauto.cli.options.values import (
     switches,
     switches_or,
 )
-from autoauto.cli.output.lines import add_json, warn
+from autoauto.cli.output.lines import add_json
 from autoauto.profile.importers.registry import IMPORTERS
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
@@ -92,7 +92,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
     """Add the options that only one target has."""
-    for option in entry.options:
+    for option in (option for option in entry.options if option.help):
         if option.kind is bool:
             group.add_argument(option.flag, action="store_true", help=option.help)
             continue
@@ -102,7 +102,7 @@ def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
             default=option.default,
             choices=[str(choice) for choice in option.choices] or None,
             metavar=option.metavar,
-            help=option.help or argparse.SUPPRESS,
+            help=option.help,
         )
 
 
@@ -123,8 +123,6 @@ def open_flow(args: argparse.Namespace) -> Flow:
     Raises:
         BadInput: no such model or cluster, one that cannot be read, or an option of another target.
     """
-    if args.device_memory_mib is not None:
-        warn("--device-memory-mib is now --device-memory-gib; the next version has no --device-memory-mib")
     from autoauto.evaluate.open import open_problem
 
     return open_problem(problem_of(args), getattr(args, "storage", None))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,9 +18,6 @@ from autoauto.server.rest.identity import ServiceOptions
 from autoauto.server.rest.openapi import openapi_document
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.work.commands import Commands, RunCommand
-
-if TYPE_CHECKING:
-    pass
 
 KEEPALIVE_S, SHUTDOWN_S = 75.0, 5.0
 

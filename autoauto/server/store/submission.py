@@ -24,7 +24,6 @@ from autoauto.space.request import SearchRequest
 from autoauto.study.methods.registry import method_for
 from autoauto.targets.registry import TARGETS
 
-"""How a file that was uploaded is named, in place of a model or a cluster."""
 MAX_LIMIT = 2**31 - 1
 _OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
 """In what stands for the value of an option: files and addresses of a machine, which no client may name."""

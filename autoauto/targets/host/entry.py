@@ -28,7 +28,7 @@ _OPTIONS = (
     ),
     TargetOption(
         "device_memory_mib",
-        "",  # an earlier spelling of --device-memory-gib, under which studies store it
+        "",  # the command line has --device-memory-gib
         kind=int,
         default=None,
         metavar="N",
