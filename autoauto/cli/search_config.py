@@ -50,7 +50,7 @@ class ConfigFile(Protocol):
     def table(self) -> dict[str, Any]:
         """The values."""
 
-    def read(self, kind: type[Read], schema: int | None = None, upgrades: Any = None) -> Read:
+    def read(self, kind: type[Read], schema: int | None = None) -> Read:
         """The values as a type; raises BadInput."""
 
     def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
@@ -225,7 +225,7 @@ def _values(file: ConfigFile, options: Mapping[str, argparse.Action]) -> dict[st
     import msgspec
 
     table = msgspec.defstruct("SearchFile", [(key, _kind(key, action)) for key, action in options.items()])
-    given = msgspec.structs.asdict(file.read(table, SEARCH_SCHEMA, upgrades={0: lambda fields: fields}))
+    given = msgspec.structs.asdict(file.read(table, SEARCH_SCHEMA))
     return {key: _value(file, key, given[key], action) for key, action in options.items()}
 
 

@@ -44,22 +44,18 @@ class JsonObject(NamedTuple):
 
     table: dict[str, Any]
 
-    def read(
-        self,
-        kind: type[Read],
-        schema: int | None = None,
-        upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] | None = None,
-    ) -> Read:
+    def read(self, kind: type[Read], schema: int | None = None) -> Read:
         """The values as a type.
 
         Raises:
             BadInput: one is missing or wrong; the message names it.
         """
         from autoauto.records.files.fields import MisfitError
-        from autoauto.records.files.json import converted, upgraded
+        from autoauto.records.files.json import checked_schema, converted
 
         try:
-            return converted(kind, self.table if schema is None else upgraded(self.table, schema, upgrades or {}))
+            content = self.table if schema is None else checked_schema(self.table, schema, may_lack_it=True)
+            return converted(kind, content)
         except MisfitError as misfit:
             raise self.bad(misfit.location, misfit.message) from misfit.__cause__
 

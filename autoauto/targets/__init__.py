@@ -1,1 +1,1 @@
-"""Targets compile ranges of layers into cycles and memory: the cost model of an IPU, and cores of this machine."""
+"""What layers run on: a cost model of an IPU, cores and GPUs of this machine, and measured times of GPUs that serve."""

@@ -184,7 +184,7 @@ def _read(file: TomlFile, kind: type[Table]) -> Table:
         for holder, key in _holders(file.table):
             if isinstance(holder[key], dict):
                 holder[key] = {**_OF_SECONDS, **holder[key]}
-    return file.read(kind, CLUSTER_SCHEMA, upgrades={0: lambda fields: fields})
+    return file.read(kind, CLUSTER_SCHEMA)
 
 
 def _holders(table: dict[str, Any]) -> Iterator[tuple[Any, Any]]:

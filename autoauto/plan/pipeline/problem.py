@@ -159,7 +159,7 @@ def prepare(table: CostTable) -> CutProblem:
     """Contract the layers and find the ranges that memory allows, in O(n) for each different device if they are nested.
 
     Raises:
-        BadInput: any device reaches any other, so that a stage's transfers depend on both its ends (`ranges/`).
+        BadInput: any device reaches any other, so that a stage's transfers depend on both its ends.
     """
     if table.exchange is not None:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")

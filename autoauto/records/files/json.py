@@ -1,13 +1,12 @@
 """Values as JSON: `to_json`, `from_json`. An error names the place in the file.
 
 What is read has a type: a dataclass, a NamedTuple, a `StrEnum`, a struct of msgspec, or lists and objects of these; a
-column may be a NumPy array. A file has a schema number where one is given: an older file is upgraded, or refused.
+column may be a NumPy array. A file has a schema number where one is given; another number is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,8 +17,6 @@ from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MisfitError, brief, from_other, misfit_of, to_other
 
 Value = TypeVar("Value")
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Makes the content of a file of an older schema that of the present one."""
 
 _BYTE = re.compile(r"\s*\(byte (\d+)\)$")
 
@@ -61,7 +58,6 @@ def from_json(
     data: bytes | str,
     where: str,
     schema: int | None = None,
-    upgrades: Mapping[int, Upgrade] | None = None,
     form: type[msgspec.Struct] | None = None,
 ) -> Value:
     """Read a value that `to_json` wrote.
@@ -71,7 +67,6 @@ def from_json(
         data: the text.
         where: the start of every error: what the text is, or its file.
         schema: the number that the text must have; None when it has none.
-        upgrades: what turns the content with an older number, 0 for none, into that of the next one.
         form: how a dataclass is stored, from `stored_form`.
 
     Raises:
@@ -81,7 +76,7 @@ def from_json(
     Traceback (most recent call last):
     autoauto.records.errors.BadInput: switches: a must be true or false, got -1; correct it there
     """
-    return from_plain(kind, _parsed(data, where), where, schema, upgrades, form)
+    return from_plain(kind, _parsed(data, where), where, schema, form)
 
 
 def from_plain(
@@ -89,7 +84,6 @@ def from_plain(
     plain: Any,
     where: str,
     schema: int | None = None,
-    upgrades: Mapping[int, Upgrade] | None = None,
     form: type[msgspec.Struct] | None = None,
 ) -> Value:
     """Read a value from objects, lists, texts and numbers; arguments as in `from_json`.
@@ -98,7 +92,7 @@ def from_plain(
         BadInput: it has another schema, or a field that is missing or wrong; the message names it.
     """
     try:
-        content = plain if schema is None else upgraded(plain, schema, upgrades or {})
+        content = plain if schema is None else checked_schema(plain, schema)
         return converted(kind, content, form)
     except MisfitError as misfit:
         raise BadInput(f"{where}: {misfit.message}") from misfit.__cause__
@@ -141,26 +135,19 @@ def _parsed(data: bytes | str, where: str) -> Any:
         raise BadInput(f"{location} must be JSON: {_BYTE.sub('', str(error))}; correct it there") from error
 
 
-def upgraded(content: Any, schema: int, upgrades: Mapping[int, Upgrade]) -> dict[str, Any]:
-    """The fields of a document but its schema number, as the present schema has them.
+def checked_schema(content: Any, schema: int, *, may_lack_it: bool = False) -> dict[str, Any]:
+    """The fields of a document but its schema number, which files that people write may leave out.
 
     Raises:
-        MisfitError: it is no object, or of a schema that cannot be read.
+        MisfitError: it is no object, or of another schema.
     """
     if not isinstance(content, dict):
         raise MisfitError([], f"the top level must be an object with fields, got {brief(content)}; try another file")
-    given = content.get("schema", 0)
-    fields = {name: value for name, value in content.items() if name != "schema"}
-    if type(given) is int:
-        for older in range(given, schema):
-            if older not in upgrades:
-                break
-            fields = upgrades[older](fields)
-        else:
-            if given <= schema:
-                return fields
-    shown = brief(given) if "schema" in content else "none"
-    raise MisfitError(["schema"], f"schema must be {schema}, got {shown}; make the file anew with this version")
+    given = content.get("schema", schema if may_lack_it else None)
+    if type(given) is not int or given != schema:
+        shown = brief(given) if "schema" in content else "none"
+        raise MisfitError(["schema"], f"schema must be {schema}, got {shown}; make the file anew with this version")
+    return {name: value for name, value in content.items() if name != "schema"}
 
 
 def converted(kind: type[Value], plain: Any, form: type[msgspec.Struct] | None = None) -> Value:

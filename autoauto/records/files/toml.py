@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MisfitError
-from autoauto.records.files.json import Upgrade, Value, converted, upgraded
+from autoauto.records.files.json import Value, checked_schema, converted
 
 MAX_TOML_BYTES = 100_000
 MAX_DEPTH = 20
@@ -34,16 +34,18 @@ class TomlFile:
     text: str
     table: dict[str, Any]
 
-    def read(
-        self, kind: type[Value], schema: int | None = None, upgrades: Mapping[int, Upgrade] | None = None
-    ) -> Value:
-        """The content as a value; arguments as in `from_json`.
+    def read(self, kind: type[Value], schema: int | None = None) -> Value:
+        """The content as a value.
+
+        Args:
+            kind: the type of the value.
+            schema: the number that the file has if it has one; None where it has none.
 
         Raises:
             BadInput: it has another schema, or a field that is missing or wrong; the message names it and its line.
         """
         try:
-            content = self.table if schema is None else upgraded(self.table, schema, upgrades or {})
+            content = self.table if schema is None else checked_schema(self.table, schema, may_lack_it=True)
             return converted(kind, content)
         except MisfitError as misfit:
             raise self.bad(misfit.location, misfit.message) from misfit.__cause__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,9 +20,6 @@ from autoauto.server.rest.openapi import openapi_document
 from autoauto.server.store.models import delete_left
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.work.commands import Commands, RunCommand
-
-if TYPE_CHECKING:
-    pass
 
 KEEPALIVE_S, SHUTDOWN_S = 75.0, 5.0
 

@@ -33,7 +33,6 @@ from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import TARGETS
 from autoauto.targets.target import NamedTarget
 
-"""How a file that was uploaded is named, in place of a model or a cluster."""
 MAX_LIMIT = 2**31 - 1
 _OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
 """In what stands for the value of an option: files and addresses of a machine, which no client may name."""
