@@ -221,7 +221,19 @@ def _checkpoint(
     if weights is None:
         method = entry.get("quant_algo") or entry.get("quant_method")
         raise UnreadableModel(f"weights must be {', '.join(WeightFormat)}, got {method!r:.40} in {name}")
-    return Checkpoint(weights, WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16, max_length)
+    kv_cache = WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16
+    return Checkpoint(weights, kv_cache, max_length, _group_size(entry))
+
+
+def _group_size(entry: Mapping[str, Any]) -> int | None:
+    """Weights of a row with one scale, as AWQ and GPTQ say it, or the first scheme of compressed-tensors."""
+    size = entry.get("group_size", entry.get("q_group_size"))
+    groups = entry.get("config_groups")
+    if isinstance(groups, Mapping) and groups:
+        first = next(iter(groups.values()))
+        scheme = first.get("weights") if isinstance(first, Mapping) else None
+        size = scheme.get("group_size") if isinstance(scheme, Mapping) else None
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def _max_length(fields: _Numbers) -> int | None:

@@ -44,11 +44,13 @@ class Checkpoint(NamedTuple):
         weights: the format of those of the blocks.
         kv_cache: that of keys and values; bf16 or fp8.
         max_length: tokens of the longest sequence for which it has positions; None where its config does not say.
+        group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
     """
 
     weights: WeightFormat = WeightFormat.BF16
     kv_cache: WeightFormat = WeightFormat.BF16
     max_length: int | None = None
+    group_size: int | None = None
 
 
 IN_BF16 = Checkpoint()

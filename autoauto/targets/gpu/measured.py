@@ -14,9 +14,9 @@ Columns in any order, others are not read:
     output_tokens       of an answer
     kv_cache_precision  may be missing; empty is that of the checkpoint
     expert_parallel     may be missing, then 1
-    tpot_s              seconds between two words, in the mean
-    ttft_s              seconds from a request to its first word
-    tokens_per_s        words of answers of all replicas
+    tpot_s              seconds between two tokens of an answer, in the mean
+    ttft_s              seconds from a request to its first token
+    tokens_per_s        tokens of answers of all replicas
 
 and of the last three one or more in every row. The columns of `systems/silicon_sample.csv` [aiconfigurator] are read
 too, where batch_size are all requests in flight, and a cache is fp8 where weights are fp8 or nvfp4.
@@ -290,7 +290,7 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
 def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`.
 
-    Where the time between words was not measured, throughput tells it.
+    Where the time between tokens was not measured, throughput tells it.
     """
     measured, serving, rates = measured_of(row), replicas_of(row, decoder).serving, forecast_of(row, decoder)
     group = Group(decoder.name, serving.engine, serving.system, serving.weights)

@@ -74,7 +74,7 @@ MAX_BATCHED_TOKENS = Knob(
     "max_batched_tokens",
     whole(MAX_BATCHED_TOKENS_LIMIT),
     DEFAULT_MAX_BATCHED_TOKENS,
-    "tokens that a step of an engine computes at most, prompts and words together",
+    "tokens that a step of an engine computes at most, those of prompts and of answers together",
     "2048,8192",
     (str(DEFAULT_MAX_BATCHED_TOKENS), str(DEFAULT_MAX_BATCHED_TOKENS)),
     label="tokens a step",

@@ -123,7 +123,7 @@ def cluster_named(name: str) -> Cluster:
 
 
 def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
-    """So many GPUs, node after node; the host exchanges words with the first and the last, which takes no time."""
+    """So many GPUs, node after node; the host exchanges tokens with the first and the last, which takes no time."""
     every = system.n_gpus_per_node
     between = [system.link(same_node=bool(after % every)) for after in range(1, n_gpus)]
     host = Link(system.host_bytes_per_s, 0)

@@ -3,9 +3,10 @@
 A decoder is described to the package as one of its own families, so a name, a folder and a config of the user go one
 way. Times are of one GPU of a group; the package gives milliseconds that are summed over the blocks.
 
-    tokens(x)              all of a step but attention, for x tokens: products, norms, all-reduces
-    decode_attention(b, s) b sequences, each with s cached tokens
-    prefill_attention(s)   one prompt of s tokens
+    decode_tokens(b)        a step of b sequences without attention: products, norms, all-reduces
+    prompt_tokens(x)        a step over x tokens, those of prompts and sequences together, without attention
+    decode_attention(b, s)  of b sequences, each with s cached tokens
+    prompt_attention(s)     of one prompt of s tokens
 """
 
 from __future__ import annotations

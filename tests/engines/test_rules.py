@@ -1,0 +1,84 @@
+"""What engines take of models, groups and formats: refusals name the dimension, and what loads is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoauto.engines.registry import ENGINES
+from autoauto.engines.rules import GroupSplit
+from autoauto.graph.huggingface import decoder_of
+from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat
+from tests.decoders import decoder_folder
+
+FP8, INT4, BF16 = WeightFormat.FP8_BLOCK, WeightFormat.INT4, WeightFormat.BF16
+DENSE = Decoder("dense", "Qwen3ForCausalLM", 4096, 36, 32, 8, 128, 9728, 151936, is_tied=False)
+IN_GROUPS = replace(DENSE, intermediate_size=29568, checkpoint=Checkpoint(INT4, group_size=128))
+MIXTURE = replace(DENSE, experts=Experts(128, 8, 768))
+
+
+def refused(decoder: Decoder, weights: WeightFormat, *split: int) -> set[str | None]:
+    """What the engines say, which is the same of all rules here."""
+    return {engine.takes(decoder, GroupSplit(*split), weights) for engine in ENGINES.values()}
+
+
+@pytest.mark.parametrize(("n_kv_heads", "refusing"), [(8, []), (10, [4, 8]), (4, []), (1, []), (6, [4, 8])])
+def test_heads_of_keys_and_values_divide_by_gpus_or_gpus_by_them(n_kv_heads: int, refusing: list[int]) -> None:
+    decoder = replace(DENSE, n_heads=40, n_kv_heads=n_kv_heads)
+    assert [n for n in (1, 2, 4, 8) if refused(decoder, BF16, n) != {None}] == refusing
+    for n in refusing:
+        (said,) = refused(decoder, BF16, n)
+        assert said is not None
+        assert f"the {n_kv_heads} heads of keys and values of dense" in said
+
+
+def test_a_block_of_fp8_is_on_one_gpu() -> None:
+    assert [n for n in (1, 2, 4, 8) if refused(DENSE, FP8, n) != {None}] == [8]
+    (said,) = refused(DENSE, FP8, 8)
+    assert said == (
+        "intermediate_size 9728 of dense must be a multiple of 8 GPUs x 128 weights with one scale in fp8-block, "
+        "got 9.5 of them a GPU; try a smaller tensor_parallel"
+    )
+    assert refused(DENSE, BF16, 8) == {None}
+
+
+def test_a_head_of_keys_that_is_narrower_than_a_block_is_not_split_from_its_neighbour() -> None:
+    narrow = replace(DENSE, head_size=64, intermediate_size=8192)
+    assert [n for n in (1, 2, 4, 8) if refused(narrow, FP8, n) != {None}] == [8]
+
+
+def test_a_group_of_four_bits_is_on_one_gpu() -> None:
+    assert [n for n in (1, 2, 4, 8) if refused(IN_GROUPS, INT4, n) != {None}] == [2, 4, 8]
+    assert refused(IN_GROUPS, BF16, 8) == {None}
+    assert refused(replace(IN_GROUPS, checkpoint=Checkpoint(INT4)), INT4, 8) == {None}
+
+
+def test_whole_experts_are_not_split() -> None:
+    (said,) = refused(MIXTURE, FP8, 4)
+    assert said is not None
+    assert said.startswith("moe_intermediate_size 768 of dense must be a multiple of 4 GPUs")
+    assert refused(MIXTURE, FP8, 4, 4) == {None}
+
+
+@pytest.mark.parametrize(
+    ("entry", "size"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, 128),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, None),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 64}}},
+            },
+            64,
+        ),
+    ],
+)
+def test_a_config_says_how_many_weights_have_one_scale(
+    tmp_path: Path, entry: dict[str, object], size: int | None
+) -> None:
+    decoder = decoder_of(decoder_folder(tmp_path / "small", quantization_config=entry))
+    assert (decoder.checkpoint.weights, decoder.checkpoint.group_size) == (INT4, size)
