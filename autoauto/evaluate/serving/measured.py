@@ -1,4 +1,4 @@
-"""Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `calibration_of`.
+"""Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `with_measured_rows`.
 
 Columns in any order, others are not read:
 
@@ -14,9 +14,9 @@ Columns in any order, others are not read:
     output_tokens       of an answer
     kv_cache_precision  may be missing; empty is that of the checkpoint
     expert_parallel     may be missing, then 1
-    tpot_s              seconds between two words, in the mean
-    ttft_s              seconds from a request to its first word
-    tokens_per_s        words of answers of all replicas
+    tpot_s              seconds between two tokens, in the mean
+    ttft_s              seconds from a request to its first token
+    tokens_per_s        tokens of answers of all replicas
 
 and of the last three one or more in every row. The columns of `systems/silicon_sample.csv` [aiconfigurator] are read
 too, where batch_size are all requests in flight, and a cache is fp8 where weights are fp8 or nvfp4.
@@ -32,14 +32,15 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.rates import Rates
+from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.errors import BadInput, DoesNotFit, Unsupported
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, Calibration, Factors, Group, Ratio, fit
 from autoauto.targets.gpu.engines import engine_named
-from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop
-from autoauto.targets.gpu.steps import Rates, workload
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
+from autoauto.targets.gpu.target import GpuTarget
 
 _OF_PACKAGE = "model_path"
 """A column that tells the form of the package's rows."""
@@ -204,7 +205,7 @@ def measured_of(row: Row) -> Measured:
     return measured
 
 
-def replicas_of(row: Row, decoder: Decoder) -> ServingReplicas:
+def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     """The configuration of a row of a decoder.
 
     Raises:
@@ -219,9 +220,9 @@ def replicas_of(row: Row, decoder: Decoder) -> ServingReplicas:
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
     serving = Serving(system, engine, row.count("tensor_parallel"), _n_dealt(row, decoder), weights, kv_cache)
-    requests = workload(row.count("input_tokens"), row.count("output_tokens"))
-    sizes = _sizes(decoder.n_layers, row.count("n_ipu", missing=1))
-    return ServingReplicas(decoder, serving, requests, sizes, row.count("replicas", missing=1))
+    requests = Workload(row.count("input_tokens"), row.count("output_tokens"))
+    n_blocks = _even(decoder.n_layers, row.count("n_ipu", missing=1))
+    return FixedReplicas(decoder, serving, requests, n_blocks, row.count("replicas", missing=1))
 
 
 def _n_dealt(row: Row, decoder: Decoder) -> int:
@@ -259,18 +260,15 @@ def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
     return WeightFormat(text or checkpoint.weights), WeightFormat(cache or checkpoint.kv_cache)
 
 
-def _sizes(n_blocks: int, n_stages: int) -> tuple[int, ...]:
-    """Blocks as evenly as can be, with the embedding before the first, norm and head behind the last.
+def _even(n_blocks: int, n_stages: int) -> tuple[int, ...]:
+    """Blocks as evenly as can be.
 
-    >>> _sizes(6, 4), _sizes(6, 1)
-    ((3, 2, 1, 3), (9,))
+    >>> _even(6, 4), _even(6, 1)
+    ((2, 2, 1, 1), (6,))
     """
-    blocks = [n_blocks // n_stages + (i < n_blocks % n_stages) for i in range(n_stages)]
-    if not min(blocks):
+    if n_stages > n_blocks:
         raise Unsupported(f"a stage must have a block or more, got {n_stages} stages of {n_blocks} blocks")
-    blocks[0] += 1
-    blocks[-1] += 2
-    return tuple(blocks)
+    return tuple(n_blocks // n_stages + (i < n_blocks % n_stages) for i in range(n_stages))
 
 
 def forecast_of(row: Row, decoder: Decoder) -> Rates:
@@ -281,14 +279,14 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
         Unsupported: there are no times of its kernels, or not one sequence fits.
     """
     replicas, batch_size = replicas_of(row, decoder), row.count("batch_size")
-    n_clients = batch_size if row.is_of_package else batch_size * len(replicas.sizes) * replicas.n_replicas
-    return closed_loop(replicas, n_clients)
+    n_clients = batch_size if row.is_of_package else batch_size * len(replicas.n_blocks) * replicas.n_replicas
+    return replicas.closed_loop(n_clients)
 
 
 def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`.
 
-    Where the time between words was not measured, throughput tells it.
+    Where the time between tokens was not measured, throughput tells it.
     """
     measured, serving, rates = measured_of(row), replicas_of(row, decoder).serving, forecast_of(row, decoder)
     group = Group(decoder.name, serving.engine, serving.system, serving.weights)
@@ -308,6 +306,23 @@ class Calibrated(NamedTuple):
 
     calibration: Calibration
     unmodelled: tuple[str, ...] = ()
+
+
+def with_measured_rows(target: GpuTarget, path: Path | None, read: Callable[[str], Decoder]) -> GpuTarget:
+    """A target with the factors of the rows of a file, and with what is assumed of its forecasts.
+
+    Args:
+        target: without factors.
+        path: of the file; None where nothing was measured.
+        read: the decoder of a name in the file.
+
+    Raises:
+        BadInput: as `calibration_of`.
+    """
+    calibrated = None if path is None else calibration_of(path, target.decoder, read)
+    calibration = target.calibration if calibrated is None else calibrated.calibration
+    notes = notes_of(calibrated, [system.name for system in target.systems])
+    return replace(target, notes=(*target.notes, *notes), calibration=calibration)
 
 
 def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder]) -> Calibrated:
