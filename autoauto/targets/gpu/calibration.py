@@ -118,7 +118,7 @@ class Ratio(NamedTuple):
 
     Attributes:
         group: what shares its factor.
-        tpot: of the time between two words; None where it was not measured.
+        tpot: of the time between two tokens; None where it was not measured.
         ttft: of the time to the first; None where it was not measured.
     """
 
@@ -148,8 +148,8 @@ class Factors(NamedTuple):
     """The factors of a group.
 
     Attributes:
-        tpot: of the time between two words; throughput is divided by it.
-        ttft: of the time to the first word.
+        tpot: of the time between two tokens; throughput is divided by it.
+        ttft: of the time to the first token.
     """
 
     tpot: Factor
@@ -167,11 +167,11 @@ class Calibration:
         return self.factors.get(group, UNMEASURED)
 
     def tpot(self, group: Group) -> Factor:
-        """The factor of the time between two words."""
+        """The factor of the time between two tokens."""
         return self.of(group).tpot
 
     def ttft(self, group: Group) -> Factor:
-        """The factor of the time to the first word."""
+        """The factor of the time to the first token."""
         return self.of(group).ttft
 
 
