@@ -164,7 +164,7 @@ class CompiledRanges:
             device = flow.cluster.devices[0]
             if not flow.traits.runs_plans:  # a range that does not fit would have a subgraph for equal layers
                 device = replace(device, memory_bytes=ENDLESS_BYTES)
-            whole = flow.target.compile(flow.graph, layers, device, flow.options(knobs))
+            whole = flow.setting.compiler.compile(flow.graph, layers, device, flow.options(knobs))
             self._known[key] = whole.forward_cycles, sum(compiled_bytes(whole).values())
             self._path.write_text(json.dumps(self._known))
         return self._known[key]
@@ -252,7 +252,7 @@ class MeasuredCosts:
     def _compute(self, layers: LayerRange) -> int:
         if layers not in self._known:
             flow, device = self._flow, self._flow.cluster.devices[0]
-            whole = flow.target.compile(flow.graph, layers, device, flow.options(self._knobs))
+            whole = flow.setting.compiler.compile(flow.graph, layers, device, flow.options(self._knobs))
             fits = sum(compiled_bytes(whole).values()) <= device.memory_bytes
             self._known[layers] = whole.forward_cycles if fits else sys.maxsize
         return self._known[layers]

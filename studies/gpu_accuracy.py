@@ -20,11 +20,11 @@ from math import nan
 from pathlib import Path
 from statistics import mean, median
 
+from autoauto.evaluate.serving.measured import Row, forecast_of, measured_of, ratio_of, read_rows
 from autoauto.graph.huggingface import decoder_of
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import AutoautoError
 from autoauto.targets.gpu.calibration import Calibration, Group, Ratio, fit
-from autoauto.targets.gpu.measured import Row, forecast_of, measured_of, ratio_of, read_rows
 
 _BASE = {"nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B", "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B"}
 """The models of which these are the same in another format."""

@@ -42,7 +42,7 @@ from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.timeline import Runner
 from autoauto.records.units import GIB, MIB, Array, Precision, format_bytes
 from autoauto.serve.artifact import Artifact
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import usable_cores
@@ -125,7 +125,7 @@ def searched(model: str, flow: Flow, measured: Sequence[Session]) -> Check:
     if best is None:
         return Check(f"search {model}", False, "nothing fits")
     ratio = best.samples_per_s / simple
-    layout = ", channels last" * value_of(best.knobs, "channels_last")
+    layout = ", channels last" * best.knobs.session.values["channels_last"]
     knobs = f"{best.knobs.session.computes_in} batch {best.knobs.batch_size} x {best.knobs.replicas}{layout}"
     figures = f"{best.samples_per_s:.1f}/s with {knobs}, {ratio:.2f} x the best"
     return Check(f"search {model}", ratio >= 1 - MAX_LOSS, figures)

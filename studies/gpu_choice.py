@@ -26,9 +26,9 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
+from autoauto.evaluate.serving.measured import Row, forecast_of, measured_of, read_rows, replicas_of
 from autoauto.records.errors import AutoautoError
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, Factor, Group, factor_of
-from autoauto.targets.gpu.measured import Row, forecast_of, measured_of, read_rows, replicas_of
 from studies.gpu_accuracy import DENSE, decoder_of_row, group_of, half, ratios_of
 from studies.gpu_fit import UNEXPLAINED
 

@@ -26,11 +26,12 @@ import numpy as np
 
 from autoauto.engines.engine import HostCosts
 from autoauto.engines.registry import engine_named
+from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.rates import StageSteps, rates_of
 from autoauto.graph.huggingface import decoder_of
-from autoauto.records.costs.decoder import WeightFormat
+from autoauto.records.costs.decoder import WeightFormat, Workload
+from autoauto.records.costs.profile import RESERVE
 from autoauto.targets.gpu.costs import layer_costs
-from autoauto.targets.gpu.forecast import ServingReplicas, forecast, held_by
-from autoauto.targets.gpu.steps import Workload, rates_of
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 
@@ -113,17 +114,18 @@ def ours(model: Model, n_gpus: int, n_sequences: int) -> Numbers:
     """What `predict` says, and its steps in an engine that mixes prompts with decoding, without the processor."""
     decoder, batch = decoder_of(model.name), np.array([n_sequences])
     serving = Serving(model.system, model.engine, n_gpus, weights=model.weights)
-    replicas = ServingReplicas(decoder, serving, REQUESTS, (decoder.n_layers + 3,))
+    replicas = FixedReplicas(decoder, serving, REQUESTS, (decoder.n_layers,))
     few_tokens = replace(replicas, n_max_batched_tokens=REQUESTS.input_tokens + n_sequences)
-    said = forecast(replicas, n_sequences)
+    said, (held,) = replicas.rates(n_sequences), few_tokens.memory_bytes(n_sequences)
     engine = replace(engine_named(model.engine), host=NO_HOST, mixes=True)
     costs = layer_costs(decoder, serving, system_named(model.system), engine, REQUESTS, batch, N_MAX_TOKENS)
-    steps = rates_of(costs.stages(replicas.sizes), batch, REQUESTS, engine, N_MAX_TOKENS)
+    decode, prompt = (each.sum(axis=0, keepdims=True) for each in (costs.decode_s, costs.prompt_s))
+    steps = rates_of(StageSteps(decode, prompt, np.zeros((1, 1))), batch, REQUESTS, engine, N_MAX_TOKENS)
     return Numbers(
-        said.rates.tokens_per_s.item(),
-        said.rates.tpot_s.item(),
+        said.tokens_per_s.item(),
+        said.tpot_s.item(),
         steps.tpot_s.item(),
-        held_by(few_tokens, replicas.costs(n_sequences), n_sequences)[0].total_bytes,
+        sum(held.values()) - held[RESERVE],
     )
 
 

@@ -21,11 +21,10 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from autoauto.engines.registry import ENGINES
+from autoauto.evaluate.serving.measured import Row, measured_of, read_rows, replicas_of
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
 from autoauto.targets.gpu.calibration import Group
-from autoauto.targets.gpu.forecast import max_sequences
-from autoauto.targets.gpu.measured import Row, measured_of, read_rows, replicas_of
 from studies import gpu_accuracy
 
 UNEXPLAINED = (
@@ -87,8 +86,9 @@ def samples_of(row: Row) -> Iterator[Sample]:
         return
     try:
         replicas, n_clients = replicas_of(row, gpu_accuracy.decoder_of_row(row)), row.count("batch_size")
-        n_answered = max(1, min(n_clients, max_sequences(replicas, replicas.costs(n_clients))))
-        costs = replicas.costs(n_answered)
+        n_answered = max(1, min(n_clients, replicas.max_sequences()))
+        stages = zip(replicas.stages(n_answered), replicas.n_blocks, strict=True)
+        decode_s, prompt_s = np.sum([stage.steps(np.array([n])) for stage, n in stages], axis=(0, 2))
     except AutoautoError:
         return
     measured = measured_of(row)
@@ -97,8 +97,8 @@ def samples_of(row: Row) -> Iterator[Sample]:
         n_clients=n_clients,
         n_answered=n_answered,
         n_words=replicas.requests.output_tokens,
-        decode_s=costs.decode_s.sum().item(),
-        prompt_s=costs.prompt_s.sum().item(),
+        decode_s=float(decode_s),
+        prompt_s=float(prompt_s),
         tpot_s=measured.tpot_s or nan,
         ttft_s=measured.ttft_s or nan,
     )

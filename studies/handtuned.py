@@ -121,7 +121,7 @@ def stage_bytes(flow: Flow, row: Row, stage: Stage) -> int:
     knobs, device = knobs_of(row), flow.cluster.devices[stage.device]
 
     def compiled(layers: LayerRange) -> CompiledRange:
-        return flow.target.compile(flow.graph, layers, device, flow.options(knobs))
+        return flow.setting.compiler.compile(flow.graph, layers, device, flow.options(knobs))
 
     whole = compiled(stage.layers)
     always_bytes = sum(compiled_bytes(whole).values()) - whole.temporary_bytes

@@ -95,7 +95,7 @@ def fits(flow: Flow, knobs: Knobs) -> bool:
     options = CompileOptions(knobs.batch_size, flow.setting.precision, session=knobs.session)
     device = flow.setting.device(options)
     try:
-        program = flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), device, options)
+        program = flow.setting.compiler.compile(flow.graph, LayerRange(0, len(flow.graph)), device, options)
     except DoesNotFit:
         return False
     return sum(compiled_bytes(program).values()) <= device.memory_bytes

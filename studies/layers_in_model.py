@@ -65,7 +65,7 @@ def row(flow: Flow, knobs: Knobs, n_rounds: int) -> list[str]:
     cycles: dict[LayerRange, list[int]] = {layers: [] for layers in ranges}
     for _ in range(n_rounds):
         for layers, measured in cycles.items():
-            whole = flow.target.compile(flow.graph, layers, flow.setting.device(options), options)
+            whole = flow.setting.compiler.compile(flow.graph, layers, flow.setting.device(options), options)
             measured.append(whole.forward_cycles)
     scale = int(table.compute_prefix_cycles[-1]) / alone[-1]
     by_alone = [scale * (alone[layers.stop] - alone[layers.start]) for layers in ranges]

@@ -26,7 +26,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import samples_per_s
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
@@ -59,7 +59,7 @@ class Model:
         """Cycles grow in steps of 6 samples, memory with the batch and the proportion."""
         sleep(self.wait_s)
         cycles = int(ceil(knobs.batch_size / 6) * 6000 * self.factor) // knobs.n_ipu
-        n_bytes = int(100 + knobs.batch_size * 25 * value_of(knobs, "memory_proportion") / knobs.n_ipu)
+        n_bytes = int(100 + knobs.batch_size * 25 * knobs.session.values["memory_proportion"] / knobs.n_ipu)
         stages = [
             Stage(LayerRange(10 * i, 10 * i + 10), i, cycles, 0, 40, 60, {"temporary": n_bytes}, LIMIT_BYTES)
             for i in range(knobs.n_ipu)

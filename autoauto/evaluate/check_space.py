@@ -6,7 +6,9 @@ from autoauto.evaluate.setting import Setting
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.units import Precision
+from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.mode import Strategy
+from autoauto.space.modes.training import Training
 from autoauto.space.space import SearchSpace
 
 
@@ -53,9 +55,9 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
             f"n_ipu{times} must be at most {len(cluster)} on {cluster.name}, got {n_devices}; try fewer, "
             "or another --cluster"
         )
-    if space.training and not traits.trains:
+    if space.training and Training not in setting.modes:
         raise BadInput(f"the {cluster.target} target runs inference, got --mode training; try --target ipu")
-    if any(space["output_tokens"]) and not traits.generates:
+    if Generation in space.modes and Generation not in setting.modes:
         raise BadInput(f"--target {cluster.target} generates no text, got --output-tokens; try --target gpu")
     if space.training and setting.precision is Precision.FP8:
         raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")

@@ -12,13 +12,12 @@ from autoauto.evaluate.open import named, open_problem
 from autoauto.exporters.exporter import Check, DecoderModel, Deployment, ModelFile, Performance
 from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut import onnx_source
-from autoauto.graph.huggingface import decoder_of
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import FileRunner
-from autoauto.records.target import Origin
+from autoauto.records.target import Origin, ServesDecoder
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.space.numbers import TokenResult
 from autoauto.space.trial import Trial
@@ -97,7 +96,9 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
 
 def _source(flow: Flow, model: str) -> ModelFile:
     """What the model is read from."""
-    return DecoderModel(model, decoder_of(model)) if flow.traits.generates else onnx_source(model, flow.graph.inputs)
+    if isinstance(flow.target, ServesDecoder):
+        return DecoderModel(model, flow.target.decoder)
+    return onnx_source(model, flow.graph.inputs)
 
 
 def _performance(flow: Flow, trial: Trial) -> Performance:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from autoauto.evaluate import check_space
-from autoauto.evaluate.costs.costs import Costs, pipeline_table
+from autoauto.evaluate.costs.costs import LayerwiseCosts, pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
-from autoauto.evaluate.modes.mode import ModeFlow, StageFlow, StagePlanning, StepBounds
+from autoauto.evaluate.modes.mode import ForecastsCells, HasBounds, ModeFlow, PlansStages, StageFlow, StepBounds
 from autoauto.evaluate.modes.phased import PhasedFlow
 from autoauto.evaluate.modes.training import TrainingFlow
 from autoauto.evaluate.pipelines.measure import Measurements
@@ -22,6 +24,7 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import ModelProfile
+from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan
@@ -36,6 +39,9 @@ from autoauto.space.modes.training import Training
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 
+if TYPE_CHECKING:
+    from autoauto.evaluate.serving.flow import ServingFlow
+
 
 class Flow:
     """profile -> estimate -> plan -> schedule -> measure, one configuration at a time.
@@ -44,38 +50,58 @@ class Flow:
           mode    pipelines, phases   layers,   model, devices, target
                   (inference,         or whole
                   training)           first
+                  serving ──▶ ways ──▶ costs ──▶
 
     `expect` ends with the schedule of the estimated plan; `evaluate` also measures. Each part refers to those right of
     it only, so that a flow, and the processes of its target, end with its last use.
 
     Attributes:
         setting: what all configurations have in common.
-        costs: of ranges of layers, for all configurations.
-        plans: of pipelines.
-        phases: plans of phases, and what they give.
     """
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.costs = costs = _costs_of(setting)
-        kinds = tuple(map(_costs_of, setting.by_kind)) or (costs,)
-        measured: dict[type[Mode], StageFlow] = {Inference: InferenceFlow(costs), Training: TrainingFlow(costs)}
-        planned: dict[type[Mode], StagePlanning] = {**measured}
-        parts: tuple[TokenStages, ...] = ()
-        if setting.traits.generates:
-            from autoauto.evaluate.modes.generation import GenerationFlow, TokenStages  # of extra gpu
 
-            parts = tuple(map(TokenStages, kinds)) if setting.cluster.kinds else ()
-            planned[Generation] = stages = TokenStages(costs, parts)
-        self.plans = Plans(
-            kinds, costs, planned, [Plans((each.costs,), each.costs, {Generation: each}) for each in parts]
-        )
-        self.phases = PhasedFlow(costs)
-        self._measurements = Measurements(self.plans, measured)
-        pipelines = PipelineFlow(self.plans, self._measurements)
-        self._modes: dict[type[Mode], ModeFlow] = {Inference: pipelines, Training: pipelines, Phased: self.phases}
-        if setting.traits.generates:
-            self._modes[Generation] = GenerationFlow(self.plans, stages)
+    @cached_property
+    def costs(self) -> LayerwiseCosts:
+        """The costs of ranges of layers, for all configurations.
+
+        Raises:
+            BadInput: the target compiles none.
+        """
+        return _costs_of(self.setting)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The plans of pipelines; raises as `costs`."""
+        kinds = tuple(map(_costs_of, self.setting.by_kind)) or (self.costs,)
+        stages: dict[type[Mode], StageFlow] = {Inference: InferenceFlow(self.costs), Training: TrainingFlow(self.costs)}
+        return Plans(kinds, self.costs, stages)
+
+    @cached_property
+    def phases(self) -> PhasedFlow:
+        """The plans of phases, and what they give; raises as `costs`."""
+        return PhasedFlow(self.costs)
+
+    @cached_property
+    def pipelines(self) -> PipelineFlow:
+        """What pipelines give; raises as `costs`."""
+        return PipelineFlow(self.plans, self._measurements)
+
+    @cached_property
+    def serving(self) -> ServingFlow:
+        """What engines give that serve a decoder.
+
+        Raises:
+            BadInput: the target serves none.
+        """
+        from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
+
+        return ServingFlow(self.setting)
+
+    @cached_property
+    def _measurements(self) -> Measurements:
+        return Measurements(self.plans)
 
     def with_setting(self, **changes: Any) -> Flow:
         """Another flow, with fields of the setting changed."""
@@ -93,7 +119,7 @@ class Flow:
 
     @property
     def target(self) -> Target:
-        """What compiles ranges of layers."""
+        """What prices or runs the model."""
         return self.setting.target
 
     @property
@@ -122,8 +148,12 @@ class Flow:
         return pipeline_table(self.costs, knobs)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """See `Plans.best`."""
-        return self.plans.best(knobs, progress)
+        """See `PlansStages.best_plan`."""
+        return self._stages(knobs).best_plan(knobs, progress)
+
+    def gap(self, knobs: Knobs) -> float:
+        """See `PlansStages`."""
+        return self._stages(knobs).gap(knobs)
 
     def expect(self, knobs: Knobs) -> Trial:
         """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
@@ -137,21 +167,30 @@ class Flow:
         """See `ModeFlow`."""
         return self._mode(knobs).fits(knobs)
 
-    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
-        """See `ModeFlow`."""
-        return self._mode(cell[0]).forecasts(cell)
+    @property
+    def forecasts_cells(self) -> bool:
+        """Whether `forecasts` makes those of a cell at once."""
+        return isinstance(_MODES[self.setting.modes[0]](self), ForecastsCells)
+
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
+        """The forecasts of configurations that differ in their batch size alone, without plans where it is quicker."""
+        mode = self._mode(cell[0])
+        return mode.forecasts(cell) if isinstance(mode, ForecastsCells) else list(map(mode.forecast, cell))
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `ModeFlow`."""
-        return self._mode(knobs).upper_bound(knobs)
+        """See `HasBounds`; None where its mode has none."""
+        mode = self._mode(knobs)
+        return mode.upper_bound(knobs) if isinstance(mode, HasBounds) else None
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow`."""
-        return self._mode(knobs).step_bounds(knobs)
+        """See `HasBounds`; None where its mode has none."""
+        mode = self._mode(knobs)
+        return mode.step_bounds(knobs) if isinstance(mode, HasBounds) else None
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `ModeFlow`."""
-        return self._mode(knobs).is_bounded_by(knobs, worth)
+        """See `HasBounds`; False where nothing is known before the forecast."""
+        mode = self._mode(knobs)
+        return isinstance(mode, HasBounds) and mode.is_bounded_by(knobs, worth)
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """Plan one configuration and measure it; one that does not fit or violates a constraint is a trial too.
@@ -177,8 +216,8 @@ class Flow:
         self._measurements.again(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """The stages of `plan`, simulated in their order; in training the whole step, of the slowest replica."""
-        return self.plans.mode(knobs).timeline(knobs, plan)
+        """See `PlansStages`."""
+        return self._stages(knobs).timeline(knobs, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """Throughput by the costs of `plan`: see `StageFlow`."""
@@ -186,7 +225,7 @@ class Flow:
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
-        return self._measurements.mode(knobs).simulated_samples_per_s(knobs, timeline, plan)
+        return self.plans.mode(knobs).simulated_samples_per_s(knobs, timeline, plan)
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
@@ -197,15 +236,26 @@ class Flow:
         return self.setting.fingerprint()
 
     def _mode(self, knobs: Knobs) -> ModeFlow:
-        return self._modes[type(knobs.mode)]
+        return _MODES[type(knobs.mode)](self)
+
+    def _stages(self, knobs: Knobs) -> PlansStages:
+        mode = self._mode(knobs)
+        if not isinstance(mode, PlansStages):
+            raise BadInput("a plan of stages is for pipelines, got phases; try --strategy pipeline")
+        return mode
 
 
-def _costs_of(setting: Setting) -> Costs:
-    """The costs as the target wants them: by layers, by the whole model first, or by requests for text."""
-    if setting.traits.generates:
-        from autoauto.evaluate.costs.token_costs import TokenCosts  # of extra gpu
+_MODES: Mapping[type[Mode], Callable[[Flow], ModeFlow]] = {
+    Inference: attrgetter("pipelines"),
+    Training: attrgetter("pipelines"),
+    Phased: attrgetter("phases"),
+    Generation: attrgetter("serving"),
+}
+"""How configurations of every mode go through all rooms; each is made when it is first asked for."""
 
-        return TokenCosts(setting)
+
+def _costs_of(setting: Setting) -> LayerwiseCosts:
+    """The costs as the target wants them: by layers, or by the whole model first."""
     if setting.begins_whole:
         from autoauto.evaluate.costs.whole_first import WholeFirstCosts  # of targets on which measuring takes time
 

@@ -128,13 +128,14 @@ def _answers(model: str, given: ModelInputs) -> Iterator[RuntimeAnswer]:
         flow = open_problem(Problem(model, target=HOST.name, model_inputs=given))
         runtimes = flow.traits.space["runtime"]
         flow.target.version  # noqa: B018 raises where no runtime is installed
+        compiler, layers = flow.setting.compiler, LayerRange(0, len(flow.graph))
     except MissingExtra:
         return
     for runtime in runtimes:
         knobs = Knobs(1, 1, runtime=runtime)
         options = flow.options(knobs)
         try:
-            flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), flow.setting.device(options), options)
+            compiler.compile(flow.graph, layers, flow.setting.device(options), options)
         except AutoautoError as error:
             yield RuntimeAnswer(str(runtime), str(error))
         else:

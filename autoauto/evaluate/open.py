@@ -28,7 +28,7 @@ from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.layers import AS_IN_FILE, LayerGraph
 from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import CutAt
-from autoauto.records.target import Target
+from autoauto.records.target import ServesDecoder, Target
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.problem import Planning, Problem, ProfileFiles
@@ -162,7 +162,9 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     if entry is not None:
         is_file = objects.model is None and decoder is None
         source = onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs) if is_file else None
-        target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, decoder_of))
+        target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder))
+    if isinstance(target, ServesDecoder):
+        target = _with_measured_rows(target, options)
     assert target is not None
     return Flow(
         Setting(
@@ -178,6 +180,20 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
             constraints=problem.constraints,
         )
     )
+
+
+def _with_measured_rows(target: Target, options: OptionValues) -> Target:
+    """The target with the factors of rows that somebody measured.
+
+    Raises:
+        BadInput: the rows cannot be read, or none is of the decoder.
+    """
+    from autoauto.evaluate.serving.measured import with_measured_rows  # of extra gpu
+    from autoauto.targets.gpu.target import GpuTarget
+
+    assert isinstance(target, GpuTarget)
+    path = options.get("measured")
+    return with_measured_rows(target, None if path is None else Path(path), decoder_of)
 
 
 def with_uploads(problem: Problem) -> Problem:
@@ -263,7 +279,7 @@ def _decoder(problem: Problem, objects: Objects) -> Decoder:
     """
     if objects.model is not None or problem.model is None or problem.model_inputs != AS_IN_FILE:
         raise BadInput(
-            f"--target {problem.target} serves a decoder, whose inputs are words; give the folder of its config.json, "
+            f"--target {problem.target} serves a decoder, whose inputs are tokens; give the folder of its config.json, "
             "or its name on Hugging Face"
         )
     return decoder_of(problem.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from autoauto.estimate.memory import memory_limit_bytes
 from autoauto.graph.kinds import quantise
@@ -16,10 +17,15 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Period, content_of, joined
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import CutAt
-from autoauto.records.target import Target, TargetTraits, traits_of
+from autoauto.records.target import CompilingTarget, ServesDecoder, Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
-from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options, value_of
+from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options
+from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.inference import Inference
+from autoauto.space.modes.mode import Mode
+from autoauto.space.modes.phased import Phased
+from autoauto.space.modes.training import Training
 from autoauto.space.numbers import NAMES_OF_GENERATION
 from autoauto.targets.clusters import check_fp8
 
@@ -34,7 +40,7 @@ class Setting:
         graph: the model.
         cluster: all devices; a configuration uses the first `n_ipu` of them, or where they are of several kinds
             (`Cluster.kinds`), those that suit it.
-        target: compiles ranges of layers.
+        target: prices or runs the model.
         precision: format of weights and activations.
         planning_proportion: share of a device's memory that the predicted bytes of a stage may fill. None means
             1 / `Correction.memory_interval.high`: the upper end of the prediction interval may fill all memory. Plain
@@ -67,7 +73,7 @@ class Setting:
                 "blocks are found by the names of repeated modules like layers.0, layers.1 in an ONNX file, "
                 f"{self.graph.name} has none; try --cut-at layers"
             )
-        for constraint in self.constraints if not self.traits.generates else ():
+        for constraint in self.constraints if Generation not in self.modes else ():
             if foreign := sorted(NAMES_OF_GENERATION.intersection(constraint.names)):
                 raise BadInput(f"{foreign[0]} is of text that is generated, got {constraint.text!r}; try --target gpu")
         if self.precision is Precision.FP8:
@@ -89,6 +95,28 @@ class Setting:
     def traits(self) -> TargetTraits:
         """How the target measures, and what a search on it begins with."""
         return traits_of(self.target)
+
+    @property
+    def modes(self) -> tuple[type[Mode], ...]:
+        """In which the target runs a model, the one without options first."""
+        if isinstance(self.target, ServesDecoder):
+            return (Generation,)
+        trained: tuple[type[Mode], ...] = (Training,) if self.traits.trains else ()
+        return (Inference, *trained, *((Phased,) if self.traits.phases else ()))
+
+    @property
+    def compiler(self) -> CompilingTarget:
+        """The target, which compiles ranges of layers.
+
+        Raises:
+            BadInput: it does not.
+        """
+        if isinstance(self.target, ServesDecoder):
+            raise BadInput(
+                f"--target {self.cluster.target} knows times of kernels and compiles nothing; try search, predict or "
+                "export"
+            )
+        return cast(CompilingTarget, self.target)
 
     @property
     def period_of_devices(self) -> Period:
@@ -158,7 +186,7 @@ class Setting:
             BadInput: each is to have a session of its own, and their order is not given.
         """
         if knobs.session.differs_by_device:
-            self.check_one_kind(f"memory_proportion {value_of(knobs, 'memory_proportion')}")
+            self.check_one_kind(f"memory_proportion {knobs.session.values['memory_proportion']}")
         if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
             cores = f" of {n_cores} cores" if (n_cores := knobs.session.cores_per_device) > 1 else ""
             raise Infeasible(

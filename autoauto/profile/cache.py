@@ -53,7 +53,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import LayerGraph
-from autoauto.records.target import Target
+from autoauto.records.target import CompilingTarget
 
 T = TypeVar("T")
 
@@ -258,7 +258,7 @@ _RANGES = Table(
 
 
 def subject_of(
-    graph: LayerGraph, target: Target, device: Device, options: CompileOptions, *, alone: bool = True
+    graph: LayerGraph, target: CompilingTarget, device: Device, options: CompileOptions, *, alone: bool = True
 ) -> str:
     """A digest of everything that examples of one fit have in common: all but batch size and memory proportion.
 

@@ -30,7 +30,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile, NodeTime
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
-from autoauto.records.target import Target, TimesNodes
+from autoauto.records.target import CompilingTarget, TimesNodes
 
 IN_MODEL_SCHEMA = 1
 """Of what is cached; raised when times of layers come about in another way than before."""
@@ -39,7 +39,7 @@ MAX_UNKNOWN = 0.5
 
 
 def cycles_in_model(
-    graph: LayerGraph, target: Target, device: Device, options: CompileOptions, cache: ProfileCache
+    graph: LayerGraph, target: CompilingTarget, device: Device, options: CompileOptions, cache: ProfileCache
 ) -> tuple[int, ...] | None:
     """The cycles of every layer in its model, (n,); None where the target cannot say. `cache` has what was measured.
 
@@ -81,7 +81,7 @@ def _taking(n_cycles: int) -> LayerProfile:
 
 def profile_in_model(
     graph: LayerGraph,
-    target: Target,
+    target: CompilingTarget,
     device: Device,
     options: CompileOptions,
     whole: LayerProfile,

@@ -31,7 +31,7 @@ from autoauto.records.costs.stash import stash_of
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.target import Prepares, Target, traits_of
+from autoauto.records.target import CompilingTarget, Prepares, traits_of
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
@@ -87,7 +87,7 @@ class Profiler:
     (`CompiledRange.binding_below_bytes`), in memory and in the cache, and where no layer feels them the whole profile.
     """
 
-    def __init__(self, graph: LayerGraph, target: Target, device: Device, cache: ProfileCache) -> None:
+    def __init__(self, graph: LayerGraph, target: CompilingTarget, device: Device, cache: ProfileCache) -> None:
         self._graph, self._target, self._device, self._cache = graph, target, device, cache
         self._variants: dict[bool, Variants] = {}  # by whether the model is trained
         self._positions = Positions(graph)
@@ -285,7 +285,7 @@ class _Named(NamedTuple):
     any_bound_text: str
 
     @classmethod
-    def of(cls, options: CompileOptions, target: Target, device: Device) -> _Named:
+    def of(cls, options: CompileOptions, target: CompilingTarget, device: Device) -> _Named:
         """The keys of results of a target on a device."""
         any_bound = replace(options, session=options.session.common)
 

@@ -15,7 +15,7 @@ from autoauto.records.costs.profile import OUTLINED, CompiledRange, ModelProfile
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.target import Target, traits_of
+from autoauto.records.target import CompilingTarget, traits_of
 
 N_BISECTION_COMPILES = 63  # configurations that a bisection of the default space compiles whole, at most
 SHARE = 0.1  # of the cost of these compiles that samples near one batch size may cost
@@ -30,7 +30,7 @@ N_DRAWS = 4  # ranges of one length, of which the one is chosen whose operators 
 
 def sample(
     graph: LayerGraph,
-    target: Target,
+    target: CompilingTarget,
     device: Device,
     profile: ModelProfile,
     share: float,

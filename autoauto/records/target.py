@@ -1,4 +1,7 @@
-"""What a target is, and how its numbers come about: `Target`, `TargetTraits`, `Origin`."""
+"""What a target is, and how its numbers come about: `Target`, `TargetTraits`, `Origin`.
+
+A target compiles ranges of layers, `CompilingTarget`, or its engines serve a decoder, `ServesDecoder`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from autoauto.records.costs.decoder import Decoder
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import CompiledRange, ModelProfile, NodeTime, WeightUpdate
 from autoauto.records.hardware import Device, Period
@@ -45,7 +49,6 @@ class TargetTraits:
         space: values of knobs in the default space of a search; the other knobs have those of `SearchSpace`.
         period: what its devices do at the same time, hence the period of a plan.
         groups: the knob that says how many devices of its cluster are one device; empty where each is one.
-        generates: whether it generates text, and does nothing else.
         stage_replicas: whether several devices of a pipeline can run one stage and take its micro-batches in turn. IPUs
             cannot: in PopART and in TensorFlow for IPUs a pipeline stage is on one device, and what is replicated is
             the whole graph [popart-pipelining] [poplar-tensorflow].
@@ -67,7 +70,6 @@ class TargetTraits:
     space: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     period: Period = Period.BARRIER
     groups: str = ""
-    generates: bool = False
     stage_replicas: bool = False
     outlined: tuple[str, ...] = ()
     sessions: tuple[type[Session], ...] = ()
@@ -87,6 +89,25 @@ RUNS_PLANS = TargetTraits(
 
 
 class Target(Protocol):
+    """A kind of device, and how what it computes is priced."""
+
+    @property
+    def version(self) -> str:
+        """A text that changes whenever equal input may give other numbers; part of every cache key."""
+
+
+@runtime_checkable
+class ServesDecoder(Protocol):
+    """A target whose engines serve one decoder; nothing is compiled for it.
+
+    Attributes:
+        decoder: that they serve.
+    """
+
+    decoder: Decoder
+
+
+class CompilingTarget(Target, Protocol):
     """A kind of device that ranges of layers can be compiled for, by a cost model or by running them.
 
     This is all that a device of your own needs; `studies/custom_target.py` has an example of 40 lines. `compile` is
@@ -100,10 +121,6 @@ class Target(Protocol):
     measurement, a search has a smaller default space, and the values of its trials have noise. A target that differs
     from this says so in an attribute `traits`, a `TargetTraits`; without it `traits_of` has the usual ones.
     """
-
-    @property
-    def version(self) -> str:
-        """A text that changes whenever equal input may compile to something else; part of every cache key."""
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """The batch sizes at which layers are compiled to profile them at `batch_size`: itself, or two around it.

@@ -10,10 +10,10 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
 from autoauto.report.style import assumed_text
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method
 from autoauto.space.study_summary import CLOCK, Comparison, StudySummary
-from autoauto.space.table import COLUMNS, flat, of_every, shown, varying
+from autoauto.space.table import COLUMNS, flat, flat_value, of_every, shown, varying
 from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
@@ -44,7 +44,7 @@ def knob_value(knobs: Knobs, name: str) -> str:
     >>> knob_value(Knobs(2, 8), "recompute"), knob_value(Knobs(2, 8), "memory_proportion")
     ('off', '0.6')
     """
-    value = value_of(knobs, name)
+    value = flat_value(knobs, name)
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob import Domain
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import KNOBS, TABLE, flat, shown
+from autoauto.space.table import KNOBS, TABLE, flat, flat_value, shown
 
 
 def knob_values(text: str) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def knob_values(text: str) -> dict[str, Any]:
 
 def values_given(knobs: Knobs) -> dict[str, Any]:
     """The values that say which configuration it is, by the names of their knobs."""
-    return {knob.name: value_of(knobs, knob.name) for knob in shown(knobs)}
+    return {knob.name: flat_value(knobs, knob.name) for knob in shown(knobs)}
 
 
 def configuration_given(space: SearchSpace, given: object) -> Knobs:

@@ -15,7 +15,7 @@ from autoauto.records.units import Precision
 from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import MAX_VALUES, STRATEGY, Mode, Strategy
 from autoauto.space.modes.registry import MODES, mode_of
-from autoauto.space.sessions import SESSION_KNOBS, session_of, with_values
+from autoauto.space.sessions import SESSION_KNOBS, owners_of, session_of, target_of, with_values
 from autoauto.targets.ipu.session import IpuSession
 
 DEFAULT_PLANNING_PROPORTION = 0.85
@@ -112,10 +112,13 @@ class Knobs(HasKnobs):
     if not TYPE_CHECKING:  # our own code says whose knob it reads
 
         def __getattr__(self, name: str) -> Any:
-            """The value of a knob of the mode or the session; what stands for it where the configuration has none."""
+            """The value of a knob of the mode or the session."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            return value_of(self, name)
+            values = self.values
+            if name not in values:
+                raise AttributeError(_why_absent(self, name))
+            return values[name]
 
     def with_values(self, **values: Any) -> Self:
         """The configuration with other values of knobs, by their names."""
@@ -174,28 +177,26 @@ def _with_values(
     return mode, session
 
 
-def value_of(knobs: Knobs, name: str) -> Any:
-    """The value of a knob; what stands for it where the configuration does not have it.
+def _why_absent(knobs: Knobs, name: str) -> str:
+    """Whose knob it is that a configuration does not have.
 
-    Raises:
-        AttributeError: there is no such knob.
-
-    >>> value_of(Knobs(memory_proportion=0.3), "memory_proportion"), value_of(Knobs(), "recompute")
-    (0.3, False)
+    >>> print(_why_absent(Knobs(), "tensor_parallel"))
+    tensor_parallel is a knob of --target gpu, the configuration has IpuSession and Inference
+    >>> print(_why_absent(Knobs(), "optimizer"))
+    optimizer is a knob of training, the configuration has IpuSession and Inference
     """
-    values = knobs.values
-    if name in values:
-        return values[name]
-    knob = SESSION_KNOBS.get(name) or _MODE_KNOBS.get(name)
-    if knob is None:
-        raise AttributeError(f"a configuration has no {name}")
-    return knob.absent
+    owners = [mode.purpose for mode in MODES if any(knob.field == name for knob in mode.knobs)]
+    owners += dict.fromkeys(map(target_of, owners_of(name)))
+    if not owners:
+        return f"a configuration has no {name}"
+    own = f"{type(knobs.session).__name__} and {type(knobs.mode).__name__}"
+    return f"{name} is a knob of {' or '.join(owners)}, the configuration has {own}"
 
 
 _MODE_KNOBS = {"strategy": STRATEGY, **{knob.field: knob for mode in MODES[::-1] for knob in mode.knobs}}
 
 
-_COMPILED = tuple(each.name for each in fields(CompileOptions) if each.name not in ("precision", "session"))
+_COMPILED = tuple(each.name for each in fields(CompileOptions) if each.name not in ("precision", "training", "session"))
 
 
 def compile_options(knobs: Knobs, precision: Precision, device: int = 0) -> CompileOptions:
@@ -204,5 +205,7 @@ def compile_options(knobs: Knobs, precision: Precision, device: int = 0) -> Comp
     It has all options but the precision and the session by their names, so any knob of a mode that changes what is
     compiled.
     """
-    session, others = knobs.session.on_device(device), {name: getattr(knobs, name) for name in _COMPILED}
-    return CompileOptions(precision=precision, session=session, **others)
+    values = knobs.values
+    others = {name: values[name] for name in _COMPILED if name in values}
+    session = knobs.session.on_device(device)
+    return CompileOptions(precision=precision, training=knobs.training, session=session, **others)

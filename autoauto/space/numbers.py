@@ -65,11 +65,12 @@ class TokenResult:
     """What the generation of text gives.
 
     Attributes:
-        tokens_per_s: words of answers of the whole cluster.
-        tpot_s: between two words of an answer.
-        ttft_s: from a request to the first word of its answer.
+        tokens_per_s: tokens of answers of the whole cluster.
+        tpot_s: between two tokens of an answer.
+        ttft_s: from a request to the first token of its answer.
         kv_cache_bytes: of the GPU that has the most keys and values.
-        tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals; a row lies in them in 8 of 10 cases.
+        tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals of our error, in which 8 of 10 measured
+            rows lie; they say nothing of single requests.
     """
 
     tokens_per_s: float = number(
@@ -78,9 +79,9 @@ class TokenResult:
     tpot_s: float = number(0.0, title="time per output token", text="{:.4g} s".format, in_constraints=True)
     ttft_s: float = number(0.0, title="time to first token", text="{:.4g} s".format, in_constraints=True)
     tpot_low_s: float | None = number()
-    tpot_high_s: float | None = number(title="TPOT of 9 in 10", text="at most {:.4g} s".format)
+    tpot_high_s: float | None = number(title="TPOT error", text="up to {:.4g} s".format)
     ttft_low_s: float | None = number()
-    ttft_high_s: float | None = number(title="TTFT of 9 in 10", text="at most {:.4g} s".format)
+    ttft_high_s: float | None = number(title="TTFT error", text="up to {:.4g} s".format)
     kv_cache_bytes: int = number(0, is_whole=True, title="KV cache", text=format_bytes, in_constraints=True)
 
 
@@ -92,7 +93,7 @@ class Result:
         samples_per_s: measured throughput.
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.
         latency_s: from a micro-batch's entry to its result; for training of a whole step, for phases of all
-            micro-batches, for text from a request to the last word of its answer.
+            micro-batches, for text from a request to the last token of its answer.
         compute_cycles, transfer_cycles: the two parts of the measured period.
         of_mode: what its mode alone gives; None where that is nothing.
         output_error: by how much outputs differ from those in fp32, relative to the largest (`relative_error`), the
@@ -151,7 +152,7 @@ NUMBERS = (*OF_RESULTS, TrialNumber("excess_bytes", is_whole=True))
 OF_PLANS = ("cost_cycles", "peak_memory_bytes")
 """Numbers of a measured plan that a constraint may contain."""
 REQUEST_LATENCY = "request_latency_s"
-"""From a request to the last word of its answer."""
+"""From a request to the last token of its answer."""
 RESULT_NAMES = (*(number.name for number in NUMBERS if number.in_constraints), *OF_PLANS, REQUEST_LATENCY)
 """The names of results that a constraint may contain."""
 

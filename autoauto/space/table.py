@@ -58,6 +58,15 @@ def flat(knobs: Knobs) -> dict[str, Any]:
     return {knob.name: values.get(knob.name, knob.absent) for knob in COLUMNS}
 
 
+def flat_value(knobs: Knobs, name: str) -> Any:
+    """The value of a knob as tables and files hold it: what stands for it where the configuration has none.
+
+    >>> flat_value(Knobs(memory_proportion=0.3), "memory_proportion"), flat_value(Knobs(), "recompute")
+    (0.3, False)
+    """
+    return knobs.values.get(name, TABLE[name].absent)
+
+
 def shown(knobs: Knobs) -> list[Knob]:
     """The knobs that say something of a configuration: those it has and that are no defaults, or always shown."""
     values = knobs.values

@@ -13,7 +13,7 @@ from autoauto.evaluate.open import load_flow
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import TABLE
@@ -139,9 +139,8 @@ def _cells(binary: Mapping[str, Sequence[int]], grid: Mapping[str, Any], create_
         args = next((args for args in all_args if args is not None), None)
         if args is not None:
             knobs = _knobs(args)
-            cells.append(
-                _Cell(config, SearchSpace((knobs.n_ipu,), (value_of(knobs, "memory_proportion"),), tuple(sizes)), args)
-            )
+            proportion = knobs.session.values["memory_proportion"]
+            cells.append(_Cell(config, SearchSpace((knobs.n_ipu,), (proportion,), tuple(sizes)), args))
     return cells
 
 

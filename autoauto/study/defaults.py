@@ -126,7 +126,7 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
 def _lengths(flow: Flow) -> tuple[int, ...]:
     """The lengths of pipelines that a search tries: where forecasts are made at once, all that are short."""
     counts = set(default_counts(len(flow.cluster)))
-    if flow.traits.generates:
+    if flow.forecasts_cells:
         counts |= {n for n in range(1, MAX_EVERY_LENGTH + 1) if n <= len(flow.cluster)}
     return tuple(sorted(counts.union(*(default_counts(kind.n_devices) for kind in flow.cluster.kinds))))
 
@@ -138,7 +138,7 @@ def _replicas(flow: Flow, group_sizes: Sequence[int]) -> tuple[tuple[int, ...], 
     """
     n_devices, kinds = len(flow.cluster), flow.cluster.kinds
     whole = all(flow.cluster.machine_size % n == 0 for n in group_sizes)
-    if not flow.traits.generates or kinds or not whole or n_devices > MAX_EVERY_COUNT:
+    if not flow.forecasts_cells or kinds or not whole or n_devices > MAX_EVERY_COUNT:
         counts = {*default_counts(n_devices)}.union(*(default_counts(kind.n_devices) for kind in kinds))
         return tuple(sorted(counts)), ()
     most = Constraint(f"replicas == 1 or n_devices + n_ipu * {flow.traits.groups} > {n_devices}")
@@ -163,7 +163,7 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
-    mode = "training" if space.training else "generation" if flow.traits.generates else "inference"
+    mode = "training" if space.training else flow.setting.modes[0].__name__.lower()
     return {"autoauto": VERSION, "mode": mode, **flow.fingerprint()}
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.space.knobs import value_of
-from autoauto.space.table import shown
+from autoauto.space.table import flat_value, shown
 from autoauto.space.trial import Status
 from autoauto.study.run import SearchResult
 
@@ -34,5 +33,5 @@ def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
         )
         return Infeasible(f"no configuration fits; {reason}", 0)
     nearest = min(running, key=lambda trial: trial.violation)
-    values = ", ".join(f"{knob.name} {value_of(nearest.knobs, knob.name)}" for knob in shown(nearest.knobs))
+    values = ", ".join(f"{knob.name} {flat_value(nearest.knobs, knob.name)}" for knob in shown(nearest.knobs))
     return Infeasible(f"no configuration fits; the nearest that was tried is {values}: {nearest.reason}", 0)

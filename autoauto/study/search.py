@@ -308,13 +308,7 @@ def search_study(
 
 def survey_of(flow: Flow, objectives: Objectives) -> Survey | None:
     """The forecasts of whole cells, where a flow makes them at once."""
-    if not flow.traits.generates:
-        return None
-
-    def forecasts(cell: Sequence[Knobs]) -> Sequence[Trial]:
-        return flow.forecasts(cell) or list(map(flow.forecast, cell))
-
-    return Survey(forecasts, objective_tuple(objectives)[0])
+    return Survey(flow.forecasts, objective_tuple(objectives)[0]) if flow.forecasts_cells else None
 
 
 def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Survey | None) -> tuple[Knobs, ...]:

@@ -78,7 +78,7 @@ def verify_winner(
         make_executor(),
         lambda: (
             None
-            if flow.setting.begins_whole or flow.traits.generates
+            if flow.setting.begins_whole or flow.forecasts_cells
             else _answer_of_auto_pipeline(flow, space, objective, best, limit)
         ),
         progress,

@@ -66,7 +66,6 @@ class Request(NamedTuple):
         precision: format of weights and activations.
         options: every option of the target.
         decoder: the model, where it was read as one; else None.
-        read_decoder: reads another one, by its name or path.
     """
 
     graph: LayerGraph
@@ -75,7 +74,6 @@ class Request(NamedTuple):
     precision: Precision
     options: OptionValues
     decoder: Decoder | None = None
-    read_decoder: Callable[[str], Decoder] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def mean_error(flow: Flow, batch_size: int) -> float:
     for _ in range(40):
         start = random.randrange(0, 36)
         layers = LayerRange(start, random.randrange(start + 6, 49))
-        whole = flow.target.compile(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs))
+        whole = flow.setting.compiler.compile(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs))
         errors.append(abs(table.compute_cycles(*layers) / whole.forward_cycles - 1))
     return sum(errors) / len(errors)
 

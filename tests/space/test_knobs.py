@@ -14,7 +14,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective, objectives_text, parse_objectives
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import KNOB_NAMES, numbers, simplicity
+from autoauto.space.table import KNOB_NAMES, TABLE, flat_value, numbers, simplicity
 
 
 def test_the_default_space_has_1152_configurations() -> None:
@@ -77,6 +77,21 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
 def test_values_of_a_wrong_type_are_refused(space: Callable[[], SearchSpace], problem: str) -> None:
     with pytest.raises(BadInput, match=problem):
         space()
+
+
+@pytest.mark.parametrize(
+    ("knobs", "name", "owner"),
+    [
+        (Knobs(engine="vllm", input_tokens=8, output_tokens=8), "memory_proportion", "--target ipu"),
+        (Knobs(memory_proportion=0.3), "tensor_parallel", "--target gpu"),
+        (Knobs(memory_proportion=0.3), "optimizer", "training"),
+        (Knobs(schedule=Order.GPIPE, n_micro_batches=4), "output_tokens", "text that decoders generate"),
+    ],
+)
+def test_a_knob_that_a_configuration_does_not_have_cannot_be_read(knobs: Knobs, name: str, owner: str) -> None:
+    with pytest.raises(AttributeError, match=f"^{name} is a knob of {owner}, the configuration has "):
+        getattr(knobs, name)
+    assert flat_value(knobs, name) == TABLE[name].absent
 
 
 def test_stage_replicas_are_for_inference_by_pipelines() -> None:

@@ -144,7 +144,7 @@ def _plan_model(args: argparse.Namespace) -> int:
         raise BadInput("several stages a device and recompute auto have the best plan only; leave the other query out")
     if requested_query(args) is best_plan:
         try:
-            gap, plan = flow.plans.of_pipeline(knobs).gap, flow.predict(knobs)
+            gap, plan = flow.gap(knobs), flow.predict(knobs)
         except DoesNotFit as failure:
             return show_infeasible(args, failure)
         if gap > 0:

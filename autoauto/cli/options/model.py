@@ -305,11 +305,11 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     if runtimes := flow.traits.space.get("runtime"):
         precision = given.get("precision", (Precision.FP32,))
         defaults |= {"precision": precision, "runtime": (runtime_for(Precision(precision[0]), runtimes),)}
-    elif flow.traits.generates:
+    else:
+        if "runtime" not in given:
+            searched = (knob for kind in flow.traits.sessions for knob in kind.knobs if knob.searched)
+            defaults |= {knob.name: (knob.default,) for knob in searched}
         defaults |= {name: values[:1] for name, values in flow.traits.space.items()}
-    elif "runtime" not in given:
-        searched = (knob for kind in flow.traits.sessions for knob in kind.knobs if knob.searched)
-        defaults |= {knob.name: (knob.default,) for knob in searched}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
     values: dict[str, Any] = defaults | given

@@ -33,26 +33,26 @@ def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
 
 
 def _intervals(tokens: TokenResult) -> dict[str, tuple[float, float]]:
-    """The ends between which 8 of 10 measured rows lie; nothing where a trial has none."""
+    """The ends of our error, between which 8 of 10 measured rows lie; nothing where a trial has none."""
     ends = (tokens.tpot_low_s, tokens.tpot_high_s, tokens.ttft_low_s, tokens.ttft_high_s)
     known = tuple(end for end in ends if end is not None)
     if len(known) < len(ends):
         return {}
     tpot, ttft = (known[0], known[1]), (known[2], known[3])
-    n_words = tokens.tokens_per_s * tokens.tpot_s  # that sequences in flight get in the time between two words
-    rates = n_words / tpot[1], n_words / tpot[0]
-    return {"tpot_s_interval": tpot, "ttft_s_interval": ttft, "tokens_per_s_interval": rates}
+    n_tokens = tokens.tokens_per_s * tokens.tpot_s  # that all sequences in flight get in the time between two of one
+    rates = n_tokens / tpot[1], n_tokens / tpot[0]
+    return {"tpot_s_error_interval": tpot, "ttft_s_error_interval": ttft, "tokens_per_s_error_interval": rates}
 
 
 def generation_line(trial: Trial) -> str:
-    """Latencies with their intervals, and memory, in a line; empty in other modes."""
+    """Latencies with the intervals of our error, and memory, in a line; empty in other modes."""
     tokens = trial.result.of_mode
     if not isinstance(tokens, TokenResult):
         return ""
     ends = _intervals(tokens)
     between, after = (
         f", {scale * ends[name][0]:.3g} to {scale * ends[name][1]:.3g}" if ends else ""
-        for scale, name in ((1e3, "tpot_s_interval"), (1, "ttft_s_interval"))
+        for scale, name in ((1e3, "tpot_s_error_interval"), (1, "ttft_s_error_interval"))
     )
     return (
         f"first token after {tokens.ttft_s:.3g} s (TTFT{after}), then one every {1e3 * tokens.tpot_s:.3g} ms "

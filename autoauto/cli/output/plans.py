@@ -13,7 +13,7 @@ from autoauto.records.errors import DoesNotFit
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
-from autoauto.space.knobs import value_of
+from autoauto.space.modes.generation import Generation
 from autoauto.space.table import flat
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def show_plan(
     """
     device_run = run if run is not None and run.origin is Origin.MEASURED else None
     timeline = flow.timeline(knobs, plan) if knobs.training else None
-    if device_run is None:
+    generated = flow.expect(knobs) if isinstance(knobs.mode, Generation) else None
+    if generated is not None:
+        samples_per_s, origin = generated.samples_per_s, flow.traits.origin
+    elif device_run is None:
         samples_per_s = flow.samples_per_s(knobs, plan, None if timeline is None else timeline.makespan_cycles)
     else:
         samples_per_s = flow.measured_samples_per_s(knobs, device_run)
-    generated = flow.expect(knobs) if flow.traits.generates else None
-    if generated is not None:
-        origin = flow.traits.origin
     if args.json:
         record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin}
         record |= {} if generated is None else describe_generation(generated, plan)
@@ -128,7 +128,7 @@ def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         warn(
-            f"no plan of {names[0]}{more} meets memory proportion {value_of(knobs, 'memory_proportion')}, so the "
+            f"no plan of {names[0]}{more} meets memory proportion {knobs.session.values['memory_proportion']}, so the "
             "bound was dropped there; try a larger --memory-proportion or a smaller --batch-size"
         )
 

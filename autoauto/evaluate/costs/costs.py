@@ -1,9 +1,9 @@
-"""What a model costs on a cluster, for any configuration: the protocol `Costs`; and what pipelines have of it."""
+"""What ranges of layers cost on a cluster, for any configuration: `LayerwiseCosts`; and what pipelines have of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from autoauto.evaluate.setting import Setting
 from autoauto.plan import replicas
@@ -24,11 +24,11 @@ class EndBytes(NamedTuple):
     output_bytes: int
 
 
-class Costs(Protocol):
+class LayerwiseCosts(Protocol):
     """Estimated costs of a model, which measurements on real devices correct.
 
     Two classes give them: `LayerCosts`, from layers, and `WholeFirstCosts`, from the whole model and only then from
-    layers.
+    layers, which is `BeginsWhole`, too. What a decoder costs that engines serve is in `evaluate/serving/costs.py`.
     """
 
     @property
@@ -65,6 +65,14 @@ class Costs(Protocol):
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers on each device of a line."""
 
+    def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
+        """Store ranges that were compiled whole, or ran, as examples to which later corrections are fitted."""
+
+
+@runtime_checkable
+class BeginsWhole(Protocol):
+    """Costs that begin with the whole model on one device."""
+
     def whole_plan(self, knobs: Knobs) -> Plan | None:
         """One device that runs the whole model, where no layer is needed to know it; None where layers tell.
 
@@ -79,14 +87,11 @@ class Costs(Protocol):
             Infeasible: too few layers may be parted, or not even equal parts fit.
         """
 
-    def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """Store ranges that were compiled whole, or ran, as examples to which later corrections are fitted."""
-
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
         """Take note how much longer than estimated a configuration took."""
 
 
-def pipeline_table(costs: Costs, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+def pipeline_table(costs: LayerwiseCosts, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
     """The estimated cost of every range of layers on a pipeline that begins with the device `start`.
 
     Raises:
@@ -96,7 +101,7 @@ def pipeline_table(costs: Costs, knobs: Knobs, progress: Progress | None = None,
     return costs.table_on(costs.setting.line(knobs, start), knobs, progress)
 
 
-def shared_cycles(costs: Costs, knobs: Knobs, starts: Sequence[int]) -> int:
+def shared_cycles(costs: LayerwiseCosts, knobs: Knobs, starts: Sequence[int]) -> int:
     """Cycles in which a machine's connection to the host moves a micro-batch of every pipeline.
 
     Args:

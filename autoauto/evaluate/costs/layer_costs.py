@@ -23,7 +23,7 @@ from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import ModelProfile, WeightUpdate
 from autoauto.records.hardware import Cluster, Device, Topology
-from autoauto.records.plans.plan import CutAt, Plan
+from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Profiled
 from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.schedule.stash import in_flight
@@ -50,7 +50,7 @@ class LayerProfiles:
     """The profiles of layers, each kind of which is compiled alone, or which the target has."""
 
     def __init__(self, setting: Setting) -> None:
-        self.setting = setting
+        self.setting, self._compiler = setting, setting.compiler
         self._profilers: Memo[Device, Profiler] = Memo(_MAX_DEVICES)
         self._profiles: Memo[CompileOptions, ModelProfile] = Memo(_MAX_PROFILES)
         self._equal_sessions: Memo[CompileOptions, Session] = Memo(4096)
@@ -61,7 +61,7 @@ class LayerProfiles:
 
     def _profile(self, options: CompileOptions, progress: Progress | None) -> ModelProfile:
         setting = self.setting
-        graph, target, device = setting.graph, setting.target, setting.device(options)
+        graph, target, device = setting.graph, self._compiler, setting.device(options)
         if isinstance(target, Profiled):
             return target.profile(graph, device, options)
         profiler = self._profilers.of(device, lambda: Profiler(graph, target, device, setting.cache))
@@ -93,7 +93,7 @@ class LayerProfiles:
 
 
 class LayerCosts:
-    """The `Costs` of a model by its layers.
+    """The `LayerwiseCosts` of a model by its layers.
 
     By a cost model, sums of layers are corrected by samples at two batch sizes near that of a configuration
     (`autoauto/profile/sample.py`), and by nothing else, so that equal commands give equal answers, whatever was
@@ -118,20 +118,20 @@ class LayerCosts:
         self._ranges = Memo(_MAX_PROFILES)
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `Costs`."""
+        """See `LayerwiseCosts`."""
         return self._profiles.layers(options, progress)
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `Costs`."""
+        """See `LayerwiseCosts`."""
         return self._times.layers(options, progress)
 
     def ends(self, options: CompileOptions) -> EndBytes:
-        """See `Costs`."""
+        """See `LayerwiseCosts`."""
         layers = self.profile(options).layers
         return EndBytes(layers[0].input_bytes, layers[-1].output_bytes)
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
-        """See `Costs`."""
+        """See `LayerwiseCosts`."""
         if self.setting.traits.runs_plans or self.setting.cluster.kinds:
             return knobs
         session, setting = knobs.session, self.setting
@@ -140,7 +140,7 @@ class LayerCosts:
         return replace(knobs, session=session.of_devices(equal))
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """See `Costs`; beside layers timed in their model the entry overhead has its prior, until it is fitted."""
+        """See `LayerwiseCosts`; the entry overhead of layers timed in their model has its prior, until it is fitted."""
         if self.setting.estimator is Estimator.SUM:
             return PLAIN_SUM
         options = self.setting.options(knobs)
@@ -176,11 +176,11 @@ class LayerCosts:
 
     def _sample(self, options: CompileOptions, share: float, progress: Progress | None) -> None:
         setting, profile = self.setting, self.profile(options, progress)
-        wholes = sample(setting.graph, setting.target, setting.device(options), profile, share, progress)
+        wholes = sample(setting.graph, setting.compiler, setting.device(options), profile, share, progress)
         self._add_examples(options, wholes, profile, alone=True)
 
     def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """See `Costs`."""
+        """See `LayerwiseCosts`."""
         if self.setting.estimator is not Estimator.SUM:
             self._add_examples(options, measured, self.layers(options), self._times.are_alone(options))
 
@@ -198,13 +198,13 @@ class LayerCosts:
         setting = self.setting
 
         def store() -> RangeStore:
-            subject = subject_of(setting.graph, setting.target, setting.device(options), options, alone=alone)
+            subject = subject_of(setting.graph, setting.compiler, setting.device(options), options, alone=alone)
             return RangeStore(setting.cache, subject)
 
         return self._stores.of((options, alone), store)
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        """See `Costs`."""
+        """See `LayerwiseCosts`."""
         correction = self.correction(knobs, progress)
         profile, ranges = self.ranges(knobs, correction, progress)
         proportion, tensors = self.setting.proportion(correction), self._tensors(knobs)
@@ -217,7 +217,7 @@ class LayerCosts:
     def ranges(
         self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
-        """See `Costs`."""
+        """See `LayerwiseCosts`."""
         setting, recompute = self.setting, knobs.mode.recompute is True
         options = setting.options(knobs, device)
         key = options, knobs.weight_update, recompute
@@ -242,17 +242,6 @@ class LayerCosts:
         if setting.cluster.topology is Topology.LINE:
             return None
         return tensor_uses(setting.graph, knobs.batch_size, setting.precision, training=knobs.training)
-
-    def whole_plan(self, knobs: Knobs) -> Plan | None:
-        """See `Costs`; layers tell."""
-        return None
-
-    def bound_plan(self, knobs: Knobs) -> Plan | None:
-        """See `Costs`; there is none."""
-        return None
-
-    def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
-        """See `Costs`; layers have nothing to learn from it."""
 
 
 def _in_flight(knobs: Knobs) -> tuple[int, ...] | None:

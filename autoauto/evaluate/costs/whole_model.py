@@ -82,7 +82,7 @@ class WholeModel:
         setting = self.setting
         options = replace(setting.options(knobs), training=False)
         profile = ModelProfile(
-            setting.graph.name, setting.target.version, options, ("all",), ("all",), (None,), (whole,)
+            setting.graph.name, setting.compiler.version, options, ("all",), ("all",), (None,), (whole,)
         )
         cluster = setting.line(replace(knobs, n_ipu=1))
         table = cost_table(profile, cluster, setting.planning_proportion or 1.0, setting.period_of_devices)
@@ -158,8 +158,8 @@ class WholeModel:
 
     def _cached(self, options: CompileOptions) -> LayerProfile:
         setting, device = self.setting, self.setting.device(options)
-        depends_on = setting.target.depends_on(device, options)
-        content = (PROFILE_SCHEMA, "whole", setting.graph.content, setting.target.version, depends_on)
+        depends_on = setting.compiler.depends_on(device, options)
+        content = (PROFILE_SCHEMA, "whole", setting.graph.content, setting.compiler.version, depends_on)
         digest = hashlib.sha256(repr(content).encode()).hexdigest()
         layer = setting.cache.read([digest]).get(digest)
         if layer is None:
@@ -170,7 +170,7 @@ class WholeModel:
     def _run(self, options: CompileOptions) -> LayerProfile:
         setting, ends = self.setting, self.ends(options.batch_size)
         layers = LayerRange(0, len(setting.graph))
-        compiled = setting.target.compile(setting.graph, layers, setting.device(options), options)
+        compiled = setting.compiler.compile(setting.graph, layers, setting.device(options), options)
         return LayerProfile(
             compiled.forward_cycles,
             0,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
-from autoauto.evaluate.costs.costs import Costs, pipeline_table
-from autoauto.evaluate.modes.mode import Planned, StepBounds
+from autoauto.evaluate.costs.costs import LayerwiseCosts, pipeline_table
 from autoauto.plan.pipeline.optimal import anytime, has_plan
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
@@ -35,7 +34,7 @@ class InferenceFlow:
         costs: of ranges of layers.
     """
 
-    costs: Costs
+    costs: LayerwiseCosts
 
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
         """See `StageFlow`."""
@@ -46,9 +45,6 @@ class InferenceFlow:
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """See `StageFlow`; the plan with the shortest period."""
         return best_by_period(pipeline_table(self.costs, knobs, progress, start), knobs)
-
-    def check(self, knobs: Knobs) -> None:
-        """See `StageFlow`; plans show all."""
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StageFlow`."""
@@ -61,14 +57,6 @@ class InferenceFlow:
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
         """See `StageFlow`; replicas exchange nothing, so each has its own cuts."""
         return plans
-
-    def step_cycles(self, knobs: Knobs, plan: Plan) -> float | None:
-        """See `StageFlow`; there are no steps."""
-        return None
-
-    def step(self, knobs: Knobs, plan: Plan) -> Timeline | None:
-        """See `StageFlow`; there are no steps."""
-        return None
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """See `StageFlow`."""
@@ -96,11 +84,3 @@ class InferenceFlow:
         counts = [len(each.placement) for each in plans] if measured.other_plans else [knobs.replicas]
         timelines = (repeat(self.timeline(knobs, each), n) for each, n in zip(plans, counts, strict=True))
         return Run(measured, tuple(chain.from_iterable(timelines)))
-
-    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `StageFlow`; there are none."""
-        return None
-
-    def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """See `StageFlow`; nothing is known before the forecast."""
-        return False

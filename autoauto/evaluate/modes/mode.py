@@ -1,10 +1,12 @@
-"""What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`."""
+"""What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`.
+
+What only some have are protocols of their own: `PlansStages`, `HasBounds`, `ForecastsCells`; of stages `HasSteps`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.profile import CompiledRange
@@ -60,11 +62,35 @@ class ModeFlow(Protocol):
     def fits(self, knobs: Knobs) -> bool:
         """Whether the forecast fits and meets all constraints, known sooner where no plan need be the best."""
 
-    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
-        """The forecasts of configurations that differ in their batch size alone, without plans.
+    def evaluate(self, knobs: Knobs) -> Trial:
+        """Plan a configuration and measure it; one that does not fit or violates a constraint is a trial too."""
 
-        None where they are not made at once, or where a measurement may give another number.
+
+@runtime_checkable
+class PlansStages(Protocol):
+    """A mode whose configurations are stages."""
+
+    def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
+        """The best plan by estimated costs, and those of replicas whose devices or links differ.
+
+        Raises:
+            Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
+
+    def gap(self, knobs: Knobs) -> float:
+        """The largest share of its cost by which a plan of one pipeline may be better; 0 where the best is known.
+
+        Raises:
+            Infeasible: no plan respects the limits.
+        """
+
+    def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
+        """The stages of a plan, simulated in their order."""
+
+
+@runtime_checkable
+class HasBounds(Protocol):
+    """A mode of whose forecasts something is known sooner."""
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """A trial that is no worse than the forecast, and needs no layer; None where the forecast needs none either."""
@@ -75,36 +101,13 @@ class ModeFlow(Protocol):
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
         """Whether the forecast gives no more than `worth` samples/s, where it is known sooner than the forecast."""
 
-    def evaluate(self, knobs: Knobs) -> Trial:
-        """Plan a configuration and measure it; one that does not fit or violates a constraint is a trial too."""
 
+@runtime_checkable
+class ForecastsCells(Protocol):
+    """A mode whose forecasts are made of many batch sizes at once, and are what an evaluation gives."""
 
-class WithoutBounds(ABC):
-    """The part of a `ModeFlow` of which nothing is known before the forecast, of one configuration at a time."""
-
-    @abstractmethod
-    def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """See `ModeFlow`."""
-
-    def fits(self, knobs: Knobs) -> bool:
-        """See `ModeFlow`; the forecast tells."""
-        return self.forecast(knobs).fits
-
-    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
-        """See `ModeFlow`; they are made one by one."""
-        return None
-
-    def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `ModeFlow`; there is none."""
-        return None
-
-    def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow`; there are none."""
-        return None
-
-    def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `ModeFlow`; nothing is known before the forecast."""
-        return False
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
+        """The forecasts of configurations that differ in their batch size alone, without plans."""
 
 
 class Planned(Protocol):
@@ -117,22 +120,8 @@ class Planned(Protocol):
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
 
 
-class BestPlans(Protocol):
-    """Gives plans for all replicas."""
-
-    def best(self, knobs: Knobs) -> Plan:
-        """The best plan.
-
-        Raises:
-            Infeasible: no plan respects the limits, or the cluster has too few devices.
-        """
-
-    def ways(self, knobs: Knobs) -> Sequence[Plan]:
-        """The best plan of every way to put all replicas on the devices; raises as `best`."""
-
-
-class StagePlanning(Protocol):
-    """How the stages of pipelines are planned in a mode, and what they give."""
+class StageFlow(Protocol):
+    """How the stages of pipelines are planned and run in a mode, and what they give."""
 
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
         """Whether there is a plan of the pipeline that begins with the device `start`; None where only `best` tells."""
@@ -142,13 +131,6 @@ class StagePlanning(Protocol):
 
         Raises:
             Infeasible: no plan respects the limits.
-        """
-
-    def check(self, knobs: Knobs) -> None:
-        """Refuse a configuration for what its plan does not show.
-
-        Raises:
-            Unsupported: it cannot run.
         """
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
@@ -173,16 +155,6 @@ class StagePlanning(Protocol):
         Give the `step_cycles` of the plan if they are known: for some orders another search is needed.
         """
 
-
-class StageFlow(StagePlanning, Protocol):
-    """How stages run that are measured, too."""
-
-    def step_cycles(self, knobs: Knobs, plan: Plan) -> float | None:
-        """Cycles of a whole step, that of the slowest replica; None where there are no steps."""
-
-    def step(self, knobs: Knobs, plan: Plan) -> Timeline | None:
-        """The whole step, simulated; None where there are no steps."""
-
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """Throughput by the `timeline` of `plan`."""
 
@@ -192,8 +164,19 @@ class StageFlow(StagePlanning, Protocol):
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
         """A run of stages that were compiled whole, simulated."""
 
+
+@runtime_checkable
+class HasSteps(Protocol):
+    """A mode whose stages run steps of several micro-batches."""
+
+    def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
+        """Cycles of a whole step, that of the slowest replica."""
+
+    def step(self, knobs: Knobs, plan: Plan) -> Timeline:
+        """The whole step, simulated."""
+
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow`."""
+        """See `HasBounds`."""
 
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """See `ModeFlow`; by what was planned before, too."""
+        """See `HasBounds`; by what was planned before, too."""

@@ -8,8 +8,7 @@ from dataclasses import replace
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
-from autoauto.evaluate.costs.costs import Costs, shared_cycles
-from autoauto.evaluate.modes.mode import WithoutBounds
+from autoauto.evaluate.costs.costs import LayerwiseCosts, shared_cycles
 from autoauto.memo import Memo
 from autoauto.plan.phased import LOAD_BUFFER, STORE_BUFFER, fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
@@ -28,10 +27,10 @@ _Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
 """The fastest phases and their options, or why there are none."""
 
 
-class PhasedFlow(WithoutBounds):
+class PhasedFlow:
     """The `ModeFlow` of phases."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: LayerwiseCosts) -> None:
         self.costs = costs
         self._tables: Memo[Knobs, CostTable] = Memo(_MAX_TABLES)
         self._may_fit: Memo[Knobs, bool] = Memo(_MAX_TABLES)
@@ -165,7 +164,7 @@ class PhasedFlow(WithoutBounds):
     def _compiled_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
         """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""
         setting, device = self.costs.setting, self.costs.setting.devices(knobs).devices[0]
-        compiled = setting.target.compile(setting.graph, phase.layers, device, setting.options(knobs))
+        compiled = setting.compiler.compile(setting.graph, phase.layers, device, setting.options(knobs))
         recompute_cycles = compiled.forward_cycles if knobs.mode.recompute is True else 0
         whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles
         estimated = table.compute_cycles(*phase.layers)

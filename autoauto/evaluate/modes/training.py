@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoauto.estimate.memory import stage_with_optimizer_state
-from autoauto.evaluate.costs.costs import Costs
+from autoauto.evaluate.costs.costs import LayerwiseCosts
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
@@ -29,7 +29,7 @@ from autoauto.space.knobs import Knobs
 class TrainingFlow:
     """The `StageFlow` of training."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: LayerwiseCosts) -> None:
         self.costs = costs
         self._bounds = TrainingBounds(costs)
         self._ends = StepEnds(costs)
@@ -59,9 +59,6 @@ class TrainingFlow:
             raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
         best = min(plans, key=lambda bounded: bounded.cost_cycles)
         return replace(best, bound_cycles=min(best.cost_cycles, *(bounded.bound_cycles for bounded in plans)))
-
-    def check(self, knobs: Knobs) -> None:
-        """See `StageFlow`; plans show all."""
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """See `StageFlow`; stages that may choose recompute where their stash does not fit."""
@@ -103,14 +100,14 @@ class TrainingFlow:
         return min(ways, key=lambda pair: pair[0])[1]
 
     def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
-        """See `StageFlow`; orders are made with `PLANNING_EFFORT`."""
+        """See `HasSteps`; orders are made with `PLANNING_EFFORT`."""
         if plan.period is not Period.BARRIER:
             return self._timeline(knobs, plan, PLANNING_EFFORT).makespan_cycles
         flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
         return flushed + max(self._ends.all_reduce_cycles(knobs, plan)) + max(self._ends.update_cycles(knobs, plan))
 
     def step(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `StageFlow`."""
+        """See `HasSteps`."""
         return self._timeline(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:

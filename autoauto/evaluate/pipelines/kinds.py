@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from autoauto.evaluate.costs.costs import Costs
+from autoauto.evaluate.costs.costs import BeginsWhole, LayerwiseCosts
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.probe import UNBOUNDED
@@ -90,29 +90,10 @@ def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
     return replicated([(plan, tuple(free[stage.device_kind].pop() for stage in plan.stages)) for plan in plans])
 
 
-def of_one_kind(plan: Plan, alone: Cluster, cluster: Cluster) -> Plan:
-    """The plan of all replicas on devices of one kind, on those of a cluster of several kinds.
-
-    Args:
-        plan: on the devices of the kind alone.
-        alone: those devices.
-        cluster: all devices, kind by kind.
-    """
-    name = alone.devices[0].name
-    first = next(index for index, device in enumerate(cluster.devices) if device.name == name)
-    pipelines = []
-    for each in plan.plans:
-        stages = tuple(replace(stage, device_kind=name) for stage in each.stages)
-        for devices in each.placement:
-            moved = tuple(cluster.machine_device(first + alone.index(device)) for device in devices)
-            pipelines.append((replace(each, stages=stages), moved))
-    return replicated(pipelines)
-
-
 class KindTables:
     """The costs of one device of every kind that may stand anywhere; all numbers of replicas and devices share them."""
 
-    def __init__(self, costs: Sequence[Costs]) -> None:
+    def __init__(self, costs: Sequence[LayerwiseCosts]) -> None:
         """Take the costs of every kind alone."""
         self._costs = costs
         self._tables: Memo[tuple[int, Knobs], tuple[Correction, CostTable]] = Memo(_MAX_TABLES)
@@ -130,7 +111,7 @@ class KindTables:
 
 
 def _anywhere(
-    alone: Costs, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
+    alone: LayerwiseCosts, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
 ) -> CostTable:
     """The costs of one device of a kind that may stand anywhere, by the estimates of the kind alone."""
     host, link = kind.host_link, kind.device_link
@@ -185,7 +166,7 @@ def best_on_kinds(
     return replace(bounded, plan=replace(bounded.plan, stages=tuple(stages)))
 
 
-def whole_on_kinds(costs: Sequence[Costs], knobs: Knobs, n_devices: Sequence[int]) -> Plan | None:
+def whole_on_kinds(costs: Sequence[LayerwiseCosts], knobs: Knobs, n_devices: Sequence[int]) -> Plan | None:
     """The fastest device that runs the whole model, by measurements of it on every kind that has devices left.
 
     None where it takes costs of layers to know it.
@@ -196,7 +177,7 @@ def whole_on_kinds(costs: Sequence[Costs], knobs: Knobs, n_devices: Sequence[int
     plans, failures = [], []
     for kind, n in zip(costs, n_devices, strict=True):
         try:
-            plan = kind.whole_plan(knobs) if n else None
+            plan = kind.whole_plan(knobs) if n and isinstance(kind, BeginsWhole) else None
             plans += [] if plan is None else [(kind.setting.cluster.devices[0].name, plan)]
         except Infeasible as failure:
             failures.append(failure)

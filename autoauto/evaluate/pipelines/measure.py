@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autoauto.estimate.table import calibrated
 from autoauto.evaluate.costs.costs import pipeline_table
-from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.profile import CompiledRange
-from autoauto.records.errors import BadInput, DoesNotFit, Infeasible, OutOfMemory
+from autoauto.records.errors import DoesNotFit, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster
 from autoauto.records.plans.plan import Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Run, Runner
@@ -22,7 +21,6 @@ from autoauto.records.target import Origin
 from autoauto.records.units import reference_cycles, samples_per_s
 from autoauto.schedule.stash import turns_at_once
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes.mode import Mode
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
 WORTH_COMPILING = 0.997  # of the estimated throughput of the best plan: sums of layers err by less in the mean
@@ -33,22 +31,10 @@ WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on 
 class Measurements:
     """Measures plans, and lets the costs learn from them."""
 
-    def __init__(self, plans: Plans, modes: Mapping[type[Mode], StageFlow]) -> None:
-        """Take plans, and how stages that are measured run in each mode."""
-        self.plans, self._modes = plans, modes
+    def __init__(self, plans: Plans) -> None:
+        self.plans = plans
         # On real devices the plan that was measured, by configuration: its cuts depend on what was measured before.
         self._measured: Memo[Knobs, Plan] = Memo(100_000)
-
-    def mode(self, knobs: Knobs) -> StageFlow:
-        """How the stages of a configuration run.
-
-        Raises:
-            BadInput: its stages cannot be measured.
-        """
-        mode = self._modes.get(type(knobs.mode))
-        if mode is None:
-            raise BadInput(f"the target {self.plans.costs.setting.cluster.target} measures no stages; try predict")
-        return mode
 
     def again(self, knobs: Knobs, plan: Plan) -> None:
         """Let `of` measure the cuts of `plan`, as a trial of this configuration has them, on real devices."""
@@ -77,7 +63,7 @@ class Measurements:
             if not failure.excess_bytes:
                 raise
             reason = failure
-        worth = 0.0 if best is None else WORTH_COMPILING * self.mode(knobs).samples_per_s(knobs, best)
+        worth = 0.0 if best is None else WORTH_COMPILING * self.plans.mode(knobs).samples_per_s(knobs, best)
         even = [plan for plan in self.plans.even(knobs) if self._may_be_faster(knobs, plan, worth)]
         speeds = [(speed, plan) for plan in even if (speed := self._compiled_samples_per_s(knobs, plan))]
         if best is not None and speeds:
@@ -97,7 +83,7 @@ class Measurements:
     def _may_be_faster(self, knobs: Knobs, plan: Plan, worth: float) -> bool:
         """Whether a plan nearly fits and the estimate says that it gives more than `worth` samples/s."""
         nearly = plan.excess_bytes <= NEARLY_FITS * self.plans.costs.setting.device_bytes(knobs)
-        return nearly and self.mode(knobs).samples_per_s(knobs, plan) > worth
+        return nearly and self.plans.mode(knobs).samples_per_s(knobs, plan) > worth
 
     def _compiled_samples_per_s(self, knobs: Knobs, plan: Plan) -> float:
         """Throughput of a plan whose stages are compiled whole; 0 where they do not fit."""
@@ -130,7 +116,7 @@ class Measurements:
             return self._run_on_devices(self.plans.costs.setting.target, knobs, plan)
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
         check_memory(*(each.stages for each in measured.plans))
-        return self.mode(knobs).simulate(knobs, measured)
+        return self.plans.mode(knobs).simulate(knobs, measured)
 
     def _run_on_devices(self, target: Runner, knobs: Knobs, plan: Plan) -> Run:
         setting = self.plans.costs.setting
@@ -150,7 +136,7 @@ class Measurements:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
         if run.origin is Origin.SIMULATED:
             step_cycles = run.timelines[0].makespan_cycles if knobs.training else None
-            return self.mode(knobs).samples_per_s(knobs, run.plan, step_cycles)
+            return self.plans.mode(knobs).samples_per_s(knobs, run.plan, step_cycles)
         return samples_per_s(knobs.batch_size, run.period_cycles, self.plans.costs.setting.cluster.clock_hz)
 
     def _moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
@@ -187,7 +173,7 @@ class Measurements:
         devices = list(map(cluster.index, plan.placement[0])) if plan.placement else range(len(cluster))
         indices = [devices[stage.device] for stage in plan.stages]
         compiled = [
-            setting.target.compile(
+            setting.compiler.compile(
                 setting.graph, stage.layers, cluster.devices[index], setting.options(knobs, stage.device)
             )
             for stage, index in zip(plan.stages, indices, strict=True)
@@ -203,7 +189,7 @@ class Measurements:
         self, knobs: Knobs, plan: Plan, devices: Sequence[int], compiled: Sequence[CompiledRange]
     ) -> tuple[Stage, ...]:
         """The stages of a plan with what their ranges compiled whole need."""
-        memory = self.mode(knobs).stage_bytes(knobs, plan, compiled)
+        memory = self.plans.mode(knobs).stage_bytes(knobs, plan, compiled)
         cluster = self.plans.costs.setting.devices(knobs)
         columns = zip(plan.stages, devices, compiled, memory, strict=True)
         return tuple(_compiled_stage(cluster, *of_stage) for of_stage in columns)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from autoauto.evaluate.modes.mode import StepBounds
+from autoauto.evaluate.costs.costs import BeginsWhole
+from autoauto.evaluate.modes.mode import HasSteps, StepBounds
 from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.plans import Plans
+from autoauto.profile.profiler import Progress
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
@@ -24,11 +24,12 @@ class PipelineFlow:
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """See `ModeFlow`."""
-        mode = self._measurements.mode(knobs)
+        mode, timeline, step_cycles = self.plans.mode(knobs), None, None
         try:
             plan = self.plans.best(knobs)
-            timeline = mode.step(knobs, plan) if with_timeline else None
-            step_cycles = mode.step_cycles(knobs, plan) if timeline is None else timeline.makespan_cycles
+            if isinstance(mode, HasSteps):
+                timeline = mode.step(knobs, plan) if with_timeline else None
+                step_cycles = mode.step_cycles(knobs, plan) if timeline is None else timeline.makespan_cycles
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.plans.costs.setting.device_bytes(knobs))
         return self._estimated(knobs, plan, step_cycles, timeline)
@@ -41,15 +42,26 @@ class PipelineFlow:
             return False
         return self.forecast(knobs).fits if known is None else known
 
-    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial] | None:
-        """See `ModeFlow`; measurements differ from them."""
-        return None
+    def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
+        """See `PlansStages`."""
+        return self.plans.best(knobs, progress)
+
+    def gap(self, knobs: Knobs) -> float:
+        """See `PlansStages`."""
+        return self.plans.of_pipeline(knobs).gap
+
+    def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
+        """See `PlansStages`; in training the whole step, of the slowest replica."""
+        return self.plans.mode(knobs).timeline(knobs, plan)
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `ModeFlow`."""
+        """See `HasBounds`; there is one where costs begin with the whole model."""
+        costs = self.plans.costs
+        if not isinstance(costs, BeginsWhole):
+            return None
         try:
             self.plans.check_weights(knobs)
-            parts = self.plans.costs.bound_plan(knobs)
+            parts = costs.bound_plan(knobs)
             if parts is None:
                 return None
             plan = self.plans.on_all_replicas(knobs, parts)
@@ -58,12 +70,14 @@ class PipelineFlow:
         return self._estimated(knobs, plan)
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow`."""
-        return self._measurements.mode(knobs).step_bounds(knobs)
+        """See `HasBounds`."""
+        mode = self.plans.mode(knobs)
+        return mode.step_bounds(knobs) if isinstance(mode, HasSteps) else None
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `ModeFlow`."""
-        return self._measurements.mode(knobs).is_bounded_by(knobs, worth, self.plans)
+        """See `HasBounds`."""
+        mode = self.plans.mode(knobs)
+        return isinstance(mode, HasSteps) and mode.is_bounded_by(knobs, worth, self.plans)
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """See `ModeFlow`; on real devices a configuration that was measured before has the same cuts again."""
@@ -76,7 +90,8 @@ class PipelineFlow:
             return unfit_trial(knobs, failure, setting.device_bytes(knobs), estimate)
         estimated_per_s = mode.samples_per_s(knobs, estimate)
         measured_per_s = self._measurements.samples_per_s(knobs, run)
-        self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
+        if isinstance(self.plans.costs, BeginsWhole):
+            self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
         return measured_trial(
             knobs,
             estimate,

@@ -8,14 +8,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from autoauto.evaluate.costs.costs import Costs, pipeline_table, shared_cycles
+from autoauto.evaluate.costs.costs import BeginsWhole, LayerwiseCosts, pipeline_table, shared_cycles
 from autoauto.evaluate.modes.inference import best_by_period
-from autoauto.evaluate.modes.mode import StagePlanning, all_that_fit
+from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
 from autoauto.evaluate.pipelines.even_cuts import Partition, block_cuts, even_partitions, partitions_by_count
-from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, of_one_kind, whole_on_kinds
+from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, whole_on_kinds
 from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
@@ -42,28 +42,17 @@ class Plans:
     """The best plans by estimated costs: of one pipeline, and of all replicas."""
 
     def __init__(
-        self,
-        kinds: Sequence[Costs],
-        costs: Costs,
-        modes: Mapping[type[Mode], StagePlanning],
-        parts: Sequence[Plans] = (),
+        self, kinds: Sequence[LayerwiseCosts], costs: LayerwiseCosts, modes: Mapping[type[Mode], StageFlow]
     ) -> None:
-        """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode.
-
-        Args:
-            kinds: costs of every kind alone.
-            costs: of all devices.
-            modes: how stages run.
-            parts: plans on devices of one kind, which their machines link better than devices of several kinds.
-        """
-        self.costs, self.kinds, self._parts = costs, kinds, parts
+        """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode."""
+        self.costs, self.kinds = costs, kinds
         self._modes, self._kind_tables, self._ends = modes, KindTables(kinds), StepEnds(costs)
         self._pipelines: Memo[Knobs, _Planned] = Memo(_MAX_CONFIGURATIONS)
         self._have_plans: Memo[tuple[Knobs, int], bool | None] = Memo(_MAX_CONFIGURATIONS)
         # By devices and cores of a pipeline: for the first device of one, the first with the same devices and links.
         self._alike: dict[tuple[int, int], dict[int, int]] = {}
 
-    def mode(self, knobs: Knobs) -> StagePlanning:
+    def mode(self, knobs: Knobs) -> StageFlow:
         """How the stages of a configuration run.
 
         Raises:
@@ -80,7 +69,8 @@ class Plans:
         Raises:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
-        return self._fastest(knobs, self.ways(knobs, progress))
+        self.check_weights(knobs)
+        return self._fastest(knobs, self._on_devices(knobs, lambda devices: self._best_on(knobs, devices, progress)))
 
     def can_be_placed(self, knobs: Knobs) -> bool | None:
         """Whether there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
@@ -92,45 +82,25 @@ class Plans:
         if setting.cluster.kinds or setting.traits.runs_plans:
             return None
         setting.check_devices(knobs)
-        self.mode(knobs).check(knobs)
         ways = placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)
         of_ways = ({self.first_like(knobs, start) for start in starts} for starts in ways)
         known = [[self._has_plan(knobs, first) for first in firsts] for firsts in of_ways]
         return None if None in chain.from_iterable(known) else any(map(all, known))
 
     def _has_plan(self, knobs: Knobs, start: int) -> bool | None:
-        """Whether there is a plan of the pipeline from this device, as `StagePlanning`; asked once."""
+        """Whether there is a plan of the pipeline from this device, as `StageFlow`; asked once."""
         same = self.costs.with_equal_costs(_of_one_pipeline(knobs))
         return self._have_plans.of((same, start), lambda: self.mode(knobs).has_plan(knobs, start))
 
-    def ways(self, knobs: Knobs, progress: Progress | None = None) -> list[Plan]:
-        """The best plan of every way to put all replicas on the devices, one way or more.
-
-        Raises:
-            Infeasible: no plan respects the limits, or the cluster has too few devices.
-        """
-        self.check_weights(knobs)
-        on_parts = (partial(self._on, part, knobs) for part in self._parts)
-        return all_that_fit((partial(self._on_all, knobs, progress), *on_parts))
-
     def _fastest(self, knobs: Knobs, plans: Sequence[Plan]) -> Plan:
         return max(plans, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(plans) > 1 else plans[0]
-
-    def _on_all(self, knobs: Knobs, progress: Progress | None) -> list[Plan]:
-        """On all devices, each of which may be next to any other where they are of several kinds."""
-        return self._on_devices(knobs, lambda devices: self._best_on(knobs, devices, progress))
-
-    def _on(self, part: Plans, knobs: Knobs) -> list[Plan]:
-        """On the devices of one kind."""
-        alone, devices = part.costs.setting.devices(knobs), self.costs.setting.devices(knobs)
-        return [of_one_kind(plan, alone, devices) for plan in part.ways(knobs)]
 
     def _best_on(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> Plan:
         """The best plan of one pipeline; that of a whole model on one device where no layer is needed to know it."""
         if isinstance(devices, tuple):
             whole = whole_on_kinds(self.kinds, knobs, devices)
         else:
-            whole = self.costs.whole_plan(knobs)
+            whole = self.costs.whole_plan(knobs) if isinstance(self.costs, BeginsWhole) else None
         return whole or self.of_pipeline(knobs, devices, progress).plan
 
     def of_pipeline(
@@ -336,7 +306,6 @@ class Plans:
                 failures.append(failure)
         if not ways:
             raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
-        self.mode(knobs).check(knobs)
         return ways
 
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:

@@ -19,7 +19,7 @@ from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.units import MIB, gbps
-from autoauto.space.knobs import value_of
+from autoauto.space.table import flat_value
 
 MODEL, CLUSTER, CONFIGURATION, PARTITION = "model_info.json", "cluster_info.json", "config.json", "partition.txt"
 
@@ -31,7 +31,7 @@ def write(deployment: Deployment, folder: Path) -> None:
         BadInput: transfers with the host overlap with computation, which an IPUClusterInfo cannot express.
     """
     plan = ipu_plan(deployment, "auto_pipeline")
-    if n_io_tiles := value_of(deployment.knobs, "io_tiles"):
+    if n_io_tiles := flat_value(deployment.knobs, "io_tiles"):
         raise BadInput(f"auto_pipeline knows no transfers that overlap, got io_tiles {n_io_tiles}; try --io-tiles 0")
     pipeline = deployment.cluster.first(len(plan.stages))
     documents = {

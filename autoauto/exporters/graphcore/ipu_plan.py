@@ -13,7 +13,7 @@ from autoauto.records.knob import numbers_by_device
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision
-from autoauto.space.knobs import value_of
+from autoauto.space.table import flat_value
 from autoauto.targets.ipu.session import MAX_IO_TILES
 
 FILLS_A_STEP = 16
@@ -51,7 +51,7 @@ def n_ipus(deployment: Deployment) -> int:
 
 def proportions(deployment: Deployment) -> tuple[float, ...]:
     """The memory proportion of every device of the pipeline."""
-    of_devices = numbers_by_device(value_of(deployment.knobs, "memory_proportion"))
+    of_devices = numbers_by_device(flat_value(deployment.knobs, "memory_proportion"))
     return of_devices if len(of_devices) > 1 else of_devices * deployment.plan.n_devices
 
 
@@ -61,7 +61,7 @@ def io_tiles(deployment: Deployment, runtime: str, most: int = MAX_IO_TILES) -> 
     Raises:
         BadInput: `runtime` takes no such number: an even one from 32 to `most`.
     """
-    n: int = value_of(deployment.knobs, "io_tiles")
+    n: int = flat_value(deployment.knobs, "io_tiles")
     if n and not (MIN_IO_TILES <= n <= most and n % 2 == 0):
         raise BadInput(f"{runtime} takes an even number of io tiles from {MIN_IO_TILES} to {most}, got {n}")
     return n

@@ -1,6 +1,6 @@
 """A decoder-only language model as its `config.json` describes it: `Decoder`.
 
-Its parts: `Experts`, `Checkpoint` and the formats of weights, `WeightFormat`.
+Its parts: `Experts`, `Checkpoint` and the formats of weights, `WeightFormat`. What it is asked: `Workload`.
 """
 
 from __future__ import annotations
@@ -136,3 +136,25 @@ class Decoder:
     def table_weights(self) -> int:
         """Weights of the embedding, or of the head."""
         return self.n_words * self.hidden_size
+
+
+class Workload(NamedTuple):
+    """Requests that are alike.
+
+    Attributes:
+        input_tokens: of a prompt.
+        output_tokens: of an answer.
+    """
+
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a sequence when it ends."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def mean_length(self) -> int:
+        """Tokens of a sequence in the middle of its answer: attention costs the mean over its steps there."""
+        return self.input_tokens + self.output_tokens // 2

@@ -21,9 +21,10 @@ from autoauto.report.charts.plan import N_BARS, memory_chart, timeline_chart
 from autoauto.report.charts.users import users_chart
 from autoauto.report.style import difference_percent
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, unit_of, varying_knobs
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.space.study_summary import StudySummary
+from autoauto.space.table import flat_value
 from autoauto.space.trial import Cell, Trial
 
 N_ROWS = 16
@@ -60,7 +61,7 @@ def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
     cells = sorted(summary.cells, key=lambda cell: cell.knobs.n_ipu)
     best: dict[tuple[str, float], Trial | None] = {}
     for cell in cells:
-        key = (_row_name(cell.knobs, names), value_of(cell.knobs, _across(summary)))
+        key = (_row_name(cell.knobs, names), flat_value(cell.knobs, _across(summary)))
         best[key] = _better(summary, best.get(key), cell)
     notes = {key: _note(summary, names, key) for key, trial in best.items() if trial is None}
     return HeatMap(tuple(dict.fromkeys(row for row, _ in best)), tuple(sorted({p for _, p in best})), best, notes)
@@ -70,7 +71,7 @@ def _note(summary: StudySummary, names: list[str], key: tuple[str, float]) -> st
     """What is known of a row and a column of which no tried configuration fits."""
 
     def is_here(knobs: Knobs) -> bool:
-        return (_row_name(knobs, names), value_of(knobs, _across(summary))) == key
+        return (_row_name(knobs, names), flat_value(knobs, _across(summary))) == key
 
     estimates = [each for each in summary.alternatives if each.samples_per_s and is_here(each.knobs)]
     if estimates:
@@ -130,7 +131,7 @@ def _across(summary: StudySummary) -> str:
 
 def _cell(trial: Trial, across: str, corner: tuple[int, int], opacity: float) -> Mark:
     (x, y), knobs, speed = corner, trial.knobs, trial.samples_per_s
-    where = f"n_ipu {knobs.n_ipu}, {across.replace('_', ' ')} {value_of(knobs, across)}"
+    where = f"n_ipu {knobs.n_ipu}, {across.replace('_', ' ')} {flat_value(knobs, across)}"
     hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {speed:,.1f} {trial.unit}"
     shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
     return Mark(x, y, hover, f"{shown}\nbatch {knobs.batch_size}", x + 1, opacity)

@@ -364,8 +364,7 @@ def _query(database: ServiceDatabase, user: User) -> Any:
     own = and_(held.c.search_id == SEARCHES.c.id, held.c.owner == user.name)
     shared = exists().where(HOLDERS.c.search_id == SEARCHES.c.id, HOLDERS.c.is_shared.is_(True))
     columns = held.c.has_stopped, held.c.priority, shared.label("is_shared"), _is_lost(database).label("is_lost")
-    columns += shares_weights(), names_for(user)
-    return select(SEARCHES, *columns).select_from(SEARCHES.outerjoin(held, own))
+    return select(SEARCHES, *columns, shares_weights(), names_for(user)).select_from(SEARCHES.outerjoin(held, own))
 
 
 def _row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:

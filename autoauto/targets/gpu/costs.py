@@ -5,19 +5,16 @@ embedding ── block 0 ── ... ── block n-1 ── norm ── head    
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.engines.engine import Engine
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.errors import Unsupported
-from autoauto.records.hardware import Link
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.memory import BF16_BYTES, block_kv_bytes, block_weight_bytes, table_bytes
-from autoauto.targets.gpu.steps import StageSteps, Workload, summed
-from autoauto.targets.gpu.systems import CLOCK_HZ, GpuSystem, check_group
+from autoauto.targets.gpu.systems import GpuSystem, check_group
 from autoauto.targets.gpu.tables import KernelTables, Serving, Times, open_tables
 
 
@@ -31,7 +28,7 @@ class DecoderCosts(NamedTuple):
         kv_bytes: of one token of one sequence, shape (layers,).
         send_bytes: from every GPU of a stage to the next, of b hidden vectors and their share of prompts, shape
             (batch sizes,).
-        sources: what the times rest on, as shares; see `KernelTables.sources`.
+        is_tied: whether embedding and head are one matrix.
     """
 
     decode_s: FloatArray
@@ -39,14 +36,7 @@ class DecoderCosts(NamedTuple):
     weight_bytes: FloatArray
     kv_bytes: FloatArray
     send_bytes: FloatArray
-    sources: Mapping[str, float]
-
-    def stages(self, sizes: Sequence[int], links: Sequence[Link] = ()) -> StageSteps:
-        """The times of stages of so many layers each, with a link behind every stage but the last."""
-        assert len(links) == len(sizes) - 1
-        sent = [link.idle_cycles / CLOCK_HZ + self.send_bytes / link.bytes_per_s for link in links]
-        send = np.array([*sent, np.zeros_like(self.send_bytes)], dtype=np.float64)
-        return StageSteps(summed(self.decode_s, sizes), summed(self.prompt_s, sizes), send)
+    is_tied: bool
 
 
 def layer_costs(
@@ -77,7 +67,7 @@ def layer_costs(
         weight_bytes=_weights(decoder, serving),
         kv_bytes=_column(decoder, 0.0, block_kv_bytes(decoder, serving), 0.0),
         send_bytes=_send_bytes(decoder, requests, b),
-        sources=tables.sources,
+        is_tied=decoder.is_tied,
     )
 
 

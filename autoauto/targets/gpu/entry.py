@@ -75,29 +75,20 @@ def _kind(part: Cluster) -> DeviceKind:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """The measured times of what a decoder computes, with the factors of rows that were measured.
+    """The measured times of what a decoder computes; `evaluate/serving/measured.py` adds those of `--measured`.
 
     Raises:
-        BadInput: the rows cannot be read, or none is of the decoder.
         MissingExtra: the package of measured times is not installed.
     """
-    from autoauto.targets.gpu.calibration import NOT_CALIBRATED
-    from autoauto.targets.gpu.measured import calibration_of, notes_of
     from autoauto.targets.gpu.systems import system_named
     from autoauto.targets.gpu.tables import check_installed
     from autoauto.targets.gpu.target import GpuTarget
 
     check_installed()
     assert request.decoder is not None
-    assert request.read_decoder is not None
     names = tuple(dict.fromkeys(device.name for device in request.cluster.devices))
-    path = request.options["measured"]
-    calibrated = None if path is None else calibration_of(Path(path), request.decoder, request.read_decoder)
-    notes = notes_of(calibrated, names)
-    if len(names) > 1:
-        notes = (equal_groups_note(), *notes)
-    calibration = NOT_CALIBRATED if calibrated is None else calibrated.calibration
-    return GpuTarget(request.decoder, tuple(map(system_named, names)), notes, calibration), request.cluster
+    notes = (equal_groups_note(),) if len(names) > 1 else ()
+    return GpuTarget(request.decoder, tuple(map(system_named, names)), notes), request.cluster
 
 
 GPU = NamedTarget(

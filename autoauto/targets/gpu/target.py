@@ -9,19 +9,14 @@ from importlib.metadata import version
 
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES, engine_named
-from autoauto.records.costs.decoder import Decoder, WeightFormat
-from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import CompiledRange
-from autoauto.records.errors import BadInput
+from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.hardware import Device, Period
-from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
 from autoauto.targets.gpu.calibration import NOT_CALIBRATED, Calibration, Factors, Group
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.session import GpuSession
-from autoauto.targets.gpu.steps import Workload
 from autoauto.targets.gpu.systems import GpuSystem, system_named
 from autoauto.targets.gpu.tables import Serving
 
@@ -61,9 +56,6 @@ class GpuTarget:
         measured = {name for system in self.systems for name in system.engines}
         return TargetTraits(
             origin=Origin.MODELLED,
-            trains=False,
-            phases=False,
-            generates=True,
             space={
                 "engine": tuple(name for name, engine in ENGINES.items() if engine.kernel_times in measured),
                 "tensor_parallel": sizes,
@@ -79,22 +71,6 @@ class GpuTarget:
             sessions=(GpuSession,),
             in_seconds=True,
         )
-
-    def profiled(self, batch_size: int) -> tuple[int, ...]:
-        """See `Target`."""
-        return (batch_size,)
-
-    def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """See `Target`."""
-        return device.name, options
-
-    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """See `Target`.
-
-        Raises:
-            BadInput: nothing is compiled for GPUs.
-        """
-        raise BadInput("the target gpu knows times of kernels and compiles nothing; try search, predict or export")
 
     def serving(self, system: GpuSystem, session: GpuSession) -> Serving:
         """How a group of a system serves the decoder."""

@@ -94,7 +94,7 @@ def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: st
         (("--mode", "training"), "the gpu target runs inference, got --mode training"),
         (("--precision", "fp16"), "got --precision fp16; leave it out, or try one of those"),
         (("--input-tokens", "0"), "since the first comes with the prompt; got 0 and 1024"),
-        (("--shape", "tokens=4"), "serves a decoder, whose inputs are words"),
+        (("--shape", "tokens=4"), "serves a decoder, whose inputs are tokens"),
         (("--streams", "2"), "--streams is for --runtime openvino"),
         (("--constraint", "tpot <= 1"), "there is no tpot; did you mean 'tpot_s'?"),
     ],

@@ -27,18 +27,18 @@ def predict(run_cli: RunCli, tmp_path: Path) -> RunCli:
 
 def test_forecasts_are_multiplied_and_carry_intervals(predict: RunCli, tmp_path: Path) -> None:
     plain = json.loads(predict("--json").out)
-    low, high = plain["tpot_s_interval"]
+    low, high = plain["tpot_s_error_interval"]
     assert low < plain["tpot_s"] < high
     tokens = [plain["tokens_per_s"] * plain["tpot_s"] / end for end in (high, low)]
-    assert plain["tokens_per_s_interval"] == pytest.approx(tokens)
+    assert plain["tokens_per_s_error_interval"] == pytest.approx(tokens)
     (tmp_path / "rows.csv").write_text(ROWS.format(3 * plain["tpot_s"]))
     slow = json.loads(predict("--measured", "rows.csv", "--json").out)
     assert slow["tpot_s"] > 2.5 * plain["tpot_s"]
-    assert slow["tpot_s_interval"][0] > high
-    assert slow["ttft_s_interval"] == plain["ttft_s_interval"]
+    assert slow["tpot_s_error_interval"][0] > high
+    assert slow["ttft_s_error_interval"] == plain["ttft_s_error_interval"]
     assert "from 1 measured row of small in bf16 by vllm on h100_sxm" in slow["assumed"][0]
     text = " ".join(predict("--measured", "rows.csv").out.split())
-    ends = [f"{1e3 * end:.3g}" for end in slow["tpot_s_interval"]]
+    ends = [f"{1e3 * end:.3g}" for end in slow["tpot_s_error_interval"]]
     assert f"one every {1e3 * slow['tpot_s']:.3g} ms (TPOT, {ends[0]} to {ends[1]})" in text
 
 

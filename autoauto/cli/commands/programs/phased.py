@@ -15,7 +15,7 @@ from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.target import Origin
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.modes.phased import Phased
 from autoauto.space.space import SearchSpace
 from autoauto.targets.ipu.session import IpuSession
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         one_value(args, "steps"), IoMode(args.io_mode), args.io_tiles, one_value(args, "replicas"), recompute
     )
     flow = open_flow(args)
-    if not flow.traits.phases:
+    if Phased not in flow.setting.modes:
         raise BadInput(f"phases are planned for --target ipu, got {args.target}, which has no streaming memory")
     session = IpuSession(one_value(args, "memory_proportion"))
     mode = Phased(options.steps, options.recompute, training=args.mode == "training")
@@ -95,7 +95,7 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
         "cluster": flow.cluster.name,
         "precision": str(flow.setting.precision),
         "batch_size": knobs.batch_size,
-        "memory_proportion": value_of(knobs, "memory_proportion"),
+        "memory_proportion": knobs.session.values["memory_proportion"],
         "training": knobs.training,
         **asdict(options),
         "warning": plan.warning,

@@ -17,10 +17,10 @@ from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
-from autoauto.space.knobs import Knobs, value_of
+from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.space.study_summary import SERVED, StudySummary
-from autoauto.space.table import TABLE, shown
+from autoauto.space.table import TABLE, flat_value, shown
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
     if isinstance(plan, PhasedPlan):
         batch = [
             "--memory-proportion",
-            f"{value_of(knobs, 'memory_proportion')}",
+            f"{flat_value(knobs, 'memory_proportion')}",
             "--batch-size",
             f"{knobs.batch_size}",
         ]
@@ -109,7 +109,7 @@ def _cuts(summary: StudySummary, trial: Trial) -> list[str]:
 def _knob_arguments(knobs: Knobs) -> Iterator[str]:
     """The options of the knobs that matter for a pipeline; a switch that is off, as by default, is left out."""
     for knob in shown(knobs):
-        value = value_of(knobs, knob.name)
+        value = flat_value(knobs, knob.name)
         if value is not False or knob.default is True:
             yield from (knob.option, {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}")
 

@@ -1,4 +1,4 @@
-"""Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `calibration_of`.
+"""Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `with_measured_rows`.
 
 Columns in any order, others are not read:
 
@@ -33,13 +33,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.engines.registry import engine_named
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.rates import Rates
+from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.errors import BadInput, DoesNotFit, Unsupported
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, Calibration, Factors, Group, Ratio, fit
-from autoauto.targets.gpu.forecast import ServingReplicas, closed_loop
-from autoauto.targets.gpu.steps import Rates, workload
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
+from autoauto.targets.gpu.target import GpuTarget
 
 _OF_PACKAGE = "model_path"
 """A column that tells the form of the package's rows."""
@@ -206,7 +207,7 @@ def measured_of(row: Row) -> Measured:
     return measured
 
 
-def replicas_of(row: Row, decoder: Decoder) -> ServingReplicas:
+def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     """The configuration of a row of a decoder.
 
     Raises:
@@ -221,9 +222,9 @@ def replicas_of(row: Row, decoder: Decoder) -> ServingReplicas:
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
     serving = Serving(system, engine, row.count("tensor_parallel"), _n_dealt(row, decoder), weights, kv_cache)
-    requests = workload(row.count("input_tokens"), row.count("output_tokens"))
-    sizes = _sizes(decoder.n_layers, row.count("n_ipu", missing=1))
-    return ServingReplicas(decoder, serving, requests, sizes, row.count("replicas", missing=1))
+    requests = Workload(row.count("input_tokens"), row.count("output_tokens"))
+    n_blocks = _even(decoder.n_layers, row.count("n_ipu", missing=1))
+    return FixedReplicas(decoder, serving, requests, n_blocks, row.count("replicas", missing=1))
 
 
 def _n_dealt(row: Row, decoder: Decoder) -> int:
@@ -261,18 +262,15 @@ def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
     return WeightFormat(text or checkpoint.weights), WeightFormat(cache or checkpoint.kv_cache)
 
 
-def _sizes(n_blocks: int, n_stages: int) -> tuple[int, ...]:
-    """Blocks as evenly as can be, with the embedding before the first, norm and head behind the last.
+def _even(n_blocks: int, n_stages: int) -> tuple[int, ...]:
+    """Blocks as evenly as can be.
 
-    >>> _sizes(6, 4), _sizes(6, 1)
-    ((3, 2, 1, 3), (9,))
+    >>> _even(6, 4), _even(6, 1)
+    ((2, 2, 1, 1), (6,))
     """
-    blocks = [n_blocks // n_stages + (i < n_blocks % n_stages) for i in range(n_stages)]
-    if not min(blocks):
+    if n_stages > n_blocks:
         raise Unsupported(f"a stage must have a block or more, got {n_stages} stages of {n_blocks} blocks")
-    blocks[0] += 1
-    blocks[-1] += 2
-    return tuple(blocks)
+    return tuple(n_blocks // n_stages + (i < n_blocks % n_stages) for i in range(n_stages))
 
 
 def forecast_of(row: Row, decoder: Decoder) -> Rates:
@@ -283,8 +281,8 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
         Unsupported: there are no times of its kernels, or not one sequence fits.
     """
     replicas, batch_size = replicas_of(row, decoder), row.count("batch_size")
-    n_clients = batch_size if row.is_of_package else batch_size * len(replicas.sizes) * replicas.n_replicas
-    return closed_loop(replicas, n_clients)
+    n_clients = batch_size if row.is_of_package else batch_size * len(replicas.n_blocks) * replicas.n_replicas
+    return replicas.closed_loop(n_clients)
 
 
 def ratio_of(row: Row, decoder: Decoder) -> Ratio:
@@ -329,6 +327,23 @@ class Calibrated(NamedTuple):
 
     calibration: Calibration
     unmodelled: tuple[str, ...] = ()
+
+
+def with_measured_rows(target: GpuTarget, path: Path | None, read: Callable[[str], Decoder]) -> GpuTarget:
+    """A target with the factors of the rows of a file, and with what is assumed of its forecasts.
+
+    Args:
+        target: without factors.
+        path: of the file; None where nothing was measured.
+        read: the decoder of a name in the file.
+
+    Raises:
+        BadInput: as `calibration_of`.
+    """
+    calibrated = None if path is None else calibration_of(path, target.decoder, read)
+    calibration = target.calibration if calibrated is None else calibrated.calibration
+    notes = notes_of(calibrated, [system.name for system in target.systems])
+    return replace(target, notes=(*target.notes, *notes), calibration=calibration)
 
 
 def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder]) -> Calibrated:

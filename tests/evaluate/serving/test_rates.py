@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.engines.engine import HostCosts
-from autoauto.records.errors import BadInput
-from autoauto.targets.gpu.steps import Rates, StageSteps, Workload, rates_of, summed, workload
+from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
+from autoauto.records.costs.decoder import Workload
 from tests.targets.gpu.conftest import NO_HOST, engine_by_hand
 
 BUDGET = 10_000
@@ -25,7 +25,7 @@ def rates(
 
 
 def test_one_stage_takes_a_decode_step_and_its_share_of_prompts() -> None:
-    """Of 10 sequences with answers of 20 words, one starts every second step: 4 ms, and 6 ms more every second."""
+    """Of 10 sequences with answers of 20 tokens, one starts every second step: 4 ms, and 6 ms more every second."""
     result = rates([0.004], [0.006], 10, Workload(100, 20))
     assert result.tpot_s == pytest.approx(0.007)
     assert result.tokens_per_s == pytest.approx(10 / 0.007)
@@ -33,15 +33,15 @@ def test_one_stage_takes_a_decode_step_and_its_share_of_prompts() -> None:
     assert result.ttft_s == pytest.approx(0.004 + 0.006)
 
 
-def test_the_slowest_stage_is_the_period_and_a_word_takes_all_of_them() -> None:
-    """Stages of 2, 3 and 1 ms: every 3 ms a micro-batch ends, and its next word ends three periods later."""
+def test_the_slowest_stage_is_the_period_and_a_token_takes_all_of_them() -> None:
+    """Stages of 2, 3 and 1 ms: every 3 ms a micro-batch ends, and its next token ends three periods later."""
     result = rates([0.002, 0.003, 0.001], [0.0, 0.0, 0.0], 8, Workload(10, 1000))
     assert result.period_s == pytest.approx(0.003)
     assert result.tpot_s == pytest.approx(0.009)
     assert result.tokens_per_s == pytest.approx(8 / 0.003)
 
 
-def test_the_processor_delays_one_micro_batch_but_works_beside_several() -> None:
+def test_the_host_delays_one_micro_batch_but_works_beside_several() -> None:
     host = HostCosts(0.001, 0.0005, 0.0, 0.0)  # 3 ms with 4 sequences
     assert rates([0.004], [0.0], 4, Workload(10, 1000), host).tpot_s == pytest.approx(0.007)
     assert rates([0.004, 0.004], [0.0, 0.0], 4, Workload(10, 1000), host).tpot_s == pytest.approx(0.011)
@@ -49,7 +49,7 @@ def test_the_processor_delays_one_micro_batch_but_works_beside_several() -> None
     assert rates([0.001, 0.001], [0.0, 0.0], 4, Workload(10, 1000), host).period_s == pytest.approx(0.003)
 
 
-def test_prompts_first_delay_words_by_half_of_them_and_the_throughput_by_all() -> None:
+def test_prompts_first_delay_tokens_by_half_of_them_and_the_throughput_by_all() -> None:
     first = rates([0.004], [0.006], 10, Workload(100, 20), mixes=False)
     mixed = rates([0.004], [0.006], 10, Workload(100, 20), mixes=True)
     assert first.tpot_s == pytest.approx(0.0055)
@@ -57,7 +57,7 @@ def test_prompts_first_delay_words_by_half_of_them_and_the_throughput_by_all() -
 
 
 def test_steps_full_of_prompts_leave_requests_waiting() -> None:
-    """A budget of 10,000 tokens holds 5 prompts of 2,000: with 100 sequences of 10 words 10 prompts a step come."""
+    """A budget of 10,000 tokens holds 5 prompts of 2,000: with 100 sequences of 10 tokens 10 prompts a step come."""
     full = rates([0.004], [0.001], 100, Workload(2000, 10))
     assert full.tpot_s == pytest.approx(0.004 + 5 * 0.001)
     assert full.tokens_per_s == pytest.approx(100 / (0.004 + 10 * 0.001))
@@ -70,13 +70,6 @@ def test_prompts_of_clients_that_come_together_wait_for_each_other() -> None:
     assert result.ttft_s == pytest.approx(0.5 + 0.004 + 0.006 + 0.25 * (9 - 1) / 2 * 0.006)
 
 
-def test_replicas_multiply_the_throughput_and_nothing_else() -> None:
-    stages = StageSteps(*(np.array([[x], [x]]) for x in (0.003, 0.002, 0.001)))
-    single, three = (rates_of(stages, np.array([5.0]), Workload(10, 10), engine_by_hand(), BUDGET, n) for n in (1, 3))
-    assert three.tokens_per_s == pytest.approx(3 * single.tokens_per_s)
-    assert (three.tpot_s, three.ttft_s, three.period_s) == (single.tpot_s, single.ttft_s, single.period_s)
-
-
 def test_batch_sizes_are_answered_together_as_one_by_one() -> None:
     b = np.array([1.0, 7.0, 30.0])
     decode, prompt = np.array([0.001, 0.002, 0.004]), np.array([0.01, 0.009, 0.008])
@@ -86,52 +79,41 @@ def test_batch_sizes_are_answered_together_as_one_by_one() -> None:
     assert together.tpot_s.tolist() == pytest.approx([each.tpot_s.item() for each in alone])
 
 
-def simulated_tpot(decode_s: float, prompt_s: float, b: int, n_words: int) -> float:
-    """The mean time between words of clients whose first requests come a step apart; each asks again when it is done.
+def simulated_tpot(decode_s: float, prompt_s: float, b: int, n_out: int) -> float:
+    """The mean time between tokens of clients whose first requests come a step apart; each asks again when it is done.
 
-    A step decodes all that have a first word, and computes the prompts of all that ask.
+    A step decodes all that have a first token, and computes the prompts of all that ask.
     """
     n_of, first_at = dict.fromkeys(range(b), 0), dict.fromkeys(range(b), 0.0)
     clock, means = 0.0, []
-    for step in range(40 * n_words):
-        asking = [i for i in range(min(b, step + 1)) if n_of[i] in (0, n_words)]
+    for step in range(40 * n_out):
+        asking = [i for i in range(min(b, step + 1)) if n_of[i] in (0, n_out)]
         clock += decode_s + prompt_s * len(asking)
         for i in range(min(b, step + 1)):
             n_of[i] = 1 if i in asking else n_of[i] + 1
             if n_of[i] == 1:
                 first_at[i] = clock
-            if n_of[i] == n_words:
-                means.append((clock - first_at[i]) / (n_words - 1))
+            if n_of[i] == n_out:
+                means.append((clock - first_at[i]) / (n_out - 1))
     return float(np.mean(means[len(means) // 2 :]))
 
 
-@pytest.mark.parametrize(("b", "n_words"), [(4, 16), (10, 20), (12, 12)])
-def test_a_simulation_of_mixed_steps_has_the_same_time_between_words(b: int, n_words: int) -> None:
-    result = rates([0.004], [0.006], b, Workload(100, n_words)).tpot_s.item()
-    assert simulated_tpot(0.004, 0.006, b, n_words) == pytest.approx(result, rel=0.1)
+@pytest.mark.parametrize(("b", "n_out"), [(4, 16), (10, 20), (12, 12)])
+def test_a_simulation_of_mixed_steps_has_the_same_time_between_tokens(b: int, n_out: int) -> None:
+    result = rates([0.004], [0.006], b, Workload(100, n_out)).tpot_s.item()
+    assert simulated_tpot(0.004, 0.006, b, n_out) == pytest.approx(result, rel=0.1)
 
 
 seconds = st.floats(1e-4, 1.0)
 
 
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=5), st.integers(1, 200), st.integers(1, 500))
-def test_words_come_no_faster_than_stages_and_the_law_of_little_holds(
-    stages: list[tuple[float, float]], b: int, n_words: int
+def test_tokens_come_no_faster_than_stages_and_the_law_of_little_holds(
+    stages: list[tuple[float, float]], b: int, n_out: int
 ) -> None:
     decode, prompt = map(list, zip(*stages, strict=True))
-    result = rates(decode, prompt, b, Workload(10, n_words))
+    result = rates(decode, prompt, b, Workload(10, n_out))
     assert result.period_s.item() >= max(decode)
     assert result.tpot_s.item() <= len(stages) * result.period_s.item() * (1 + 1e-9)
     in_flight = result.tokens_per_s.item() * result.period_s.item()
     assert in_flight == pytest.approx(b)
-
-
-def test_layers_are_summed_by_stages() -> None:
-    costs = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
-    assert summed(costs, (1, 2)).tolist() == [[1.0, 10.0], [6.0, 60.0]]
-
-
-@pytest.mark.parametrize(("n_in", "n_out"), [(0, 1), (1, 0), (-5, 5)])
-def test_requests_have_a_prompt_and_an_answer(n_in: int, n_out: int) -> None:
-    with pytest.raises(BadInput, match="input and output tokens must be 1 or more"):
-        workload(n_in, n_out)

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.records.costs.decoder import Checkpoint, Decoder, WeightFormat
-from autoauto.records.errors import BadInput, UnreadableModel, Unsupported
-from autoauto.targets.gpu.calibration import Group
-from autoauto.targets.gpu.measured import (
+from autoauto.evaluate.serving.measured import (
     Row,
     calibration_of,
     forecast_of,
@@ -19,7 +16,9 @@ from autoauto.targets.gpu.measured import (
     read_rows,
     replicas_of,
 )
-from autoauto.targets.gpu.steps import Workload
+from autoauto.records.costs.decoder import Checkpoint, Decoder, WeightFormat, Workload
+from autoauto.records.errors import BadInput, UnreadableModel, Unsupported
+from autoauto.targets.gpu.calibration import Group
 
 COLUMNS = (
     "model,engine,system,precision,tensor_parallel,n_ipu,batch_size,input_tokens,output_tokens,tpot_s,tokens_per_s"
@@ -75,7 +74,7 @@ def test_a_batch_is_of_a_micro_batch_and_stages_are_even(tmp_path: Path) -> None
     single = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,1,16,512,128,1,,,", columns)
     double = row(path, "Qwen3-8B,vllm,h100_sxm,fp8,1,5,16,512,128,1,,2,fp8", columns)
     replicas = replicas_of(double, QWEN_8B)
-    assert replicas.sizes == (9, 7, 7, 7, 9)
+    assert replicas.n_blocks == (8, 7, 7, 7, 7)
     assert (replicas.n_replicas, replicas.n_gpus, replicas.requests) == (2, 10, Workload(512, 128))
     assert (replicas.serving.weights, replicas.serving.kv_cache) == (WeightFormat.FP8, WeightFormat.FP8)
     assert replicas_of(single, QWEN_8B).serving.kv_cache is WeightFormat.BF16, "that of the checkpoint"
@@ -96,12 +95,12 @@ def test_factors_are_those_of_the_rows_of_the_model_whatever_it_is_called(tmp_pa
 
 
 @pytest.mark.usefixtures("package")
-def test_throughput_gives_the_time_between_words_where_that_was_not_measured(tmp_path: Path) -> None:
+def test_throughput_gives_the_time_between_tokens_where_that_was_not_measured(tmp_path: Path) -> None:
     line = "Qwen3-8B,vllm,h100_sxm,bf16,1,1,16,512,128,{},{}"
     rates = forecast_of(row(tmp_path / "one.csv", line.format(1, "")), QWEN_8B)
     by_time = written(tmp_path / "a.csv", line.format(rates.tpot_s.item() * 1.25, ""))
-    by_words = written(tmp_path / "b.csv", line.format("", rates.tokens_per_s.item() / 1.25))
-    factors = [calibration_of(path, QWEN_8B, read).calibration.tpot(GROUP).factor for path in (by_time, by_words)]
+    by_tokens = written(tmp_path / "b.csv", line.format("", rates.tokens_per_s.item() / 1.25))
+    factors = [calibration_of(path, QWEN_8B, read).calibration.tpot(GROUP).factor for path in (by_time, by_tokens)]
     assert factors[0] == pytest.approx(factors[1])
     assert factors[0] > 1.1
 

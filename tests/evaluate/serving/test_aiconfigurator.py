@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from autoauto.engines.registry import engine_named
+from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
 from autoauto.graph.huggingface import decoder_of
-from autoauto.records.costs.decoder import WeightFormat
-from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
-from autoauto.targets.gpu.forecast import ServingReplicas, held_by
-from autoauto.targets.gpu.steps import Rates, Workload, rates_of
+from autoauto.records.costs.decoder import WeightFormat, Workload
+from autoauto.records.costs.profile import RESERVE
+from autoauto.targets.gpu.costs import layer_costs
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 from tests.targets.gpu.conftest import NO_HOST
@@ -60,15 +61,16 @@ def configurations() -> Iterator[tuple[Model, int, int]]:
     return ((model, n_gpus, b) for model in MODELS for n_gpus in (1, 2, 4) for b in (8, 64))
 
 
-def ours(model: Model, n_gpus: int, b: int) -> tuple[Rates, ServingReplicas, DecoderCosts]:
+def ours(model: Model, n_gpus: int, b: int) -> tuple[Rates, FixedReplicas]:
     """The steps of an engine that mixes prompts with decoding, without the processor."""
     decoder = decoder_of(model.name)
     serving = Serving(model.system, model.engine, n_gpus, weights=model.weights)
     engine = replace(engine_named(model.engine), host=NO_HOST, mixes=True)
     batch = np.array([b])
     costs = layer_costs(decoder, serving, system_named(model.system), engine, REQUESTS, batch, N_MAX_TOKENS)
-    replicas = ServingReplicas(decoder, serving, REQUESTS, (decoder.n_layers + 3,))
-    return rates_of(costs.stages(replicas.sizes), batch, REQUESTS, engine, N_MAX_TOKENS), replicas, costs
+    decode, prompt = (each.sum(axis=0, keepdims=True) for each in (costs.decode_s, costs.prompt_s))
+    replicas = FixedReplicas(decoder, serving, REQUESTS, (decoder.n_layers,))
+    return rates_of(StageSteps(decode, prompt, np.zeros((1, 1))), batch, REQUESTS, engine, N_MAX_TOKENS), replicas
 
 
 def theirs(model: Model, n_gpus: int, b: int) -> tuple[Mapping[str, float], Mapping[str, Any]]:
@@ -115,12 +117,12 @@ def test_steps_and_memory_are_those_of_the_package(model: Model) -> None:
     for each, n_gpus, b in configurations():
         if each != model:
             continue
-        (rates, replicas, costs), (numbers, breakdown) = ours(model, n_gpus, b), theirs(model, n_gpus, b)
+        (rates, replicas), (numbers, breakdown) = ours(model, n_gpus, b), theirs(model, n_gpus, b)
         tpot.append(rates.tpot_s.item() / numbers["tpot_s"])
         throughput.append(rates.tokens_per_s.item() / numbers["tokens_per_s"])
-        held = held_by(replicas, costs, b)[0]
+        (held,) = replicas.memory_bytes(b)
         kv_bytes = b * REQUESTS.max_length * breakdown["kv_size_per_token_bytes"]
-        memory.append(held.total_bytes / (breakdown["non_kv_bytes"] + kv_bytes))
+        memory.append((sum(held.values()) - held[RESERVE]) / (breakdown["non_kv_bytes"] + kv_bytes))
     assert tpot == pytest.approx([1.0] * 6, abs=0.05)
     assert throughput == pytest.approx([1.0] * 6, abs=0.06)
     assert memory == pytest.approx([1.0] * 6, abs=0.05)

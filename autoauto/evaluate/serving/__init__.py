@@ -1,0 +1,1 @@
+"""What engines give that serve a decoder: the one evaluator of `search`, `predict`, `--measured` and studies."""

@@ -1,0 +1,97 @@
+"""Replicas whose cuts are given, as measured rows have them: `FixedReplicas`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoauto.engines.engine import Engine
+from autoauto.engines.registry import engine_named
+from autoauto.evaluate.serving.costs import PositionCosts, StagePosition, position_costs
+from autoauto.evaluate.serving.pipelines import NO_LINK, pipeline_rates
+from autoauto.evaluate.serving.rates import Rates
+from autoauto.records.costs.decoder import Decoder, Workload
+from autoauto.records.errors import Unsupported
+from autoauto.records.units import FloatArray
+from autoauto.targets.gpu.costs import layer_costs
+from autoauto.targets.gpu.memory import memory_rule
+from autoauto.targets.gpu.systems import system_named
+from autoauto.targets.gpu.tables import Serving
+
+
+@dataclass(frozen=True, slots=True)
+class FixedReplicas:
+    """Like pipelines of groups of GPUs of one system.
+
+    Attributes:
+        decoder: what they serve.
+        serving: the system, engine, formats and groups.
+        requests: that they answer.
+        n_blocks: of every stage.
+        n_replicas: how many there are.
+        n_max_batched_tokens: of a step.
+    """
+
+    decoder: Decoder
+    serving: Serving
+    requests: Workload
+    n_blocks: tuple[int, ...]
+    n_replicas: int = 1
+    n_max_batched_tokens: int = 8192
+
+    @property
+    def engine(self) -> Engine:
+        """The serving engine."""
+        return engine_named(self.serving.engine)
+
+    @property
+    def n_gpus(self) -> int:
+        """Of all replicas."""
+        return self.n_replicas * len(self.n_blocks) * self.serving.tensor_parallel
+
+    def stages(self, n_sequences: int) -> list[PositionCosts]:
+        """The costs of every stage with so many sequences in every micro-batch; raises as `layer_costs`."""
+        system, sizes, n_stages = system_named(self.serving.system), np.array([n_sequences]), len(self.n_blocks)
+        layers = layer_costs(
+            self.decoder, self.serving, system, self.engine, self.requests, sizes, self.n_max_batched_tokens
+        )
+        rule = memory_rule(self.decoder, self.serving, system, self.engine, n_stages, self.n_max_batched_tokens)
+        links = (*system.links_between(n_stages, self.serving.tensor_parallel), NO_LINK)
+        n_tokens = sizes * float(n_stages * self.requests.max_length)
+        positions = (StagePosition(0, not i, i == n_stages - 1, link) for i, link in enumerate(links))
+        return [position_costs(layers, position, n_tokens, rule, int(rule.limit_bytes)) for position in positions]
+
+    def rates(self, n_sequences: int) -> Rates:
+        """What all replicas give, each an array of one number, whether they fit or not; raises as `layer_costs`."""
+        n_blocks = np.array(self.n_blocks)[:, None]
+        b: FloatArray = np.array([n_sequences], dtype=np.float64)
+        stages = self.stages(n_sequences)
+        rates = pipeline_rates(stages, n_blocks, b, self.requests, self.engine, self.n_max_batched_tokens).rates
+        return rates._replace(
+            tokens_per_s=self.n_replicas * rates.tokens_per_s, requests_per_s=self.n_replicas * rates.requests_per_s
+        )
+
+    def memory_bytes(self, n_sequences: int) -> list[dict[str, int]]:
+        """What a GPU of every stage holds, by category."""
+        return [stage.memory_bytes(n, 0) for stage, n in zip(self.stages(n_sequences), self.n_blocks, strict=True)]
+
+    def max_sequences(self) -> int:
+        """The most sequences of a micro-batch whose keys and values fit every stage; 0 where weights do not."""
+        n_tokens = min(stage.max_tokens(n) for stage, n in zip(self.stages(1), self.n_blocks, strict=True))
+        return int(n_tokens // (len(self.n_blocks) * self.requests.max_length))
+
+    def closed_loop(self, n_clients: int) -> Rates:
+        """What they give clients that wait for an answer before they ask again.
+
+        The engine answers as many at a time as its KV cache holds; the others wait.
+
+        Raises:
+            Unsupported: not one sequence fits, or as `layer_costs`.
+        """
+        asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self.max_sequences()
+        if held < 1:
+            raise Unsupported(f"one sequence must fit beside the weights of {self.decoder.name}, none does")
+        rates = self.rates(min(asked, held))
+        answered_s = rates.ttft_s + (self.requests.output_tokens - 1) * rates.tpot_s
+        return rates._replace(ttft_s=rates.ttft_s + max(0.0, asked / held - 1) * answered_s)

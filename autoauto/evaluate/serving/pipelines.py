@@ -1,0 +1,227 @@
+"""Pipelines of groups of GPUs at many batch sizes, with exact cuts: `EnginePipelines`; of given ones: `pipeline_rates`.
+
+A pipeline is a row of positions, each a kind of GPUs at the beginning, inside or at the end. Of unlike GPUs there is a
+row for every choice of kinds, in which those inside stand in the order of the cluster:
+
+    row 0     h100 | h100   h100 | l40s          stages of like positions differ in their blocks alone, so the cuts
+    row 1     l40s | h100   l40s | h100          of all rows and sizes are found together (`plan/equal_blocks.py`)
+    ...       first  inside        last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.engines.engine import Engine
+from autoauto.evaluate.serving.costs import PositionCosts, ServingCosts, Sizes, StagePosition, requests_of, session_of
+from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
+from autoauto.memo import Memo
+from autoauto.plan.equal_blocks import BlockCuts, BlockStages, equal_blocks, without_surplus
+from autoauto.records.costs.decoder import Workload
+from autoauto.records.errors import Infeasible
+from autoauto.records.hardware import Link, Period
+from autoauto.records.layers import LayerRange
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.units import FloatArray, IntArray, format_bytes
+from autoauto.space.knobs import Knobs
+
+NO_LINK = Link(1e18, 0)
+"""Behind the last stage."""
+
+
+class PipelineRates(NamedTuple):
+    """What one pipeline gives, each an array over batch sizes.
+
+    Attributes:
+        rates: by the tables.
+        slowest: the number of the stage that takes the longest.
+        kv_cache_bytes: of the fullest GPU.
+    """
+
+    rates: Rates
+    slowest: IntArray
+    kv_cache_bytes: FloatArray
+
+
+def pipeline_rates(
+    stages: Sequence[PositionCosts],
+    n_blocks: IntArray,
+    n_sequences: FloatArray,
+    requests: Workload,
+    engine: Engine,
+    n_max_batched_tokens: int,
+) -> PipelineRates:
+    """What a pipeline gives whose stages have so many blocks, shape (stages, batch sizes)."""
+    steps = [stage.steps(n) for stage, n in zip(stages, n_blocks, strict=True)]
+    decode, prompt = (np.array(column) for column in zip(*steps, strict=True))
+    send = np.array([stage.send_s for stage in stages])
+    rates = rates_of(StageSteps(decode, prompt, send), n_sequences, requests, engine, n_max_batched_tokens)
+    slowest = (decode + n_sequences / requests.output_tokens * prompt).argmax(axis=0)
+    cache = np.array([n * stage.cache_bytes for stage, n in zip(stages, n_blocks, strict=True)]).max(axis=0)
+    return PipelineRates(rates, slowest, cache)
+
+
+class EnginePipelines:
+    """All pipelines of one length, at many batch sizes.
+
+    Attributes:
+        rows: shape (rows, stages), the position of every stage.
+        n_of_kind: shape (rows, kinds), how many groups of GPUs a row takes.
+        period_s: shape (rows, batch sizes), infinite where the model does not fit.
+    """
+
+    def __init__(
+        self, costs: ServingCosts, knobs: Knobs, sizes: Sizes, positions: Sequence[StagePosition], rows: IntArray
+    ) -> None:
+        self.rows, self._requests, self._session = rows, requests_of(knobs), session_of(knobs)
+        self._engine, self._n_all = costs.target.engine(self._session), costs.target.decoder.n_layers
+        self._b = np.array(sizes, dtype=np.float64)
+        self._n_prompts = self._b / self._requests.output_tokens
+        self._kind_names = costs.kind_names(knobs)
+        self._kinds = np.array([position.kind for position in positions])
+        self._costs = [costs.stage(knobs, position, sizes) for position in positions]
+        self.n_of_kind = np.array([np.bincount(self._kinds[row], minlength=len(self._kind_names)) for row in rows])
+        self._counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
+        every = [each.stages(self._n_prompts) for each in self._costs]
+        self._stages = BlockStages(*(np.array(column) for column in zip(*every, strict=True)))
+        self._cuts = equal_blocks(_of_rows(self._stages), self._counts, self._n_all)
+        self.period_s = self._cuts.period
+        self._rates = Memo[int, PipelineRates](len(rows))
+
+    @cached_property
+    def excess_bytes(self) -> FloatArray:
+        """What the fullest GPU of every row lacks at best, shape (rows, batch sizes); below 0 what is left on it."""
+        return self._fullest.period
+
+    @cached_property
+    def _fullest(self) -> BlockCuts:
+        """The cuts with which the fullest GPU lacks least: those of the shortest period, in bytes."""
+        return equal_blocks(_of_rows(self._filling), self._counts, self._n_all)
+
+    @cached_property
+    def _filling(self) -> BlockStages:
+        """What stages lack without blocks, and what a block takes, in bytes."""
+        block = np.array([each.block_bytes for each in self._costs])
+        lacking = np.array([np.full(len(self._b), -each.usable_bytes) for each in self._costs])
+        return BlockStages(lacking, block, np.full(block.shape, self._n_all))
+
+    def rates(self, row: int) -> PipelineRates:
+        """What a pipeline of a row gives at all batch sizes; `slowest` is a kind of GPUs."""
+        return self._rates.of(row, lambda: self._made(row))
+
+    def plan(self, row: int, index: int) -> Plan:
+        """The stages of a pipeline of a row at one batch size."""
+        return self._plan(row, self._n_blocks(row)[:, index].tolist(), index)
+
+    def why_unfit(self, row: int, index: int) -> Infeasible:
+        """The error of a row in which the model does not fit at one batch size, with the cuts that lack least."""
+        if self.rows.shape[1] > self._n_all:
+            return Infeasible(f"every stage needs a block, got {self.rows.shape[1]} stages of {self._n_all} blocks", 0)
+        of_row = BlockStages(*(column[self.rows[row]] for column in self._filling))
+        n_blocks = without_surplus(of_row, self._fullest.n_blocks[self.rows[row], row], self._n_all)
+        plan = self._plan(row, n_blocks[:, index].tolist(), index)
+        stage = max(plan.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
+        return Infeasible(
+            f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: layers "
+            f"{stage.layers} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; try a "
+            "smaller batch size, larger groups or more stages",
+            excess_bytes=plan.excess_bytes,
+            layers=stage.layers,
+            memory_bytes=stage.memory_bytes,
+        )
+
+    def _n_blocks(self, row: int) -> IntArray:
+        """The blocks of the stages of a row, shape (stages, batch sizes)."""
+        of_row = BlockStages(*(column[self.rows[row]] for column in self._stages))
+        return without_surplus(of_row, self._cuts.n_blocks[self.rows[row], row], self._n_all)
+
+    def _made(self, row: int) -> PipelineRates:
+        stages = [self._costs[position] for position in self.rows[row]]
+        made = pipeline_rates(
+            stages, self._n_blocks(row), self._b, self._requests, self._engine, self._session.max_batched_tokens
+        )
+        return made._replace(slowest=self._kinds[self.rows[row]][made.slowest])
+
+    def _plan(self, row: int, n_blocks: Sequence[int], index: int) -> Plan:
+        """Embedding and blocks, then norm and head: layers of the graph of a decoder."""
+        stages, start = [], 0
+        for device, (position, n) in enumerate(zip(self.rows[row], n_blocks, strict=True)):
+            costs = self._costs[position]
+            stop = start + n + (device == 0) + 2 * (device == len(n_blocks) - 1)
+            stages.append(
+                Stage(
+                    LayerRange(start, stop),
+                    device,
+                    forward_cycles=costs.step_cycles(n, self._n_prompts[index], index),
+                    backward_cycles=0,
+                    receive_cycles=0,
+                    send_cycles=int(costs.send_cycles[index]),
+                    memory_bytes=costs.memory_bytes(n, index),
+                    limit_bytes=costs.limit_bytes,
+                    device_kind=self._kind_names[self._kinds[position]],
+                )
+            )
+            start = stop
+        return Plan(tuple(stages), Period.SERIAL)
+
+
+def _of_rows(stages: BlockStages) -> BlockStages:
+    """The same stages in every row."""
+    return BlockStages(stages.base[:, None], stages.step[:, None], stages.most[:, None])
+
+
+def in_line(costs: ServingCosts, knobs: Knobs, sizes: Sizes, links: Sequence[Link]) -> EnginePipelines:
+    """The pipeline of like GPUs with these links between its stages."""
+    stages = [StagePosition(0, not i, i == len(links), link) for i, link in enumerate((*links, NO_LINK))]
+    positions = list(dict.fromkeys(stages))
+    return EnginePipelines(costs, knobs, sizes, positions, np.array([[positions.index(stage) for stage in stages]]))
+
+
+def across_kinds(costs: ServingCosts, knobs: Knobs, sizes: Sizes, able: Sequence[int]) -> EnginePipelines:
+    """All pipelines of GPUs of the kinds that can be a stage.
+
+    Raises:
+        Infeasible: they are too few.
+    """
+    kinds = costs.setting.devices(knobs).kinds
+    limits = [kind.n_devices if number in able else 0 for number, kind in enumerate(kinds)]
+    ends = ((True, False), (False, False), (False, True), (True, True))
+    positions = [StagePosition(kind, *end, kinds[kind].device_link) for kind in able for end in ends]
+    rows = np.array(list(_rows(positions, limits, knobs.n_ipu)))
+    if not len(rows):
+        raise Infeasible(f"{knobs.n_ipu} groups must run the model, got {sum(limits)}", 0)
+    return EnginePipelines(costs, knobs, sizes, positions, rows)
+
+
+def _rows(positions: Sequence[StagePosition], limits: Sequence[int], n_stages: int) -> Iterator[list[int]]:
+    """The positions of the stages of every pipeline that has at most so many GPUs of each kind."""
+    number = {position[:3]: index for index, position in enumerate(positions)}
+    kinds = [kind for kind, limit in enumerate(limits) if limit]
+    if n_stages == 1:
+        yield from ([number[kind, True, True]] for kind in kinds)
+        return
+    for first, last in product(kinds, kinds):
+        left = [limit - (kind == first) - (kind == last) for kind, limit in enumerate(limits)]
+        if min(left) < 0:
+            continue
+        for inside in _parts(left, n_stages - 2):
+            between = [number[kind, False, False] for kind, n in enumerate(inside) for _ in range(n)]
+            yield [number[first, True, False], *between, number[last, False, True]]
+
+
+def _parts(limits: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:
+    """All numbers of every kind, within their limits, that are `n` together.
+
+    >>> list(_parts([2, 1], 2))
+    [(1, 1), (2, 0)]
+    """
+    if len(limits) == 1:
+        yield from [(n,)] if n <= limits[0] else []
+        return
+    for first in range(max(0, n - sum(limits[1:])), min(n, limits[0]) + 1):
+        yield from ((first, *rest) for rest in _parts(limits[1:], n - first))

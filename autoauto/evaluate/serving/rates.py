@@ -1,0 +1,193 @@
+"""What pipelines of an engine give, from the times of their stages: `rates_of`; what all replicas give: `rates_at`.
+
+A replica has S stages and S micro-batches of b sequences in flight. Every sequence takes one step a token, and one
+prompt every `output_tokens` steps, so the mean step of a stage is its decode step and b / output_tokens of a prompt:
+
+    stage 0   |d p d d|d d p d|...        mean step = d + b / output_tokens * p + transfer
+    stage 1     |d p d d|d d p d|...      cycle = the S mean steps of the slowest stage,
+    host CPU  |h      |h      |...        or one of every stage and the host's, where that is longer
+
+A token of every sequence comes once a cycle: TPOT. An engine whose prompts come first computes those of a whole wave
+before it decodes; a sequence then waits for half of them between its tokens, and all of them before its first.
+
+All quantities may be arrays over batch sizes; those of stages have a first axis of stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.engines.engine import Engine
+from autoauto.records.costs.decoder import Workload
+from autoauto.records.units import FloatArray, IntArray
+from autoauto.space.numbers import TokenResult
+from autoauto.targets.gpu.calibration import Factor, Factors
+
+
+class StageSteps(NamedTuple):
+    """Seconds of every stage of a replica, shape (stages, batch sizes).
+
+    Attributes:
+        decode_s: of a decode step of b sequences.
+        prompt_s: that one prompt adds to the steps that compute it.
+        send_s: of a transfer of b hidden vectors to the next stage; 0 behind the last.
+    """
+
+    decode_s: FloatArray
+    prompt_s: FloatArray
+    send_s: FloatArray
+
+
+class Rates(NamedTuple):
+    """What one pipeline gives, each an array over batch sizes.
+
+    Attributes:
+        period_s: between two micro-batches at the end of the pipeline.
+        tpot_s: between two tokens of a sequence.
+        ttft_s: from a request to its first token, in the mean over clients that send one after another.
+        tokens_per_s: tokens of answers.
+        requests_per_s: answers.
+    """
+
+    period_s: FloatArray
+    tpot_s: FloatArray
+    ttft_s: FloatArray
+    tokens_per_s: FloatArray
+    requests_per_s: FloatArray
+
+
+def rates_of(
+    stages: StageSteps,
+    n_sequences: FloatArray,
+    requests: Workload,
+    engine: Engine,
+    n_max_batched_tokens: int,
+) -> Rates:
+    """The rates of a pipeline with b = `n_sequences` in every micro-batch."""
+    b, n_stages = np.asarray(n_sequences, dtype=np.float64), len(stages.decode_s)
+    prompts = b / requests.output_tokens
+    cycle = _cycle_s(stages, prompts, b, engine)
+    tokens_per_s = n_stages * b / cycle
+    between, waiting = _token_s(stages, prompts, b, requests, engine, n_max_batched_tokens)
+    return Rates(
+        period_s=cycle / n_stages,
+        tpot_s=between,
+        ttft_s=_first_token_s(stages, b, requests, engine, n_max_batched_tokens) + waiting,
+        tokens_per_s=tokens_per_s,
+        requests_per_s=tokens_per_s / requests.output_tokens,
+    )
+
+
+def _cycle_s(stages: StageSteps, n_prompts: FloatArray, n_sequences: FloatArray, engine: Engine) -> FloatArray:
+    """From one step of a micro-batch to its next, with so many prompts a step in the mean.
+
+    The host prepares a micro-batch while others compute; alone in flight, it waits for the host.
+    """
+    mean_steps = stages.decode_s + n_prompts * stages.prompt_s + stages.send_s
+    host = engine.host.step_s + n_sequences * engine.host.sequence_s
+    n_stages = len(mean_steps)
+    slowest = np.maximum(mean_steps.max(axis=0), host if n_stages > 1 else 0.0)
+    return np.asarray(np.maximum(n_stages * slowest, mean_steps.sum(axis=0) + host), dtype=np.float64)
+
+
+def _token_s(
+    stages: StageSteps,
+    n_prompts: FloatArray,
+    n_sequences: FloatArray,
+    requests: Workload,
+    engine: Engine,
+    n_max_batched_tokens: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Between two tokens of a sequence, and what a request waits where prompts are more than steps can hold.
+
+    Steps that are full of prompts leave requests without a first token; those that decode get a token a step. By
+    Little's law, the others' share of the time until an answer is complete is spent waiting.
+    """
+    if not engine.mixes:
+        return _cycle_s(stages, n_prompts / 2, n_sequences, engine), np.zeros_like(n_prompts)
+    full = n_max_batched_tokens / requests.input_tokens
+    between = _cycle_s(stages, np.minimum(n_prompts, full), n_sequences, engine)
+    whole = _cycle_s(stages, n_prompts, n_sequences, engine)
+    return between, requests.output_tokens * (whole - between)
+
+
+def _first_token_s(
+    stages: StageSteps, n_sequences: FloatArray, requests: Workload, engine: Engine, n_max_batched_tokens: int
+) -> FloatArray:
+    """From a request to its first token: its prompt through all stages, behind those that arrive with it."""
+    n_steps = -(-requests.input_tokens // n_max_batched_tokens)
+    own = (n_steps * stages.decode_s * engine.mixes + stages.prompt_s + stages.send_s).sum(axis=0)
+    n_before = engine.host.together * (len(stages.decode_s) * n_sequences - 1) / 2
+    before = n_before * stages.prompt_s.max(axis=0)
+    return np.asarray(engine.host.first_word_s + own + before, dtype=np.float64)
+
+
+End = Callable[[Factor], float]
+"""A number of a factor: its middle, or one of its ends."""
+MIDDLE: End = attrgetter("factor")
+LOW: End = attrgetter("low")
+HIGH: End = attrgetter("high")
+AT_BOUND: End = attrgetter("held")
+
+
+class ReplicaRates(NamedTuple):
+    """What like replicas give.
+
+    Attributes:
+        n_replicas: how many there are.
+        rates: of one, by the tables.
+        factors: of every kind of GPUs, by what its times are multiplied.
+        slowest: the kind whose stage takes the longest: its factors are those of the pipeline.
+    """
+
+    n_replicas: int
+    rates: Rates
+    factors: Sequence[Factors]
+    slowest: IntArray
+
+    def tpot_s(self, end: End) -> FloatArray:
+        """Between two tokens of a sequence."""
+        return self.rates.tpot_s * self._times([end(factors.tpot) for factors in self.factors])
+
+    def ttft_s(self, end: End) -> FloatArray:
+        """From a request to its first token."""
+        return self.rates.ttft_s * self._times([end(factors.ttft) for factors in self.factors])
+
+    def tokens_per_s(self, end: End) -> FloatArray:
+        """Of all of them."""
+        return self.n_replicas * self.rates.tokens_per_s / self._times([end(factors.tpot) for factors in self.factors])
+
+    def _times(self, of_kinds: Sequence[float]) -> FloatArray:
+        return np.asarray(of_kinds, dtype=np.float64)[self.slowest]
+
+
+class RatesAt(NamedTuple):
+    """What all replicas give together at one end of the interval: numbers of a `TokenResult` as arrays."""
+
+    tokens_per_s: FloatArray
+    tpot_s: FloatArray
+    ttft_s: FloatArray
+    kv_cache_bytes: FloatArray
+
+    def of(self, index: int) -> TokenResult:
+        """At one batch size."""
+        return TokenResult(
+            tokens_per_s=self.tokens_per_s[index].item(),
+            tpot_s=self.tpot_s[index].item(),
+            ttft_s=self.ttft_s[index].item(),
+            kv_cache_bytes=int(self.kv_cache_bytes[index]),
+        )
+
+
+def rates_at(replicas: Sequence[ReplicaRates], kv_cache_bytes: FloatArray, end: End = MIDDLE) -> RatesAt:
+    """What all replicas give together; times are those of the slowest."""
+    return RatesAt(
+        tokens_per_s=np.sum([each.tokens_per_s(end) for each in replicas], axis=0),
+        tpot_s=np.max([each.tpot_s(end) for each in replicas], axis=0),
+        ttft_s=np.max([each.ttft_s(end) for each in replicas], axis=0),
+        kv_cache_bytes=kv_cache_bytes,
+    )
