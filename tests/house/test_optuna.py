@@ -29,8 +29,8 @@ def private_names(tree: ast.Module) -> Iterator[str]:
 
 
 def test_one_file_has_private_names_of_optuna(package: Mapping[Path, ast.Module]) -> None:
-    found = {path for path, tree in package.items() if list(private_names(tree))}
-    assert found == {FILE}
+    files = {path for path, tree in package.items() if list(private_names(tree))}
+    assert files == {FILE}
 
 
 def test_the_versions_of_optuna_have_a_bound_above(root: Path) -> None:

@@ -8,7 +8,8 @@ Tables, rows, locks and numbers are Optuna's, so every program reads them. Three
                 more time than many an estimated trial. Here a finished trial is written by one statement a table.
     restarts    What may be done twice is repeated while the server of the database is away.
 
-`pyproject.toml` bounds the versions of Optuna to those that `tests/study/store/test_trial_storage.py` was run with.
+`pyproject.toml` bounds the versions of Optuna to those with which its own suite for storages passes here
+(`tests/study/store/test_storage_conformance.py`).
 """
 
 from __future__ import annotations
@@ -275,9 +276,9 @@ def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _in_study(connection: Connection, study_id: int, trial: FrozenTrial) -> Distributions:
     """The distributions of a trial, with the categories that its study has, and those that are new behind them.
 
-    A later version, or a package that adds a runtime, knows more words than the study was made with. Optuna refuses
-    them; here earlier rows take the longer list, in which a category keeps its number. A number may also be a category
-    of a study that has texts beside numbers.
+    A package that adds a runtime knows more words than the study was made with. Optuna refuses them; here earlier rows
+    take the longer list, in which a category keeps its number. A number may also be a category of a study that has
+    texts beside numbers.
 
     Raises:
         BadInput: a text is new in a study of numbers.

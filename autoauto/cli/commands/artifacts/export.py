@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.model is not None and is_on_server(args) and not _is_model(args):
         return export_on_server(args)
-    from autoauto.exporters.registry import DecoderModel, write_artifact
+    from autoauto.exporters.exporter import DecoderModel
+    from autoauto.exporters.registry import write_artifact
     from autoauto.report.text import progress_bar
 
     plan = _deployment(args)
