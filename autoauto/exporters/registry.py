@@ -84,7 +84,7 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """What all replicas of a deployment give.
+    """Throughput of all replicas of a deployment, and latencies of generated text.
 
     Attributes:
         samples_per_s: throughput; tokens of answers where text is generated.
@@ -138,7 +138,7 @@ class Deployment:
     devices: tuple[DeviceSession, ...] = ()
 
     def session(self, plan: Plan, stage: Stage) -> SessionOptions:
-        """How a stage of one of the plans is computed; without threads where its device is not one of this machine."""
+        """The session of a stage of one of the plans; 0 threads if its device is not of this machine."""
         if self.devices:
             number = plan.placement[0][stage.device].device if plan.placement else stage.device
             return self.devices[number].session
@@ -149,7 +149,7 @@ class Deployment:
 
     @property
     def packages(self) -> str:
-        """What pip installs for the runtimes of all stages."""
+        """The packages that pip installs for the runtimes of all stages."""
         options = [self.session(plan, stage) for plan in self.plan.plans for stage in plan.stages]
         return " ".join(map(quote, requirements([each.session for each in options])))
 
@@ -217,7 +217,7 @@ class Exporter:
     generation: Exporter | None = None
 
     def of(self, deployment: Deployment) -> Exporter:
-        """What writes a deployment: this, or that of configurations that generate text.
+        """The exporter of a deployment: this one, or its `generation` for a model that generates text.
 
         Raises:
             BadInput: the format has none.
@@ -304,7 +304,7 @@ def write_artifact(
 
 
 def _holds_files_only(folder: Path) -> bool:
-    """Whether a folder is one in which an artifact is made, and no folder of the user of such a name."""
+    """True if the folder is a temporary one of an export, not a folder of the user with such a name."""
     return all(path.name == _FILES for path in folder.iterdir())
 
 

@@ -67,7 +67,7 @@ class TokenResult:
     Attributes:
         tokens_per_s: words of answers of the whole cluster.
         tpot_s: between two words of an answer.
-        ttft_s: from a request to the first word of its answer.
+        ttft_s: from a request to the first token of its answer.
         kv_cache_bytes: of the GPU that has the most keys and values.
         tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals; a row lies in them in 8 of 10 cases.
     """

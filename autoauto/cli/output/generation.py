@@ -39,8 +39,8 @@ def _intervals(tokens: TokenResult) -> dict[str, tuple[float, float]]:
     if len(known) < len(ends):
         return {}
     tpot, ttft = (known[0], known[1]), (known[2], known[3])
-    n_words = tokens.tokens_per_s * tokens.tpot_s  # that sequences in flight get in the time between two words
-    rates = n_words / tpot[1], n_words / tpot[0]
+    n_tokens = tokens.tokens_per_s * tokens.tpot_s  # that sequences in flight get in the time between two tokens
+    rates = n_tokens / tpot[1], n_tokens / tpot[0]
     return {"tpot_s_interval": tpot, "ttft_s_interval": ttft, "tokens_per_s_interval": rates}
 
 

@@ -17,7 +17,7 @@ _SUFFIXES = {"model": ".onnx", "cluster": ".toml"}
 
 
 def uploaded_path(what: str, digest: str) -> Path:
-    """Where this machine keeps an uploaded "model" or "cluster", whether it has it or not."""
+    """The path of an uploaded "model" or "cluster" in the cache of this machine; the file may not exist."""
     return cache_dir() / "uploads" / f"{what}-{digest[:16]}{_SUFFIXES[what]}"
 
 
