@@ -89,7 +89,7 @@ def open_closed_streams() -> None:
 
 
 def lasting_stream(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """The same stream, but without errors: a reader that has gone, or a full disk, must not end a search."""
+    """A stream that ignores write errors: a closed pipe or a full disk must not end a search."""
     file = io.BufferedWriter(_LastingFile(stream.fileno(), "w", closefd=False))
     return io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=True)
 

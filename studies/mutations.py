@@ -3,7 +3,7 @@
     python studies/mutations.py [--n 3000] [--kinds command-lines,toml,...] [--seed 0] [--jobs 2] [--only N]
 
 A mutation has a kind, a seed and a number, which decide it. Each runs in a process of its own, forked from one that has
-run every command before, with 2 GiB of address space and 10 s of processor time (a busy machine does not count). It
+run every command before, with 2 GiB of address space and 10 s of CPU time (a busy machine does not count). It
 passes when the command ends as documented: with 0, or with 2 or 3 and one line that says why. What does not is listed
 with the command that runs it again; with `--only` the mutated command line and what it printed are shown, too.
 """
@@ -819,7 +819,7 @@ def verdict_of(code: int, errors: str) -> str:
     """What is wrong with how a command ended."""
     if "MemoryError" in errors or "bad_alloc" in errors or "Cannot allocate memory" in errors:
         return "memory"
-    if code in (-9, -24):  # SIGKILL or SIGXCPU by the limit of processor time
+    if code in (-9, -24):  # SIGKILL or SIGXCPU by the limit of CPU time
         return "hang"
     if "unprintable: " in errors:
         return "unprintable"

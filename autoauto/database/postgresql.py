@@ -41,6 +41,6 @@ class PostgreSql(Backend):
         return insert(table).on_conflict_do_nothing()
 
     def exclude_others(self, connection: Connection, name: str) -> None:
-        """By an advisory lock."""
+        """Hold an advisory lock."""
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})

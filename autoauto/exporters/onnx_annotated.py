@@ -159,7 +159,7 @@ def _stages_follow_each_other(model: onnx.ModelProto) -> Check:
 
 
 def _placement(folder: Path) -> Check:
-    """Whether ONNX Runtime puts the nodes where the options say, as far as it reports it."""
+    """Check that ONNX Runtime places the nodes as the options say, if it reports where they are."""
     onnxruntime, what = runtime(), "ONNX Runtime places every node as the options say"
     settings: Mapping[str, str] = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
     version = f"ONNX Runtime {onnxruntime.__version__}"
@@ -168,7 +168,7 @@ def _placement(folder: Path) -> Check:
     options = _options(onnxruntime, {**settings, "session.record_ep_graph_assignment_info": "1"})
     session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
     if not settings[SETTINGS].startswith("cpu("):
-        return Check(what, None, f"{version} read {settings[SETTINGS]!r}, here it has processors only")
+        return Check(what, None, f"{version} read {settings[SETTINGS]!r}, here it has CPUs only")
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return Check(what, None, f"{version} does not report where its nodes are")
     parts = session.get_provider_graph_assignment_info()
@@ -178,7 +178,7 @@ def _placement(folder: Path) -> Check:
 
 
 def _reads_settings(onnxruntime: Any) -> bool:
-    """Whether this version has the option: then it refuses one that breaks its grammar."""
+    """True if this version of ONNX Runtime knows the option: it refuses a value that is wrong."""
     port = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "probe", port[:1], port[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
@@ -212,6 +212,6 @@ EXPORTER = Exporter(
         "A replica is a session of its own. A session of ONNX Runtime has one device of every execution provider,\n"
         "runs the stages one after the other, and leaves out rules for devices that it does not have; they are a\n"
         "pipeline in a runtime that reads `pipeline_stage`. For ONNX Runtime, which has no IPUs, these are an\n"
-        '"accelerator": any device that is no processor.'
+        '"accelerator": any device that is no CPU.'
     ),
 )

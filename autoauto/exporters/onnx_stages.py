@@ -433,7 +433,7 @@ def runtime() -> ModuleType:
 
 
 def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What ONNX Runtime computes by a model file on this machine's processor, of those inputs that it has.
+    """The outputs of a model file in ONNX Runtime on the CPU of this machine; inputs that it lacks are ignored.
 
     Raises:
         MissingExtra: ONNX Runtime is not installed.
@@ -449,7 +449,7 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def whole_model(deployment: Deployment, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What the whole model computes; an output that is an input is not among it."""
+    """The outputs of the whole model, without those that are inputs."""
     with temporary_folder(TEMPORARY) as temporary:
         path = temporary / "model.onnx"
         save_whole(deployment, path)

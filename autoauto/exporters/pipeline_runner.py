@@ -103,7 +103,7 @@ def openvino(stage: dict[str, Any], device: str) -> Session:
     options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": n, "INFERENCE_NUM_THREADS": stage["intra_op_threads"]}
     model = openvino.Core().compile_model(FOLDER / stage["file"], "CPU", options)
     if model.get_property("INFERENCE_PRECISION_HINT") != hint:
-        raise ValueError(f"OpenVINO must compute in {stage['precision']}, this processor does not")
+        raise ValueError(f"OpenVINO must compute in {stage['precision']}, this CPU does not")
     if model.get_property("NUM_STREAMS") != n:
         raise ValueError(f"OpenVINO must have {n} streams, it has {model.get_property('NUM_STREAMS')}")
     requests = [model.create_infer_request() for _ in range(n)]
@@ -193,7 +193,7 @@ def run(inputs: Tensors) -> Tensors:
 
 
 def save(path: str, arrays: Tensors) -> None:
-    """As `np.savez`, which takes no array called "file"."""
+    """Write arrays as `np.savez` does, which takes no array called "file"."""
     with ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:

@@ -118,7 +118,7 @@ def _check_model(deployment: Deployment, exporter: Exporter) -> None:
 
 
 def _holds_files_only(folder: Path) -> bool:
-    """Whether a folder is one in which an artifact is made, and no folder of the user of such a name."""
+    """True if the folder is a temporary one of an export, not a folder of the user with such a name."""
     return all(path.name == _FILES for path in folder.iterdir())
 
 

@@ -86,7 +86,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 class Batching(NamedTuple):
-    """How many samples a request may have.
+    """Limits of the number of samples of a request.
 
     Attributes:
         max_batch_size: of all models; 0 where the batch size is a fixed dimension.
@@ -162,7 +162,7 @@ def _steps(name: str, saved: Sequence[SubModel], wanted: set[str]) -> Iterator[s
 
 
 def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
-    """Where a stage runs, and on how many devices: Triton has processors and GPUs."""
+    """Where a stage runs, and on how many devices: Triton has CPUs and GPUs."""
     session = deployment.knobs.session
     if session.device_type is DeviceType.GPU:
         yield f"instance_group {{ count: 1 kind: KIND_GPU gpus: {_gpus(deployment, stage)} }}"
@@ -356,6 +356,6 @@ EXPORTER = Exporter(
         "`dynamic_batching` join requests, since no sample changes another. Where it is 0, a request is one\n"
         "micro-batch: the batch size is a fixed dimension of every file. Every replica is one more instance of\n"
         "each stage; any instance of the next stage may take what one has computed. Triton has no IPUs: their\n"
-        "stages are on processors."
+        "stages are on CPUs."
     ),
 )

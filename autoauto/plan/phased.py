@@ -295,7 +295,7 @@ def _within_streaming_memory(costs: PhaseCosts, profile: ModelProfile, cuts: Seq
 
 
 def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """Whether one phase holds all layers; no other phases take fewer cycles then, since they load and store more.
+    """True if one phase holds all layers; that is the best plan, since more phases load and store more.
 
     Args:
         table, profile, cluster, options: as of `phased`.
@@ -308,7 +308,7 @@ def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, opti
 
 
 def may_fit(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """Whether some phases may fit, in a moment: not where a layer does not fit alone.
+    """False if some layer fits no phase alone, so that no phases fit; quick to tell.
 
     Args:
         table, profile, cluster, options: as of `phased`.

@@ -53,7 +53,7 @@ def single_layers(table: CostTable) -> Iterator[PhaseCandidates]:
 
 
 def all_cuts(table: CostTable) -> IntArray:
-    """Where phases may begin and end: everywhere."""
+    """All cuts: phases may begin and end at any layer."""
     return np.arange(table.n_layers + 1)
 
 
@@ -164,7 +164,7 @@ class PhaseCosts:
         return 2 if self.options.effective_mode is IoMode.IO_OVERLAPPED else 1
 
     def excess_bytes(self, ranges: PhaseCandidates) -> IntArray:
-        """By how much each range exceeds its limit on the compute tiles or on the io tiles, the larger excess."""
+        """Bytes by which each range exceeds its limit, of the compute tiles or of the io tiles, whichever is more."""
         compute_bytes, io_bytes = self.needed_bytes(ranges)
         excess: IntArray = np.maximum(compute_bytes - self.compute_limit_bytes, io_bytes - self.io_limit_bytes)
         return excess

@@ -128,7 +128,15 @@ def _initial_values(costs: PhaseCosts, n_rows: int) -> tuple[IntArray, IntArray]
 
 
 def _by_stop(candidates: PhaseCandidates, values: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Every stop, which ascend, with its starts and their values, of which every row has one for each candidate."""
+    """Group candidate phases by the cut at which they stop, in ascending order.
+
+    Args:
+        candidates: starts and stops of phases, sorted by stop.
+        values: (n_rows, n_candidates), a value of each candidate for each number of replicas.
+
+    Yields:
+        A stop, the starts of its candidates, and their columns of `values`.
+    """
     firsts = np.flatnonzero(np.diff(candidates.stops, prepend=-1)).tolist()
     for first, end in pairwise((*firsts, len(candidates.stops))):
         yield int(candidates.stops[first]), candidates.starts[first:end], values[:, first:end]

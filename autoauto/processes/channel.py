@@ -121,7 +121,7 @@ class Channel:
             return b""
 
     def _has_message(self) -> bool:
-        """Whether a whole message has arrived; checks what has arrived of it."""
+        """True if a whole message has arrived. Raises for a message that is wrong as far as it has arrived."""
         start, n_bytes = bytes(self._received[:_KEY_BYTES]), 0
         if not self.key.startswith(start):
             raise BadMessage(f"something else than a message arrived: {start!r}")

@@ -10,16 +10,16 @@ COLLECT_EVERY = 500_000
 
 
 def collect_seldom() -> None:
-    """What a command does, which ends soon."""
+    """Collect garbage rarely, for a command, which ends soon."""
     gc.set_threshold(COLLECT_EVERY)
 
 
 def collect_often() -> None:
-    """What a server does once it has started: in what is made from then on, it looks as often as by default."""
+    """Collect garbage as often as by default, for a server; objects of its start are not looked at again."""
     gc.freeze()
     gc.set_threshold(700, 10, 10)
 
 
 def collect_no_more() -> None:
-    """What a command does last: at its end Python would look in all that is left, a tenth of the time of a search."""
+    """Stop collecting garbage at the end of a command, which would take a tenth of the time of a search."""
     gc.freeze()

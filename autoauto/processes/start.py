@@ -239,7 +239,7 @@ class ChildProcess:
         return self.channel.fileno(), self.end_fd
 
     def ending(self, timeout_s: float | None = 0.0) -> Ending | None:
-        """How the process ended, or ends within a time, which None does not limit; None while it runs."""
+        """Wait for the end of the process, at most for a time (None: without limit); None if it still runs."""
         if self._ending is None and wait([self.end_fd], timeout_s):
             self._process.wait()
             self._ending = self._reported() or Ending(self._process.returncode)  # also of a guard that was killed

@@ -74,7 +74,7 @@ _BY_DIGEST = {
 
 
 class CachedLayers(NamedTuple):
-    """What a cache has, by digest: layers whatever bounds them, and layers with a certain bound."""
+    """The layers in a cache by digest: those that no bound on memory changes, and those with one bound."""
 
     unbound: dict[str, UnboundLayer]
     bound: dict[str, LayerProfile]

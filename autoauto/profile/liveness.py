@@ -82,7 +82,7 @@ def first_read_bytes(graph: LayerGraph, precision: Precision) -> list[int]:
 
 
 def tensor_uses(graph: LayerGraph, batch_size: int, precision: Precision, *, training: bool) -> list[TensorUse]:
-    """What layers exchange where any device reaches any other; in training, a gradient of equal size comes back."""
+    """The tensors that layers exchange if any device reaches any other; in training a gradient comes back for each."""
     readers: dict[int, list[int]] = {}
     for index, layer in enumerate(graph.layers):
         for tensor in dict.fromkeys(layer.inputs):

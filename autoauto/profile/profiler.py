@@ -249,7 +249,7 @@ def _write(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer])
 
 
 def _write_last(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
-    """The same when nobody waits for it any more: a cache that has become unusable has cost time only."""
+    """Write entries for the last time; a cache that cannot be used any more is ignored, since only time is lost."""
     with suppress(BadInput):
         _write(cache, entries)
 
@@ -300,7 +300,7 @@ class _Named(NamedTuple):
         return hashlib.sha256(f"{self.text}, {variant!r})".encode()).hexdigest()
 
     def unbound_digest(self, variant: str) -> str:
-        """The same of a layer whatever bounds it."""
+        """The digest of a layer that no bound on temporary memory has changed."""
         return hashlib.sha256(f"{self.any_bound_text}, {f'{variant} under any bound'!r})".encode()).hexdigest()
 
 

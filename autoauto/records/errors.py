@@ -119,7 +119,7 @@ class Unsupported(DoesNotFit, BadInput):
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """What to try for an unknown word: the few known ones that begin with it or have it as a part, else the closest.
+    """A hint for an unknown word: known words that begin with it or contain it, else the closest ones.
 
     Where there is none, `otherwise`.
 

@@ -108,7 +108,7 @@ class Link:
         return cycles.astype(np.int64) if isinstance(n_bytes, np.ndarray) else int(cycles)
 
     def load_cycles(self, n_bytes: Amount, clock_hz: float) -> Amount:
-        """As `cycles`, but 0 for 0 bytes: where there is nothing to load or store, nothing waits.
+        """Cycles to load or store bytes; 0 for 0 bytes, without the latency of the link.
 
         >>> Link(bytes_per_s=1.0, idle_cycles=3).load_cycles(np.array([0, 2]), 1.0).tolist()
         [0, 5]
@@ -377,7 +377,7 @@ class Cluster:
         return receive.cycles(in_bytes, self.clock_hz) + send.cycles(out_bytes, self.clock_hz)
 
     def with_headroom(self, share: float) -> Cluster:
-        """The same devices with `share` of their memory left free: plans use the rest only."""
+        """This cluster with `share` of the memory of every device left free."""
 
         def smaller(device: Device) -> Device:
             return replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share)))
@@ -389,7 +389,7 @@ class Cluster:
         return replace(self, devices=tuple(map(smaller, self.devices)))
 
     def with_synthetic_data(self) -> Cluster:
-        """The same devices with data made on them: transfers over the host's links cost nothing."""
+        """This cluster with data that is made on the devices: transfers over the links of the host cost nothing."""
         free = Link(bytes_per_s=inf, idle_cycles=0)
         if self.kinds:
             return self._with_kinds([replace(kind, host_link=free) for kind in self.kinds])

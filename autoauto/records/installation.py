@@ -26,7 +26,7 @@ _PROJECT = _PACKAGE.parent / "pyproject.toml"
 
 @cache
 def extras() -> Mapping[str, tuple[str, ...]]:
-    """What the optional dependencies of pyproject.toml install: of the checkout, else as the installed package says."""
+    """The optional dependencies by extra, from pyproject.toml of the checkout or from the installed package."""
     if _PROJECT.exists():
         import tomllib
 

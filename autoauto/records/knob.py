@@ -36,7 +36,7 @@ class Domain:
     read: Callable[[Any], Any] = index
 
     def allows(self, value: object) -> bool:
-        """Whether a value from a file is one of them.
+        """True if the knob may have this value, as a file gives it.
 
         >>> whole(4).allows(4), whole(4).allows(True), FRACTION_BY_DEVICE.allows(1)
         (True, False, True)
@@ -174,7 +174,7 @@ class Knob:
 
     @property
     def option(self) -> str:
-        """Its option of the command line."""
+        """The option of the command line."""
         return f"--{self.name.replace('_', '-')}"
 
 

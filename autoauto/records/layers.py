@@ -42,7 +42,7 @@ Lengths = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """What a user says of a model's inputs, beside the file.
+    """Facts on the inputs of a model that the user gives and the file lacks.
 
     Attributes:
         shapes: lengths by the name of an axis (one), of an input (all but its batch axis), of another tensor whose
@@ -129,7 +129,7 @@ class Tensor(NamedTuple):
         return (*shape[:axis], shape[axis] * batch_size, *shape[axis + 1 :])
 
     def n_elements(self, batch_size: int) -> int:
-        """How many elements the tensor has at `batch_size` samples."""
+        """Number of elements of the tensor at `batch_size` samples."""
         return prod(self.shape) * (1 if self.batch_axis is None else batch_size)
 
     def n_bytes(self, batch_size: int, precision: Precision) -> int:

@@ -21,7 +21,7 @@ def model_inputs(
     batch_axes: Mapping[str, int | None] | None = None,
     states: Mapping[str, str] | None = None,
 ) -> ModelInputs:
-    """From values by name, as Python has them.
+    """Make `ModelInputs` of Python values by name.
 
     >>> model_inputs({"height": 320, "ids": (128,)}).shapes
     (('height', (320,)), ('ids', (128,)))
@@ -37,7 +37,7 @@ def model_inputs(
 
 
 def read_model_inputs(shape: Texts = None, batch_axis: Texts = None, state: Texts = None) -> ModelInputs:
-    """From texts, as the options of the command line have them.
+    """Make `ModelInputs` of texts, as options of the command line have them.
 
     >>> read_model_inputs(["height=320,width=640", "x=3x8"], ["x=none"], ["past=present"])
     ... # doctest: +NORMALIZE_WHITESPACE

@@ -168,7 +168,7 @@ class Codes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """What every device does, one action after the other.
+    """The actions of every device in their order.
 
     Attributes:
         order: the rule by which the actions are ordered; None where they were read from a file.
@@ -234,12 +234,12 @@ class Schedule:
 
     @property
     def n_stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return len(self.devices)
 
     @property
     def n_devices(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         return len(self.programs)
 
     @property
@@ -275,7 +275,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageTimes:
-    """How long the actions and messages of every stage take, in ticks: whole parts of a cycle.
+    """Times of the actions and messages of every stage, in ticks: whole parts of a cycle.
 
     Attributes:
         forward, backward, weight: (S,) compute of an action; `backward` is the whole backward pass, or its
@@ -301,5 +301,5 @@ class StageTimes:
 
     @property
     def n_stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return len(self.forward)

@@ -173,7 +173,7 @@ def origin_of(summary: StudySummary) -> Origin:
 
 
 def ran_on_devices(summary: StudySummary) -> bool:
-    """Whether devices ran the plans, so that their periods were measured and are not sums of cycles."""
+    """True if periods were measured on devices; False if they are sums of cycles."""
     return origin_of(summary) is Origin.MEASURED
 
 

@@ -25,7 +25,7 @@ from autoauto.serve.protocol import ServedTensor
 
 
 class QueueFull(AutoautoError):
-    """As many samples wait as may wait."""
+    """The queue is full: no more samples may wait."""
 
 
 class NotServing(AutoautoError):
@@ -231,7 +231,7 @@ class Batcher:
         self.drop(piece.job, BadInput(f"the model does not take these values: {reason}"))
 
     def lose(self, error: AutoautoError, now_s: float) -> None:
-        """Fail all jobs: the processes were lost, and what they computed with them."""
+        """Fail all jobs, queued or in flight, because the processes have died."""
         pieces = [*self._queue, *self._again, *(piece for batch in self.in_flight for piece in batch.pieces)]
         self._queue.clear()
         self._again.clear()

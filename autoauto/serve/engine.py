@@ -34,7 +34,7 @@ SHORTAGE_S = 1.0
 
 
 class EngineEvents(Protocol):
-    """What an engine calls, from the event loop of the server."""
+    """Callbacks of an engine, called from the event loop of the server."""
 
     def on_started(self, dependence: str | None) -> None:
         """All processes are loaded and warm; why samples of a micro-batch depend on each other, if they do."""

@@ -61,7 +61,7 @@ class LoadOptions:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What one load measured.
+    """Measurements under one load.
 
     Attributes:
         name: of the load.
@@ -71,7 +71,7 @@ class LoadResult:
         n_refused: requests that the server refused because of its load (429, 503).
         n_failed: those with another error, or without an answer.
         n_wrong: answers that disagree with another one to the same inputs.
-        client_cpu_s: processor time that the clients took.
+        client_cpu_s: CPU time that the clients took.
         server_cpu_s: that of the server without the processes that compute; None where it does not say so.
     """
 
@@ -129,7 +129,7 @@ class Endpoint:
             result.n_wrong += not self._agrees(number % N_INPUTS, answer, int(length))
 
     async def server_cpu_s(self) -> float | None:
-        """Processor time of the server so far, by its metrics; None where it has none."""
+        """CPU time of the server so far, by its metrics; None where it has none."""
         from aiohttp import ClientError
 
         try:
@@ -201,7 +201,7 @@ def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
 
 
 async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) -> None:
-    """Put on a load, and note the processor time of both sides."""
+    """Put on a load, and note the CPU time of both sides."""
     server_before_s, before_s = await endpoint.server_cpu_s(), process_time()
     await load
     result.client_cpu_s, server_s = process_time() - before_s, await endpoint.server_cpu_s()

@@ -98,7 +98,7 @@ class OutputChoice(NamedTuple):
 
 
 class InferenceRequest(NamedTuple):
-    """What a client asks for.
+    """A request of a client.
 
     Attributes:
         id: the client's name of the request; empty where it gave none.

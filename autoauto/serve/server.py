@@ -53,7 +53,7 @@ MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How a model is served.
+    """Options of a server of one model.
 
     Attributes:
         host, port: where; port 0 is any that is free.

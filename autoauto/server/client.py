@@ -325,7 +325,7 @@ class ServerSearch:
         unpack(self.client.printed(f"/v1/searches/{self.id}/export?{urlencode({'to': to})}").content, Path(folder))
 
     def wait(self, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-        """What `read` gives when it has ended; meanwhile `progress` gets what it gives now."""
+        """Poll until the search has ended, and return its last state; `progress` is called with each one before."""
         while True:
             now = self.read()
             if now["state"] in _ENDED:

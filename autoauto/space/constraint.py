@@ -39,7 +39,7 @@ _COMPARISONS: dict[type[ast.AST], Callable[[float, float], bool]] = {
 
 
 class ConstraintCheck(NamedTuple):
-    """Whether an expression holds, and how far it is from the opposite, relative to the numbers compared.
+    """True or False for an expression, and its margin relative to the numbers that it compares.
 
     `violation` is above 0 when it does not hold, else at most 0.
     """
@@ -88,7 +88,7 @@ class Constraint:
 
     @property
     def over_knobs(self) -> bool:
-        """Whether it contains names of knobs only, so that it can be checked before the configuration is estimated."""
+        """True if the constraint names knobs only, so that it is checked before a configuration is estimated."""
         return set(self.names) <= set(KNOB_NAMES)
 
     def bounds(self, name: str) -> tuple[float, ...]:

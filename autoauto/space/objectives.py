@@ -145,7 +145,7 @@ class Objective(StrEnum):
 
     @property
     def per_device(self) -> bool:
-        """Whether every device counts, so that one of them is what a search compares with."""
+        """True if the value is per device, so that a search compares with one device."""
         return self._facts.per_device
 
     def check(self, cluster: Cluster) -> None:

@@ -211,7 +211,7 @@ class Problem:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is such a file, or a folder of a model as Hugging Face writes it."""
+    """True if the path is a file, or a folder of a model as Hugging Face writes it."""
     return path.is_file() or (path / "config.json").is_file()
 
 

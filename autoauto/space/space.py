@@ -305,7 +305,7 @@ def _sizes_of(space: SearchSpace) -> Mapping[Knobs, set[int]]:
 
 
 def _is_possible(kind: type[Session], precision: Precision | None) -> bool:
-    """Whether a runtime computes in a format; in its own without one."""
+    """True if a runtime computes in a format; without one, in the format of the file."""
     return session_of({"runtime": kind.runtime, "precision": precision}).is_possible
 
 

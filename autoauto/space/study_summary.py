@@ -260,7 +260,7 @@ class StudySummary(Displayed):
 
     @property
     def of_several(self) -> bool:
-        """Whether the study has further objectives, so that the winner is the best by the first of them only."""
+        """True if the study has several objectives; the winner is the best by the first of them."""
         return len(objective_tuple(self.objectives)) > 1
 
     def worth(self, trial: Trial) -> float:

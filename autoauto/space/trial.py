@@ -175,7 +175,7 @@ class Trial(Displayed):
 
     @property
     def runs(self) -> bool:
-        """Whether the configuration runs; a constraint may not hold."""
+        """True if the configuration runs, even if a constraint does not hold."""
         return self.status in (Status.OK, Status.CONSTRAINED)
 
     @property
@@ -211,7 +211,7 @@ class Trial(Displayed):
 
     @property
     def was_measured(self) -> bool:
-        """Whether stages were compiled whole or run, even if they did not fit; else the estimate ruled it out."""
+        """True if stages were compiled or run, even if they did not fit; False if the estimate ruled them out."""
         return self.runs or self.status is Status.OUT_OF_MEMORY
 
     @property

@@ -64,7 +64,7 @@ class Interrupts:
 
     @classmethod
     def may_have_raised(cls) -> bool:
-        """Whether a KeyboardInterrupt may come from a signal: one is pending, or signals are not handled here."""
+        """True if a KeyboardInterrupt may come from a signal: one is pending, or none of ours handles them."""
         return not cls._active or any(active._pending for active in cls._active)
 
     @contextmanager

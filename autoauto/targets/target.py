@@ -48,7 +48,7 @@ class TargetOption:
         return f"--{self.name.replace('_', '-')}"
 
     def accepts(self, value: object) -> bool:
-        """Whether it may have `value`."""
+        """True if the option may have this value."""
         if value == self.default:
             return True
         if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):

@@ -224,7 +224,7 @@ def add_space(parser: argparse.ArgumentParser) -> None:
 
 
 def add_knob(parser: argparse.ArgumentParser, name: str, what: str = "") -> None:
-    """Add one value of one knob, which `one_value` reads; `what` it is where that is not what the knob usually is."""
+    """Add an option for one value of a knob, which `one_value` reads; `what` replaces the help text of the knob."""
     knob = TABLE[name]
     _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{what or knob.help}; default {knob.default_help[0]}")
 

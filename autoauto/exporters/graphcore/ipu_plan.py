@@ -68,7 +68,7 @@ def io_tiles(deployment: Deployment, runtime: str, most: int = MAX_IO_TILES) -> 
 
 
 def recomputes(deployment: Deployment) -> bool:
-    """Whether stages compute forward again; the runtimes have one switch for all, which is on if any stage does."""
+    """True if any stage recomputes: the runtimes have one switch for all stages."""
     return deployment.knobs.mode.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
 
 

@@ -50,7 +50,7 @@ class BlockMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockCosts:
-    """What ranges of B blocks cost on a device, transfers aside.
+    """Costs of ranges of B blocks on a device, without transfers.
 
     Attributes:
         compute_prefix_cycles: (B + 1,) running sum of cycles.

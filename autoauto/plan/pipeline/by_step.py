@@ -94,7 +94,7 @@ def best_nearby(costs: StageCosts, step: StepBound, start: Sequence[int]) -> tup
 
 
 def no_step_below(costs: StageCosts, step: StepBound, cycles: float) -> bool:
-    """Whether it is certain that no plan within memory limits has a step below `cycles`.
+    """True if it is certain that no plan within the memory limits has a step below `cycles`.
 
     The search for the best plan tells it much sooner than its end: it begins with a plan that is said to have so many.
     """

@@ -30,7 +30,7 @@ class RangeEnds:
 
     @property
     def are_ranges(self) -> BoolArray:
-        """Where the start lies before the stop, (stops, starts)."""
+        """(stops, starts), true where the start lies before the stop."""
         before: BoolArray = np.asarray(self.starts) < np.asarray(self.stops)[:, None]
         return before
 

@@ -20,7 +20,7 @@ from autoauto.records.units import BoolArray, IntArray
 
 
 def have_ends_together(devices: tuple[int, ...]) -> bool:
-    """Whether the first and the last stage share a device, and every other stage has one of its own.
+    """True if the first and the last stage share a device and every other stage has its own.
 
     >>> have_ends_together((0, 1, 2, 0)), have_ends_together((0, 1, 1, 0))
     (True, False)
@@ -59,7 +59,7 @@ def _reached(costs: StageCosts, first: int) -> list[BoolArray]:
 
 
 def _may_fit(costs: StageCosts, first: int, lasts: IntArray) -> BoolArray:
-    """Whether the device may hold the first stage beside a last one from each of some cuts; shared bytes left out."""
+    """For each cut, False if the first stage and a last stage from that cut exceed the device, without shared bytes."""
     table, cuts = costs.stages.recomputing or costs.stages.rows, np.array(costs.problem.blocks.cuts)
     memory = table.on(0).memory
     both = memory.stage(np.zeros_like(lasts), int(cuts[first])), memory.stage(cuts[lasts], table.n_layers)

@@ -155,7 +155,7 @@ class _Excess:
 
 
 def excess_bytes(plan: Plan) -> int:
-    """By how much the tightest stage exceeds its limit; negative when all fit."""
+    """Bytes by which the tightest stage exceeds its limit; negative if all fit."""
     return _excess_bytes(_tightest(plan))
 
 

@@ -73,7 +73,7 @@ def best_or_reason(table: CostTable) -> BoundedPlan | Callable[[], Infeasible]:
 
 
 def solve(table: CostTable, problem: CutProblem, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:
-    """As `anytime`, for a table that is already prepared."""
+    """Solve a prepared table; arguments and result as of `anytime`."""
     best = _solve(table, problem, seconds, rel_gap)
     if best is None:
         raise why_infeasible(table, problem)

@@ -189,7 +189,7 @@ def _stops(
 def _stops_in_any_order(
     problem: CutProblem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
 ) -> list[int]:
-    """As `_stops`, where ranges that fit are not nested."""
+    """As `_stops`, for costs where a range may fit although a shorter one does not."""
     blocks = problem.blocks.costs[stage]
     prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
     latest = problem.fitting[stage].latest

@@ -99,7 +99,7 @@ class CutProblem:
         return CutProblem(blocks, fitting, speeds, _clocks(blocks, speeds), self.period, *loads, cut_limits)
 
     def own_cycles(self, cycles: int) -> list[int]:
-        """By device: how many cycles its own clock counts in `cycles` of the reference clock, rounded down."""
+        """For each device, `cycles` of the reference clock in cycles of its own clock, rounded down."""
         own_cycles = [0] * self.n_stages
         for speed, _, devices in self.clocks:
             for device in devices:

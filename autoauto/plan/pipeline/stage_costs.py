@@ -26,7 +26,7 @@ MAX_CHOSEN = 4  # stages of a device all of whose subsets are tried; of more onl
 
 
 class Choice(NamedTuple):
-    """Which stages of a plan recompute.
+    """The stages of a plan that recompute.
 
     Attributes:
         recomputes: for every stage whether it does.
@@ -125,7 +125,7 @@ class StageCosts:
         return np.stack([kinds[flag][s] for s, flag in enumerate(recomputes)])[None]
 
     def must_recompute(self, cuts: IntArray) -> list[bool]:
-        """For every stage of a plan, whether it fits its device only if it recomputes activations."""
+        """For every stage of a plan, true if it fits its device only with recomputation."""
         if self.stages.recomputing is None:
             return [self.stages.recompute] * (len(cuts) - 1)
         return [bool(stop > self.plain_latest[s][start]) for s, (start, stop) in enumerate(pairwise(cuts.tolist()))]
@@ -136,7 +136,7 @@ class StageCosts:
         return fits
 
     def resolve(self, cuts: IntArray) -> Choice | None:
-        """Which stages of a plan recompute, so that all devices hold theirs; None where some device cannot.
+        """Choose stages that recompute so that every device fits; None if some device cannot.
 
         A stage recomputes if it must. Where several share a device, more may have to: then those whose second forward
         passes take least in total.
@@ -174,14 +174,14 @@ class StageCosts:
         return float(computing - stashing)
 
     def excess_bytes(self, device: int, cuts: IntArray) -> int:
-        """By how much the stages of a device exceed it if all that may recompute do; below 0 what is free."""
+        """Bytes by which the stages of a device exceed it if all that may recompute do; negative if bytes are free."""
         key = self._cuts_of(device, cuts)
         if key not in self._excess:
             self._excess[key] = self._excess_bytes(device, cuts)
         return self._excess[key]
 
     def _cuts_of(self, device: int, cuts: IntArray) -> tuple[int, ...]:
-        """A device and the cuts of its stages, on which what fits there depends."""
+        """The key of the caches: the device, and the start and stop of each of its stages."""
         return device, *(int(cut) for s in self.of_device[device] for cut in cuts[s : s + 2])
 
     def _excess_bytes(self, device: int, cuts: IntArray) -> int:

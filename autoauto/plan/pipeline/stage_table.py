@@ -66,7 +66,7 @@ class StageTable:
 
     @property
     def n_stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return len(self.devices)
 
     @property
@@ -84,7 +84,7 @@ class StageTable:
         return all(0 <= cut <= self.rows.n_layers and self.rows.cut_allowed[cut] for cut in partition)
 
     def cut_at(self, cuts: Sequence[int]) -> StageTable:
-        """The same with those of its legal cuts that lie before these layers."""
+        """This table with only those legal cuts that lie before the given layers."""
 
         def rows(table: CostTable) -> CostTable:
             chosen = np.isin(np.arange(table.n_layers + 1), [0, *cuts, table.n_layers])

@@ -372,7 +372,7 @@ class ProfileTarget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was read and assumed, one sentence each."""
+        """Sentences on what was read and what was assumed."""
         profiles = {each.layers_at[each.batch_sizes[0]]: each for each in self.of_kinds.values()} or {(): self.recorded}
         notes = tuple(dict.fromkeys(note for each in profiles.values() for note in each.notes))
         return (*notes, self._read)

@@ -210,7 +210,7 @@ class PipelineProgram:
 
     @property
     def n_cycles(self) -> int:
-        """How many pipeline cycles there are: 2 (P - 1) + (G - (P - 1)) for P stages and G micro-batches."""
+        """Number of pipeline cycles: 2 (P - 1) + (G - (P - 1)) for P stages and G micro-batches."""
         return len(self.fill) + self.n_main + len(self.flush)
 
     def cycles(self) -> Iterator[Cycle]:
@@ -237,7 +237,7 @@ class PopartPipeline:
 
     @property
     def n_stages(self) -> int:
-        """How many stages there are, the backward ones included."""
+        """Number of stages, the backward ones included."""
         return len(self.devices)
 
     @property
@@ -247,7 +247,7 @@ class PopartPipeline:
 
     @property
     def stash_entries(self) -> dict[int, int]:
-        """For every device how many values its stashes hold together."""
+        """For every device, the number of values in all its stashes."""
         entries = dict.fromkeys(sorted(self.devices), 0)
         for stash in self.stashes:
             entries[stash.device] += stash.n_entries

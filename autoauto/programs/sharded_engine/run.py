@@ -51,12 +51,12 @@ class ShardedRun:
 
     @property
     def sends(self) -> tuple[int, ...]:
-        """How many messages each device sent, without those of collectives."""
+        """Number of messages that each device sent, without collectives."""
         return tuple(sum(device.sent) for device in self.devices)
 
     @property
     def receives(self) -> tuple[int, ...]:
-        """How many messages each device received, without those of collectives."""
+        """Number of messages that each device received, without collectives."""
         return tuple(sum(device.received) for device in self.devices)
 
     def rows(self) -> Iterator[str]:

@@ -19,7 +19,7 @@ MOVED_BYTES_PER_CYCLE = 3  # about as a core copies
 
 
 class Estimator(StrEnum):
-    """How the cost of a range is estimated."""
+    """The estimator of the cost of a range of layers."""
 
     REGRESSION = "regression"
     """The sum over its layers, corrected by factors that are fitted to a few ranges compiled whole."""

@@ -67,12 +67,12 @@ class CostTable:
 
     @property
     def n_layers(self) -> int:
-        """How many layers there are."""
+        """Number of layers."""
         return len(self.entry_cycles)
 
     @property
     def n_devices(self) -> int:
-        """How many devices, hence stages, there are."""
+        """Number of devices, hence stages,."""
         return len(self.memory_limit_bytes)
 
     @property
@@ -86,7 +86,7 @@ class CostTable:
 
     @property
     def plain(self) -> CostTable:
-        """The same without subgraphs for equal layers."""
+        """This table without subgraphs that equal layers share."""
         return self if self.memory.outlined is None else self.with_memory(lambda memory: replace(memory, outlined=None))
 
     def on(self, device: int) -> CostTable:
@@ -103,7 +103,7 @@ class CostTable:
         return self.changed(lambda table: replace(table, memory=change(table.memory)))
 
     def part(self, first: int, stop: int) -> CostTable:
-        """The same layers on the devices `[first, stop)` alone.
+        """This table with the devices `[first, stop)` only.
 
         The first of them receives, and the last sends, like the first and last device of the table: the host is at both
         ends of every pipeline (`Cluster.first`).

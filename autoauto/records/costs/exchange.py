@@ -28,7 +28,7 @@ class TensorUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What stages receive and send when every tensor goes straight from its producer's stage to those that read it.
+    """Bytes that stages receive and send if every tensor goes directly from its producer to its readers.
 
     A stage receives a tensor once, however many of its layers read it, and sends it once, however many stages do. A
     tensor that skips a stage does not pass through it, as it does from neighbour to neighbour.
@@ -45,7 +45,7 @@ class Exchange:
     clock_hz: float
 
     def part(self, first: int, stop: int) -> Exchange:
-        """The same on the devices `[first, stop)` alone."""
+        """These transfers on the devices `[first, stop)` only."""
         return replace(self, receive_links=self.receive_links[first:stop], send_links=self.send_links[first:stop])
 
     def receive_cycles(self, device: int, start: int, stop: int) -> int:
@@ -63,7 +63,7 @@ class Exchange:
         return self.send_links[device].load_cycles(n_bytes, self.clock_hz)
 
     def range_bytes(self, cuts: Sequence[int]) -> tuple[IntArray, IntArray]:
-        """What every range between two of B + 1 cuts receives and sends: two arrays (B + 1, B + 1) by start and stop.
+        """Bytes that every range between two of B + 1 cuts receives and sends: two arrays (B + 1, B + 1), start x stop.
 
         The ranges for which a tensor counts are a few rectangles of starts and stops. For one that layer 1 makes and
         layers 3 and 4 read:

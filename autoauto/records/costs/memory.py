@@ -71,7 +71,7 @@ def device_memory(stages: Sequence[StageBytes[int]], in_flight: IntArray) -> lis
 
 
 def device_bytes(stages: Sequence[StageBytes[Amount]], in_flight: IntArray) -> Amount:
-    """What stages need on one device: the sum of `device_memory`, or the sums for arrays of stages.
+    """Bytes that stages need on one device: the sum of `device_memory`, or arrays of sums for arrays of stages.
 
     >>> one = StageBytes({"parameter": 5}, {"vertexCode_a": 2}, temporary_bytes=9, entry_bytes=4)
     >>> device_bytes([one, one._replace(temporary_bytes=7)], np.array([[3, 1], [2, 2]]))
@@ -296,5 +296,5 @@ class RangeMemory:
 
 
 def stash_entry_bytes(activations: Stashed, inputs: Stashed, *, recompute: bool) -> Stashed:
-    """What a stage stashes for one micro-batch: activations, or if it recomputes, its inputs and checkpoints."""
+    """Bytes that a stage stashes for a micro-batch: activations, or inputs and checkpoints if it recomputes."""
     return inputs if recompute else activations

@@ -62,7 +62,7 @@ class Session(HasKnobs, ABC):
 
     @property
     def conflict(self) -> str:
-        """Which values do not go together, and which would; empty where all do."""
+        """A text that says which values do not go together and what would; empty if all do."""
         return ""
 
     @property
@@ -81,7 +81,7 @@ class Session(HasKnobs, ABC):
         return self
 
     def hardware(self, cluster: Cluster) -> Cluster:
-        """What a session uses of the devices and links of a cluster; names, clocks and machines stay.
+        """The cluster with the parts of its devices and links that the session uses; names, clocks and machines stay.
 
         Raises:
             BadInput: it cannot run on them.
@@ -115,16 +115,16 @@ class Session(HasKnobs, ABC):
 
 @dataclass(frozen=True, slots=True)
 class PlainSession(Session):
-    """How a target computes that has no knobs."""
+    """The session of a target without knobs."""
 
 
 class SessionOptions(NamedTuple):
-    """How a session computes on a device of this machine.
+    """A session and the threads or the GPU of this machine that it computes on.
 
     Attributes:
         n_threads: that compute at the same time; 0 lets the runtime choose.
         session: the runtime and its options.
-        gpu: the UUID of the GPU that computes; empty where the processor does.
+        gpu: the UUID of the GPU that computes; empty where the CPU does.
     """
 
     n_threads: int

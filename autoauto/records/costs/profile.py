@@ -46,7 +46,7 @@ def gradient_bytes(memory_bytes: Mapping[str, int]) -> int:
 
 
 class Optimizer(StrEnum):
-    """How gradients change weights."""
+    """The rule by which gradients change weights."""
 
     SGD = "sgd"
     """Gradient descent without state."""
@@ -203,7 +203,7 @@ class CompiledRange:
         return sum(step.cycles for step in self.steps)
 
     def recomputed(self, *, keeps_last: bool = False) -> CompiledRange:
-        """The same range, whose backward pass runs its forward pass again from checkpoint to checkpoint.
+        """This range with a backward pass that runs the forward pass again from checkpoint to checkpoint.
 
         With `keeps_last` it begins with the activations of the last segment, which the forward pass has just made.
         """

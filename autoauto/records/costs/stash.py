@@ -31,7 +31,7 @@ from autoauto.records.units import Precision
 
 @dataclass(frozen=True, slots=True)
 class ActivationStash:
-    """Which activations of a model are stashed.
+    """The activations of a model that are stashed for the backward pass.
 
     Attributes:
         passes: the backward pass; without training no layer has one.
@@ -59,7 +59,7 @@ class ActivationStash:
 
 
 def stash_of(graph: LayerGraph, options: CompileOptions) -> ActivationStash:
-    """What is stashed of a model that is compiled with these options."""
+    """The stashed activations of a model that is compiled with these options."""
     return _in_training(graph) if options.training else ActivationStash(Derivative(graph, frozenset()))
 
 

@@ -89,7 +89,7 @@ def read_toml(path: Path) -> TomlFile:
 
 
 def depth_of(document: object) -> int:
-    """How many objects and lists lie in each other.
+    """The depth of nested objects and lists.
 
     >>> depth_of(1), depth_of({"a": [[], 2]})
     (0, 3)

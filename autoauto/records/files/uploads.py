@@ -28,12 +28,12 @@ def uploads_dir() -> Path:
 
 
 def uploaded_path(what: str, digest: str) -> Path:
-    """Where this machine keeps an uploaded "model" or "cluster", whether it has it or not."""
+    """The path of an uploaded "model" or "cluster" in the cache of this machine; the file may not exist."""
     return uploads_dir() / digest / f"{what}{_SUFFIXES[what]}"
 
 
 def is_intact(path: Path, digest: str) -> bool:
-    """Whether a file is there and has the content of a digest.
+    """True if the file is there and has the content of the digest.
 
     Raises:
         OSError: it cannot be read.

@@ -104,7 +104,7 @@ class PhasedOptions:
 
     @property
     def effective_mode(self) -> IoMode:
-        """How tensors move when the options are carried out."""
+        """The io mode that is used, which `warning` explains if it is not `io_mode`."""
         return check_loop(self.io_mode, self.steps, self.io_tiles)[0]
 
     @property
@@ -140,7 +140,7 @@ class BufferLayout:
 
     @property
     def n_entries(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         return self.rows * self.steps
 
     @property
@@ -271,32 +271,32 @@ class PhasedPlan(Displayed):
 
     @property
     def plans(self) -> tuple[PhasedPlan, ...]:
-        """As of pipelines; all replicas run the same phases."""
+        """The different plans of replicas: this one, since all replicas run the same phases."""
         return (self,)
 
     @property
     def other_plans(self) -> tuple[PhasedPlan, ...]:
-        """As of pipelines: none."""
+        """Empty: all replicas have this plan."""
         return ()
 
     @property
     def host_bound_cycles(self) -> int:
-        """As of pipelines: 0, since the cost of phases contains what the host moves."""
+        """0: the cost of phases contains the transfers of the host."""
         return 0
 
     @property
     def balance(self) -> float:
-        """As of pipelines: all devices compute the same."""
+        """1: all devices compute the same."""
         return 1.0
 
     @property
     def latency_cycles(self) -> int:
-        """From the start of the first phase to the end of the last."""
+        """Cycles from the start of the first phase to the end of the last."""
         return self.cost_cycles
 
     @property
     def parts(self) -> tuple[Phase, ...]:
-        """What holds memory of its own: the phases; those of a `Plan` are its stages."""
+        """The parts with memory of their own: the phases. Those of a `Plan` are its stages."""
         return self.phases
 
     @property
@@ -327,24 +327,24 @@ class PhasedPlan(Displayed):
         return (forward[0].layers.start, *(phase.layers.stop for phase in forward))
 
     def with_phases(self, phases: tuple[Phase, ...]) -> PhasedPlan:
-        """The same plan with other costs of its phases."""
+        """This plan with other costs of its phases."""
         naive_cycles = self.steps * sum(phase.variable_cycles + phase.step_cycles for phase in phases)
         phase_cycles = tuple(phase.cycles(self.io_mode, self.steps) for phase in phases)
         return replace(self, phases=phases, phase_cycles=phase_cycles, naive_cycles=naive_cycles)
 
     @property
     def peak_memory_bytes(self) -> int:
-        """What the fullest phase needs."""
+        """Bytes of the phase that needs most."""
         return max(phase.total_bytes for phase in self.phases)
 
     @property
     def excess_bytes(self) -> int:
-        """By how much the tightest phase exceeds the device; below 0 what is free."""
+        """Bytes by which the tightest phase exceeds the device; negative if bytes are free."""
         return max(phase.total_bytes - phase.limit_bytes for phase in self.phases)
 
     @property
     def mean_cost_cycles(self) -> float:
-        """As of pipelines; here all devices run the same phases."""
+        """Mean cycles per micro-batch of a replica; all replicas run the same phases."""
         return self.cost_cycles
 
     def samples_per_s(self, batch_size: int, clock_hz: float, *, naive: bool = False) -> float:

@@ -15,7 +15,7 @@ from autoauto.records.units import samples_per_s
 
 
 class CutAt(StrEnum):
-    """Where stages may begin."""
+    """The layers at which stages may begin."""
 
     LAYERS = "layers"
     """At any layer that no matrix ties to the one before it."""
@@ -120,12 +120,12 @@ class Plan(Displayed):
 
     @property
     def n_devices(self) -> int:
-        """How many devices the stages are on."""
+        """Number of devices of all stages."""
         return len({device for stage in self.stages for device in stage.devices})
 
     @property
     def parts(self) -> tuple[Stage, ...]:
-        """What holds memory of its own: the stages of all plans; those of a `PhasedPlan` are its phases."""
+        """The parts with memory of their own: the stages of all plans. Those of a `PhasedPlan` are its phases."""
         return tuple(stage for plan in self.plans for stage in plan.stages)
 
     @property
@@ -150,7 +150,7 @@ class Plan(Displayed):
 
     @property
     def balance(self) -> float:
-        """What a device computes in the mean, as a share of what computes longest."""
+        """Mean compute cycles of a device divided by those of the slowest."""
         work = self.device_compute_cycles.values()
         return sum(work) / max(len(work) * max(work), 1)
 
@@ -174,12 +174,12 @@ class Plan(Displayed):
 
     @property
     def peak_memory_bytes(self) -> int:
-        """What the fullest device needs."""
+        """Bytes of the device that needs most."""
         return max(self._by_device(lambda stage: stage.total_bytes * stage.n_replicas).values())
 
     @property
     def excess_bytes(self) -> int:
-        """By how much the tightest device of all replicas exceeds its limit; below 0 what is free on it."""
+        """Bytes by which the tightest device of all replicas exceeds its limit; negative if bytes are free."""
         used = self._by_device(lambda stage: stage.total_bytes * stage.n_replicas)
         own = max(used[stage.device] - stage.limit_bytes for stage in self.stages)
         return max(own, *(other.excess_bytes for other in self.other_plans), own)
@@ -196,7 +196,7 @@ class Plan(Displayed):
 
     @property
     def latency_cycles(self) -> int:
-        """From the start of a micro-batch's first transfer to the end of its last, when one enters every period.
+        """Cycles from the first transfer of a micro-batch to its last, if one enters every period.
 
         With a barrier a micro-batch reaches the next stage once a period, and waits in the last stage until the slowest
         device has computed. Otherwise it never waits, because micro-batches enter a period apart: its latency is the
@@ -221,7 +221,7 @@ class Plan(Displayed):
 
     @property
     def mean_cost_cycles(self) -> float:
-        """Cycles in which a replica finishes a micro-batch, over all plans: the harmonic mean of their periods."""
+        """Mean cycles per micro-batch of a replica: the harmonic mean of the periods of all replicas."""
         if not self.other_plans:
             return self.cost_cycles
         rates = [(len(plan.placement), len(plan.placement) / plan.cost_cycles) for plan in self.plans]
@@ -229,7 +229,7 @@ class Plan(Displayed):
         return n_replicas / per_cycle
 
     def in_order_of(self, other: Plan) -> Plan:
-        """The same plans of replicas in the order of those of another plan on the same devices."""
+        """This plan with the plans of its replicas in the order of `other`, which is on the same devices."""
         if not other.other_plans:
             return self
         by_placement = {plan.placement: replace(plan, other_plans=()) for plan in self.plans}
@@ -312,7 +312,7 @@ class BoundedPlan:
 
     @property
     def cost_cycles(self) -> float:
-        """What the search made least: the step of training, otherwise the period."""
+        """The cost that the planner minimised: the step in training, else the period."""
         return self.plan.cost_cycles if self.step_cycles is None else self.step_cycles
 
     @property
@@ -336,7 +336,7 @@ class Replicas:
 
     @property
     def n_ipu(self) -> int:
-        """How many devices one replica uses."""
+        """Number of devices of one replica."""
         return len(self.plans[0].stages)
 
     def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
@@ -346,7 +346,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a plan would cost if one cut lay elsewhere.
+    """The cost of a plan with one cut moved.
 
     Attributes:
         layer: the layer before which the cut would lie.

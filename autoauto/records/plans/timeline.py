@@ -82,7 +82,7 @@ class Timeline(Displayed):
 
     @property
     def makespan_cycles(self) -> float:
-        """From the first start to the end of the last action and message, and of a step of training."""
+        """Cycles from the first start to the end of the last action and message, and of a step of training."""
         return self.cycles(self.stop_tick)
 
     @property
@@ -116,7 +116,7 @@ class Timeline(Displayed):
 
     @property
     def bubble_cycles(self) -> tuple[float, ...]:
-        """How long each device neither computes nor exchanges, checks counted as idle."""
+        """Cycles in which each device neither computes nor exchanges; checks count as idle."""
         used = zip(self._busy_ticks, self._exchange_ticks, strict=True)
         return tuple(self.cycles(self.stop_tick - busy - exchanged) for busy, exchanged in used)
 
@@ -142,7 +142,7 @@ class Timeline(Displayed):
 
     @property
     def latency_cycles(self) -> float:
-        """From the start of the first micro-batch's first action to the end of its last."""
+        """Cycles from the first action of the first micro-batch to its last."""
         return self.cycles(int(self._finished()[0]) - min(int(starts[0]) for starts in self.starts if len(starts)))
 
     @property

@@ -46,7 +46,7 @@ class _Measure(NamedTuple):
         return trial.values[self.position] if trial.values else None
 
     def on_axis(self, trial: Trial) -> float:
-        """Its value of a trial that has one, in the unit of the axis."""
+        """The value of a trial that has one, in the unit of the axis."""
         return (self.of(trial) or 0.0) / self.unit_size
 
     def text(self, trial: Trial) -> str:

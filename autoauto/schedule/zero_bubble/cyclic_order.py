@@ -295,7 +295,7 @@ class CyclicOrder:
 
 
 def _renumbered(times: list[int], period: int) -> list[int]:
-    """The same times or positions, repeated after a period, so that all are earlier than the first one repeated.
+    """Times or positions shifted by whole periods, so that all lie within one period.
 
     >>> _renumbered([2, 7, 15], 10)
     [5, 7, 12]

@@ -38,7 +38,7 @@ Priorities = list[list[float]]
 
 
 class ChoiceRule(NamedTuple):
-    """How a device chooses.
+    """The rule by which a device chooses its next action.
 
     Attributes:
         window: by how many ticks the priority of an action may be later than the device's earliest.

@@ -215,12 +215,12 @@ class _Table:
         return starts
 
     def held(self, stage: int, starts: list[int]) -> int:
-        """For how many ticks a device holds an activation of a stage."""
+        """Ticks for which a device holds an activation of a stage."""
         weight = WEIGHT * self.pipeline.n_stages + stage
         return starts[weight] + self.pipeline.ticks[weight] - starts[stage]
 
     def excess(self, starts: list[int], period: int) -> int:
-        """By how many activations the devices exceed their memory, summed; each holds most when a forward starts."""
+        """Activations by which devices exceed their memory, summed. A device holds most when a forward starts."""
         total = 0
         for stages in self.stages:
             spans = [(starts[s], starts[s] + self.held(s, starts)) for s in stages]

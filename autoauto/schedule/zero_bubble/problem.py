@@ -46,17 +46,17 @@ class ZeroBubbleProblem:
 
     @property
     def n_stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return len(self.devices)
 
     @property
     def n_devices(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         return max(self.devices) + 1
 
     @property
     def work(self) -> list[int]:
-        """For every device the ticks that it computes for one micro-batch."""
+        """For every device, the ticks of compute for one micro-batch."""
         total = [0] * self.n_devices
         for job, ticks in enumerate(self.ticks):
             total[self.devices[job % self.n_stages]] += ticks

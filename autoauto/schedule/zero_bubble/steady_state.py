@@ -41,7 +41,7 @@ SPAN = 0.9
 
 
 class Effort(NamedTuple):
-    """How long the search takes.
+    """Limits of the search.
 
     Attributes:
         placements: how many actions of a single micro-batch are placed.

@@ -94,7 +94,7 @@ def _only_visible(service: Service, user: User, body: bytes) -> bytes:
 
 @lru_cache(1)
 def _application(database: ServiceDatabase, _: int) -> Any:
-    """The application over a database, a new one for every other number: it holds what it has read.
+    """The WSGI application of optuna-dashboard. It caches what it reads, so a new number makes a fresh one.
 
     Raises:
         NotFound: optuna-dashboard is not installed.

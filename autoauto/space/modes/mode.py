@@ -46,7 +46,7 @@ class Mode(HasKnobs, ABC):
     Attributes:
         strategy: pipeline or phases.
         purpose, option: what it is for, and the option that asks for it.
-        sample: what throughput counts, in a word.
+        sample: what throughput counts, as one noun.
     """
 
     __slots__ = ()

@@ -57,7 +57,7 @@ class Candidate(NamedTuple):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the estimate only says that it is no better (`Forecast.is_bound`)."""
+        """True if the forecast is a bound: the configuration is no better than it (`Forecast.is_bound`)."""
         return self.cell.curve.forecasts[self.position].is_bound
 
     @property
@@ -133,7 +133,7 @@ class Candidates:
 
     @property
     def is_unsupported(self) -> bool:
-        """Whether its runtime does not run the model."""
+        """True if the runtime of the configuration cannot run the model."""
         return all(forecast.unsupported for forecast in self.curve.forecasts.values())
 
     @property
@@ -214,7 +214,7 @@ class Candidates:
         return forecast.excess < self._max_excess and bool(ratio <= 1.0)
 
     def _is_doubtful(self, index: int, target: float) -> bool:
-        """Whether it may work against expectation and its score may exceed `target`."""
+        """True if the configuration may fit although the forecast says no, and its score may exceed `target`."""
         forecast = self.curve.at_or_below(index)
         if forecast.score is None:
             possible = 0.0 < forecast.excess <= MAX_MEMORY_DOUBT

@@ -163,7 +163,7 @@ class ForecastCurve:
         return min(1.0, max(MIN_FIXED_SHARE, GROWTH_SAFETY * smaller_share / time))
 
     def _may_work_between(self, low: int, high: int) -> bool:
-        """Whether one of two ends works, or is so close to it that a configuration between them may work.
+        """True if a configuration between two ends may work: one of the ends works or nearly does.
 
         A constrained quantity changes by no larger ratio than the batch size: a batch twice as large at most doubles
         throughput, and at most doubles cycles.

@@ -93,7 +93,7 @@ class Forecast(NamedTuple):
 
     @property
     def works(self) -> bool:
-        """Whether it fits and all constraints hold."""
+        """True if the configuration fits and all constraints hold."""
         return self.score is not None and self.violation <= 0.0
 
     @property

@@ -46,7 +46,7 @@ class SimpleUse(NamedTuple):
         return f"one {self.group.format(self.cores_per_device)}" if self.cores_per_device > 1 else "one device"
 
     def has(self, knobs: Knobs) -> bool:
-        """Whether a configuration is one of them."""
+        """True if a configuration is one of the simple uses."""
         return not knobs.is_phased and self == use_of(knobs)
 
 
@@ -56,7 +56,7 @@ def use_of(knobs: Knobs) -> SimpleUse:
 
 
 def simple_uses(space: SearchSpace) -> tuple[SimpleUse, ...]:
-    """Those of a space: one device; and each alone, the most replicas, the longest pipeline and the most cores."""
+    """The simple uses in a space: one device; the most replicas, the longest pipeline or the most cores alone."""
     uses = {use_of(cell[0]) for cell in space.cells if not cell[0].is_phased}
     single = SimpleUse(1, 1, 1, next(iter(uses)).group if uses else Session.group)
     most = (

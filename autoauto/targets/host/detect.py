@@ -24,7 +24,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.units import MIB, format_bytes
 from autoauto.targets.host.gpu.gpus import GPU_PREFIX, gpu_links, gpus
-from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, processor, processor_clock_hz
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, cpu_clock_hz, cpu_model
 from autoauto.targets.host.processes import WorkerGroup, Workers
 from autoauto.targets.host.transport.shared_memory import Ring
 
@@ -302,7 +302,7 @@ def control_groups(root: Path = _CONTROL_GROUPS, membership: Path = Path("/proc/
 
 
 def _cpu_quota(group: Path) -> float | None:
-    """Number of processors by `cpu.max` ("200000 100000", quota and period in microseconds); None without a limit."""
+    """Number of CPUs by `cpu.max` ("200000 100000", quota and period in microseconds); None without a limit."""
     limit, *period = _words(group / "cpu.max") or ["max"]
     return None if limit == "max" else int(limit) / int(period[0])
 
@@ -338,14 +338,14 @@ def machine_source(*, has_cores: bool, has_gpus: bool) -> str:
 
 
 def machine_comments() -> tuple[str, ...]:
-    """Processor and GPUs, one a line: names, memory, clocks, and what connects the GPUs."""
+    """CPU and GPUs, one a line: names, memory, clocks, and what connects the GPUs."""
     return (_processor_line(), *_gpu_lines())
 
 
 def _processor_line() -> str:
-    clock_hz = processor_clock_hz()
+    clock_hz = cpu_clock_hz()
     clock = "" if clock_hz is None else f" at {clock_hz / 1e9:.2f} GHz"
-    return f"{processor()}: {usable_cores()} usable cores{clock}, {format_bytes(total_bytes())} of memory"
+    return f"{cpu_model()}: {usable_cores()} usable cores{clock}, {format_bytes(total_bytes())} of memory"
 
 
 def _gpu_lines() -> Iterator[str]:

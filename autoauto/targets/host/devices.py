@@ -77,7 +77,7 @@ def _each_named(words: Sequence[str]) -> list[NamedDevice]:
 @cache
 def like_gpus() -> str:
     """What --device calls the GPUs of this machine that are like the first; nothing if there are none."""
-    with suppress(BadInput):  # processors work without the driver
+    with suppress(BadInput):  # CPUs work without the driver
         here = gpus_here()
         return ",".join(f"{GPU_PREFIX}{gpu.number}" for gpu in here if gpu.name == here[0].name)
     return ""
@@ -175,7 +175,7 @@ class HostDevices:
 
     @classmethod
     def listed(cls, names: Sequence[str]) -> HostDevices:
-        """Those with such `names`.
+        """The GPUs with these `names`, in this order.
 
         Raises:
             BadInput: this machine has no such device.
@@ -200,7 +200,7 @@ class HostDevices:
 
     @property
     def has_cores(self) -> bool:
-        """Whether the processor computes."""
+        """True if the device is cores of the CPU."""
         return not self.gpus or "" in self.gpus
 
     @property

@@ -29,7 +29,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
 
 CLOCK_HZ = 1e9
-"""One cycle of a host device is a nanosecond, whatever the processor's clock is."""
+"""One cycle of a host device is a nanosecond, whatever the CPU's clock is."""
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -79,8 +79,8 @@ def core_beside_gpu(device: int) -> tuple[int, ...]:
 
 @cache
 def identity() -> str:
-    """Processor model, number of usable cores, and kernel: what measured times depend on. Part of cache keys."""
-    return f"{processor()}, {len(cores())} cores, {platform.system()} {platform.release()}"
+    """The model of the CPU, number of usable cores, and kernel: what measured times depend on. Part of cache keys."""
+    return f"{cpu_model()}, {len(cores())} cores, {platform.system()} {platform.release()}"
 
 
 class MachineLoad(NamedTuple):
@@ -105,8 +105,8 @@ def excess_load() -> MachineLoad | None:
     return load if load.load > load.n_cores else None
 
 
-def processor() -> str:
-    """Processor model by /proc/cpuinfo, or the architecture when there is none."""
+def cpu_model() -> str:
+    """The model of the CPU by /proc/cpuinfo, or the architecture when there is none."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
@@ -114,7 +114,7 @@ def processor() -> str:
     return platform.machine()
 
 
-def processor_clock_hz() -> float | None:
+def cpu_clock_hz() -> float | None:
     """The highest clock of core 0 where the kernel knows it, else its present one; None where it says neither."""
     with suppress(OSError, ValueError):
         return int((_TOPOLOGY / "cpu0" / "cpufreq" / "cpuinfo_max_freq").read_text(encoding="ascii")) * 1e3

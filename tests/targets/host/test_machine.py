@@ -13,9 +13,9 @@ from autoauto.targets.host.machine import (
     core_beside_gpu,
     cores,
     cores_of,
+    cpu_clock_hz,
     excess_load,
     identity,
-    processor_clock_hz,
     siblings,
 )
 
@@ -110,11 +110,11 @@ def test_processes_beside_gpus_share_cores_where_there_are_few(monkeypatch: pyte
 
 def test_the_clock_is_the_highest_that_the_kernel_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_TOPOLOGY", tmp_path)
-    now_hz = processor_clock_hz()
+    now_hz = cpu_clock_hz()
     assert now_hz is None or now_hz > 1e8
     (tmp_path / "cpu0" / "cpufreq").mkdir(parents=True)
     (tmp_path / "cpu0" / "cpufreq" / "cpuinfo_max_freq").write_text("3800000\n", encoding="ascii")
-    assert processor_clock_hz() == 3.8e9
+    assert cpu_clock_hz() == 3.8e9
 
 
 @pytest.mark.parametrize(("load", "expected"), [(7.46, "a load of 7.5 on 2 cores"), (2.0, "None"), (0.1, "None")])

@@ -105,7 +105,7 @@ def _deployment(args: argparse.Namespace) -> Deployment:
 
 
 def _is_model(args: argparse.Namespace) -> bool:
-    """Whether there is a model of this name here, for which no server is needed."""
+    """True if the name is that of a model on this machine, so that no server is asked."""
     try:
         _find_model(args)
     except UnreadableModel:

@@ -43,12 +43,12 @@ class Gpu(NamedTuple):
 
     @property
     def has_tf32(self) -> bool:
-        """Whether it multiplies in tf32: from the Ampere generation on, which has compute capability 8.0 [tf32]."""
+        """True if the GPU multiplies in tf32: Ampere or newer, compute capability 8.0 [tf32]."""
         return self.compute_capability >= (8, 0)
 
     @property
     def has_fp16(self) -> bool:
-        """Whether it multiplies matrices in fp16: from the Volta generation on, with compute capability 7.0 [tf32]."""
+        """True if the GPU multiplies matrices in fp16: Volta or newer, compute capability 7.0 [tf32]."""
         return self.compute_capability >= (7, 0)
 
 

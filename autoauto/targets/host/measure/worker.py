@@ -195,17 +195,19 @@ def serve(
 
 @contextmanager
 def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) -> Iterator[None]:
-    """Allocations within it fail beyond the limit, which weights exceed while they are loaded: they lie there thrice.
+    """Limit the memory of this process inside the `with` block; does nothing without a limit.
+
+    While a model is loaded its weights are in memory three times, so the limit is raised by twice the file.
 
     Raises:
-        MemoryError: the inputs and outputs alone exceed it.
+        MemoryError: the inputs and outputs alone exceed the limit.
     """
     if ports.limit_bytes is None or not runtime_named(options.runtime).limits_process:
         yield
         return
     left_bytes = ports.limit_bytes - sum(port.n_bytes for port in (*ports.inputs, *ports.outputs))
     if left_bytes < 0:
-        raise MemoryError("its inputs and outputs exceed the limit")
+        raise MemoryError("the inputs and outputs exceed the limit")
     loading_bytes = 2 * os.stat(file.path).st_size + options.n_threads * _STACK_BYTES + BOOKKEEPING_BYTES
     set_limit(data_bytes() + left_bytes + loading_bytes)
     try:

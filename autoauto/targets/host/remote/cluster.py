@@ -22,7 +22,7 @@ from autoauto.records.errors import BadInput, WorkerLost, missing_extra
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.installation import VERSION
 from autoauto.targets.host.detect import MESSAGE_BYTES, N_SLOTS, device_memory_bytes, message_times, total_bytes
-from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, processor
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cpu_model
 from autoauto.targets.host.remote.agent import agent
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, RemoteMachine, connect
 from autoauto.targets.host.runtimes.registry import installed_versions
@@ -37,13 +37,13 @@ class Facts(NamedTuple):
 
     Attributes:
         software: versions of autoauto and of the installed runtimes.
-        processor: its model.
+        cpu_model: the model of the CPU.
         cores: as `autoauto.targets.host.machine.cores`.
         memory_bytes: of the whole machine.
     """
 
     software: str
-    processor: str
+    cpu_model: str
     cores: tuple[tuple[int, ...], ...]
     memory_bytes: int
 
@@ -86,7 +86,7 @@ class DaskMachines:
     def identity(self) -> str:
         """A text that names all that measured times depend on; see `autoauto.targets.host.machine.identity`."""
         facts = self.machines[0].facts
-        return f"{facts.processor}, {len(facts.cores)} cores, machines of Dask workers"
+        return f"{facts.cpu_model}, {len(facts.cores)} cores, machines of Dask workers"
 
     @property
     def note(self) -> str:
@@ -165,9 +165,9 @@ def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
         name, (there, model, machine_cores, _) = machine.worker.name, machine.facts
         if there != here:
             raise BadInput(f"all machines need the same software, here is {here}, {name} has {there}; install the same")
-        if model != first.facts.processor:
+        if model != first.facts.cpu_model:
             raise BadInput(
-                f"the machines of a cluster are alike, {first.worker.name} has {first.facts.processor}, {name} has "
+                f"the machines of a cluster are alike, {first.worker.name} has {first.facts.cpu_model}, {name} has "
                 f"{model}; try workers on machines of one kind"
             )
         if machine.worker.n_devices > len(machine_cores):
@@ -212,7 +212,7 @@ def software() -> str:
 
 def facts() -> Facts:
     """In a Dask worker: describe its machine."""
-    return Facts(software(), processor(), cores(), total_bytes())
+    return Facts(software(), cpu_model(), cores(), total_bytes())
 
 
 def start_agent(token: bytes) -> tuple[str, int]:

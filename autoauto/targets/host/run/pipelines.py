@@ -78,7 +78,7 @@ def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_si
 
 
 def _is_of_parts(port: Port, part: Port, n_parts: int) -> bool:
-    """Whether a tensor is the tensors of its parts, one behind the other."""
+    """True if a tensor is the concatenation of the tensors of its parts."""
     return bool(part.shape) and not port.data_dependent and port.shape == (n_parts * part.shape[0], *part.shape[1:])
 
 

@@ -43,7 +43,7 @@ def installed() -> tuple[str, ...]:
 
 
 def installed_for(gpus: bool) -> tuple[str, ...]:
-    """The installed runtimes that compute on GPUs, or those that compute on the processor."""
+    """The installed runtimes that compute on GPUs, or those that compute on the CPU."""
     return tuple(name for name in installed() if computes_on_gpus(name) == gpus)
 
 
@@ -68,7 +68,9 @@ def _version(package: RuntimePackage) -> str:
 
 
 def requirements(sessions: Iterable[Session]) -> list[str]:
-    """What pip installs for some sessions; of packages that have the same module that for GPUs, which has all of it.
+    """The packages that pip installs for some sessions.
+
+    onnxruntime-gpu has all that onnxruntime has under the same module name, so it replaces it.
 
     >>> requirements([CudaSession(precision=Precision.FP16), OnnxRuntimeSession(), OpenVinoSession()])
     ['onnxruntime-gpu[cuda,cudnn]', 'onnx', 'openvino']

@@ -95,7 +95,7 @@ class LoadedModel(Protocol):
 class Runtime(Protocol):
     """A runtime that is installed; it is imported when it is made.
 
-    Where it computes on the processor, memory is that of this process.
+    Where it computes on the CPU, memory is that of this process.
 
     Attributes:
         title: its name for people.
@@ -106,7 +106,7 @@ class Runtime(Protocol):
     limits_process: bool = True
 
     def precisions(self) -> tuple[Precision, ...]:
-        """The formats in which this machine's processor computes."""
+        """The formats in which this machine's CPU computes."""
 
     def expected(self, options: SessionOptions) -> EffectiveOptions:
         """What must be in force."""

@@ -1,4 +1,4 @@
-"""What a runtime of the host says of itself: `HostSession`, `RuntimePackage`, and the knobs of several runtimes."""
+"""The base class of the sessions of host runtimes, `HostSession`, and the knobs that several of them have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GraphOptimization(StrEnum):
     """How far ONNX Runtime rewrites a graph before it runs it [onnxruntime-graph]."""
 
     ALL = "all"
-    """Also with layouts of tensors that suit the processor."""
+    """Also with layouts of tensors that suit the CPU."""
     EXTENDED = "extended"
     """Fused operators of one provider, too."""
     BASIC = "basic"
@@ -85,9 +85,9 @@ class RuntimePackage(NamedTuple):
 
     @property
     def is_installed(self) -> bool:
-        """Whether it can be imported, which it is not here.
+        """True if the package is installed; it is not imported.
 
-        A module may come from a distribution of another name, but that of a distribution of another name must.
+        The package must come from `distribution`: onnxruntime-gpu and onnxruntime have a module of the same name.
         """
         if find_spec(self.module) is None:
             return False
@@ -101,9 +101,9 @@ class HostSession(Session, ABC):
     """A session of a runtime of the host.
 
     Attributes:
-        runtime: its name, also that of its folder, in whose `runtime.py` `RUNTIME` is its class.
-        package: which has it.
-        precisions: the formats that it may compute in, where the processor or the GPU has instructions for them.
+        runtime: the name of the runtime, and of its folder, whose `runtime.py` has the class `RUNTIME`.
+        package: the Python package of the runtime.
+        precisions: the formats that the runtime computes in if the CPU or the GPU has instructions for them.
         cores_per_device, precision: fields of every such class.
     """
 
@@ -131,7 +131,7 @@ class HostSession(Session, ABC):
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """What pip installs to run a model so."""
+        """The packages that pip installs to run a model with this session."""
         return (self.package.requirement,)
 
     @property
@@ -141,10 +141,10 @@ class HostSession(Session, ABC):
 
     @property
     def is_possible(self) -> bool:
-        """Whether the runtime computes in the format."""
+        """True if the runtime computes in the format `precision`."""
         return self.precision in self.precisions
 
     @property
     def on_one_core(self) -> Self:
-        """The session on a device of one core."""
+        """This session on a device of one core."""
         return replace(self, cores_per_device=1)  # type: ignore[type-var]

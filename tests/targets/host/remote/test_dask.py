@@ -89,7 +89,7 @@ def test_several_machines_without_workers_are_one_line(tmp_path: Path) -> None:
             [served("a"), served("b", facts=HERE._replace(software="another"))],
             "is autoauto 1, b has another; install",
         ),
-        ([served("a"), served("b", facts=HERE._replace(processor="another"))], "a has a processor, b has another; try"),
+        ([served("a"), served("b", facts=HERE._replace(cpu_model="another"))], "a has a processor, b has another; try"),
         ([served("a", 3)], "^a device is a core, a declares 3 and may use 2; start it with --resources device=2$"),
     ],
 )

@@ -43,7 +43,7 @@ _OUT_OF_MEMORY = re.compile(
 """What the runtime and the libraries under it say where an allocation fails; they have no class for that."""
 _NOT_RECORDABLE = re.compile(
     r"cannot use the graph capture feature"  # of loops and conditions (onnxruntime#15005)
-    r"|CUDA failure 90\d: "  # cudaErrorStreamCapture...: a kernel waits for the processor
+    r"|CUDA failure 90\d: "  # cudaErrorStreamCapture...: a kernel waits for the CPU
 )
 """What the runtime says of a model that no CUDA graph holds."""
 
@@ -67,7 +67,7 @@ class DeviceMemory(Protocol):
 class CudaRuntime(Runtime):
     """ONNX Runtime with its provider for CUDA, which computes in the formats of the file, in tf32 or in fp16.
 
-    Every process sees one GPU only. Nothing falls back to the processor: a node that the provider has no kernel for
+    Every process sees one GPU only. Nothing falls back to the CPU: a node that the provider has no kernel for
     makes loading fail (`session.disable_cpu_ep_fallback`), and the provider and its options are read back. tf32, which
     the provider uses by itself, is off in fp32. For fp16 the graph is converted before it is loaded. Weights, tensors
     and workspaces come from one arena, whose limit is the budget; it grows by what is requested, and keeps what it has,
@@ -236,7 +236,7 @@ def _provider_options(options: SessionOptions, limit_bytes: int | None) -> dict[
 
 
 def _in_words(level: Any, provider_options: Mapping[str, str]) -> str:
-    """The options that a session has, as its settings and its provider have them."""
+    """The options of a session as one line of text: its graph optimization level and those of the CUDA provider."""
     chosen = {name: provider_options.get(name) for name in (_GRAPH, _CHANNELS_LAST)}
     return ", ".join([in_words(level), *(f"{name} {value}" for name, value in chosen.items())])
 

@@ -1,1 +1,1 @@
-"""ONNX Runtime on the processor: its knobs and how it runs a model."""
+"""ONNX Runtime on the CPU: its knobs and how it runs a model."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the processor: `OnnxRuntime`."""
+"""ONNX Runtime on the CPU: `OnnxRuntime`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LEVELS = {
 
 
 class OnnxRuntime(Runtime):
-    """ONNX Runtime with its provider for processors, which computes in the formats of the file."""
+    """ONNX Runtime with its provider for CPUs, which computes in the formats of the file."""
 
     title = "ONNX Runtime"
 

@@ -1,4 +1,4 @@
-"""The knobs of ONNX Runtime on the processor: `OnnxRuntimeSession`."""
+"""The knobs of ONNX Runtime on the CPU: `OnnxRuntimeSession`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""OpenVINO on the processor: its knobs and how it runs a model."""
+"""OpenVINO on the CPU: its knobs and how it runs a model."""

@@ -1,4 +1,4 @@
-"""OpenVINO on the processor: `OpenVino`."""
+"""OpenVINO on the CPU: `OpenVino`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_ex
 
 
 class OpenVino(Runtime):
-    """OpenVINO's plugin for processors.
+    """OpenVINO's plugin for CPUs.
 
-    By itself it computes in bf16 on a processor with instructions for that, whatever the file says. So the format is
+    By itself it computes in bf16 on a CPU with instructions for that, whatever the file says. So the format is
     always set, and read back from the compiled model and from the graph that it runs [openvino-precision].
     """
 
