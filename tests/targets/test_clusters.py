@@ -420,7 +420,7 @@ def test_devices_whose_times_are_in_seconds_need_no_clock_and_no_tiles(tmp_path:
 def test_kinds_of_gpus_have_no_groups_of_their_own(tmp_path: Path) -> None:
     text = KINDS.replace('"ipu"', '"gpu"').replace("n_devices = 2", "n_devices = 2\ntensor_parallel = 2")
     message = refusal(written(tmp_path, text))
-    assert "line 6: vllm, sglang and trtllm have groups of one size in all stages of a pipeline" in message
+    assert "line 6: groups of one size in all stages and replicas, since vllm, sglang, trtllm are each told" in message
 
 
 def test_the_built_in_kinds_are_those_of_their_own_machines(vectors: Callable[[str], Any]) -> None:
