@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from autoauto.records.layers import Layer, LayerGraph, LayerRange, Source, Tensor
     from autoauto.records.plans.plan import Plan, Stage
     from autoauto.records.plans.timeline import Run, Runner, Timeline
-    from autoauto.records.target import Origin, Target, TargetTraits
+    from autoauto.records.target import CompilingTarget, Origin, Target, TargetTraits
     from autoauto.records.units import Precision
     from autoauto.targets.target import NamedTarget, Request, TargetOption
 
@@ -59,6 +59,7 @@ __all__ = [
     "CommandSyntax",
     "CompileOptions",
     "CompiledRange",
+    "CompilingTarget",
     "Decoder",
     "Deployment",
     "Device",
@@ -119,6 +120,7 @@ _MODULES = {
     "CommandOption": "autoauto.engines.command",
     "CommandSyntax": "autoauto.engines.command",
     "CompileOptions": "autoauto.records.costs.options",
+    "CompilingTarget": "autoauto.records.target",
     "CompiledRange": "autoauto.records.costs.profile",
     "Decoder": "autoauto.records.costs.decoder",
     "Deployment": "autoauto.exporters.exporter",

@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ async def listening(answer: Callable[[Any], Coroutine[Any, Any, Any]], limit: in
     await runner.setup()
     connections = Connections(runner.server)
     connections._limit = limit
-    listener = await asyncio.get_running_loop().create_server(connections.protocol, "127.0.0.1", 0)
+    protocol = partial(connections.protocol, lambda server: server())
+    listener = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:

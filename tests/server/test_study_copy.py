@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autoauto.server.store.study_copy import OutOfOrder, add_trials, head_of, trial_texts, write_head
+from autoauto.server.store.study_copy import OutOfOrder, add_trials, head_of, read_trial, trial_texts, write_head
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.trial_storage import TrialStorage
 
@@ -50,7 +50,7 @@ def theirs(tmp_path: Path) -> TrialStorage:
 def test_a_copy_has_what_the_study_has(ours: TrialStorage, theirs: TrialStorage) -> None:
     head, texts = head_of(ours, 1), trial_texts(ours, 1, 0, 50)
     copy = write_head(theirs, "search", head)
-    add_trials(theirs, copy, 0, texts, lambda _: None)
+    add_trials(theirs, copy, 0, list(map(read_trial, texts)), lambda _: None)
     assert head_of(theirs, copy) == head
     before, after = ours.get_all_trials(1)[:3], theirs.get_all_trials(copy)
     assert [trial.params["n_ipu"] for trial in after] == [1, 2, 3]
@@ -72,11 +72,12 @@ def test_trials_are_read_from_a_number_on_so_many_up_to_the_first_that_runs(ours
 
 
 def test_what_is_sent_twice_is_written_once_and_nothing_is_left_out(ours: TrialStorage, theirs: TrialStorage) -> None:
-    texts, copy = trial_texts(ours, 1, 0, 50), write_head(theirs, "search", head_of(ours, 1))
-    add_trials(theirs, copy, 0, texts[:2], lambda _: None)
-    add_trials(theirs, write_head(theirs, "search", head_of(ours, 1)), 0, texts, lambda _: None)
+    trials = list(map(read_trial, trial_texts(ours, 1, 0, 50)))
+    copy = write_head(theirs, "search", head_of(ours, 1))
+    add_trials(theirs, copy, 0, trials[:2], lambda _: None)
+    add_trials(theirs, write_head(theirs, "search", head_of(ours, 1)), 0, trials, lambda _: None)
     with pytest.raises(OutOfOrder, match="must have the number 3, got 4"):
-        add_trials(theirs, copy, 4, texts, lambda _: None)
+        add_trials(theirs, copy, 4, trials, lambda _: None)
     assert [trial.state for trial in theirs.get_all_trials(copy)] == [TrialState.COMPLETE] * 3
 
 
@@ -87,5 +88,5 @@ def test_a_trial_is_not_written_where_the_check_fails(ours: TrialStorage, theirs
         raise LookupError
 
     with pytest.raises(LookupError):
-        add_trials(theirs, copy, 0, trial_texts(ours, 1, 0, 50), refuse)
+        add_trials(theirs, copy, 0, list(map(read_trial, trial_texts(ours, 1, 0, 50))), refuse)
     assert theirs.get_all_trials(copy) == []

@@ -161,7 +161,7 @@ def test_halves_of_blocks_are_cut_before_the_attention_or_after_it() -> None:
         f"bert.encoder.layer.{n}"
         for n in ("0.attention.self.query.MatMul", "2.intermediate.dense.MatMul", "3.attention.self.query.MatMul")
     ]
-    assert knobs_of(as_run({**row, "settings": {"n_ipu": 3, "n_micro_batches": 8}})).schedule == Order.POPART_RING
+    assert knobs_of(as_run({**row, "settings": {"n_ipu": 3, "n_micro_batches": 8}})).mode.order == Order.POPART_RING
     with pytest.raises(BadInput, match="must leave one of 24 blocks to the last device"):
         partition_of({**row, "att_ffn": [[12, 12], [0, 0]]}, graph)
     nameless = replace(graph, layers=tuple(replace(layer, name="n") for layer in graph.layers))

@@ -164,7 +164,7 @@ def test_the_origin_of_its_numbers_is_the_same_from_the_target_to_the_report(
     from autoauto.report.tables.table import show
 
     flow, storage = opened(model, entry), f"sqlite:///{tmp_path}/trials.db"
-    if flow.traits.generates:
+    if entry.serves_decoders:
         pytest.skip("nothing is profiled or run on GPUs: tests/evaluate/test_generation.py")
     session = flow.traits.sessions[0]
     values: dict[str, Any] = {knob.name: (knob.default,) for knob in session.knobs}

@@ -13,7 +13,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.target import Target
+from autoauto.records.target import CompilingTarget
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
@@ -222,7 +222,7 @@ def test_bert_large_fills_two_devices_as_its_profile_says(
 
 
 def test_inference_has_no_backward_pass(graph_of: Any, node: Any, device: Device, options: Any) -> None:
-    target: Target = IpuTarget()
+    target: CompilingTarget = IpuTarget()
     compiled = target.compile(residual_block(graph_of, node), LayerRange(0, 5), device, options())
     assert compiled.backward_cycles == compiled.weight_cycles == compiled.activation_bytes == 0
     assert "gradient" not in compiled.exclusive
