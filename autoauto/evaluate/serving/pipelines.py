@@ -11,7 +11,6 @@ row for every choice of kinds, in which those inside stand in the order of the c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -92,22 +91,23 @@ class EnginePipelines:
         self._cuts = equal_blocks(_of_rows(self._stages), self._counts, self._n_all)
         self.period_s = self._cuts.period
         self._rates = Memo[int, PipelineRates](len(rows))
+        self._excess_bytes = np.full(self.period_s.shape, np.nan)  # of the batch sizes that were asked for
 
-    @cached_property
-    def excess_bytes(self) -> FloatArray:
-        """What the fullest GPU of every row lacks at best, shape (rows, batch sizes); below 0 what is left on it."""
-        return self._fullest.period
+    def excess_bytes(self, columns: IntArray) -> FloatArray:
+        """What the fullest GPU of every row lacks at best, at some batch sizes, shape (rows, columns)."""
+        missing = columns[np.isnan(self._excess_bytes[0, columns])]
+        if len(missing):
+            self._excess_bytes[:, missing] = self._fullest(missing).period
+        return self._excess_bytes[:, columns]
 
-    @cached_property
-    def _fullest(self) -> BlockCuts:
+    def _fullest(self, columns: IntArray) -> BlockCuts:
         """The cuts with which the fullest GPU lacks least: those of the shortest period, in bytes."""
-        return equal_blocks(_of_rows(self._filling), self._counts, self._n_all)
+        return equal_blocks(_of_rows(self._filling(columns)), self._counts, self._n_all)
 
-    @cached_property
-    def _filling(self) -> BlockStages:
+    def _filling(self, columns: IntArray) -> BlockStages:
         """What stages lack without blocks, and what a block takes, in bytes."""
-        block = np.array([each.block_bytes for each in self._costs])
-        lacking = np.array([np.full(len(self._b), -each.usable_bytes) for each in self._costs])
+        block = np.array([each.block_bytes[columns] for each in self._costs])
+        lacking = np.array([np.full(len(columns), -each.usable_bytes) for each in self._costs])
         return BlockStages(lacking, block, np.full(block.shape, self._n_all))
 
     def rates(self, row: int) -> PipelineRates:
@@ -122,9 +122,10 @@ class EnginePipelines:
         """The error of a row in which the model does not fit at one batch size, with the cuts that lack least."""
         if self.rows.shape[1] > self._n_all:
             return Infeasible(f"every stage needs a block, got {self.rows.shape[1]} stages of {self._n_all} blocks", 0)
-        of_row = BlockStages(*(column[self.rows[row]] for column in self._filling))
-        n_blocks = without_surplus(of_row, self._fullest.n_blocks[self.rows[row], row], self._n_all)
-        plan = self._plan(row, n_blocks[:, index].tolist(), index)
+        only = np.array([index])
+        of_row = BlockStages(*(column[self.rows[row]] for column in self._filling(only)))
+        n_blocks = without_surplus(of_row, self._fullest(only).n_blocks[self.rows[row], row], self._n_all)
+        plan = self._plan(row, n_blocks[:, 0].tolist(), index)
         stage = max(plan.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
         return Infeasible(
             f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: layers "

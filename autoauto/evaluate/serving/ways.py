@@ -61,10 +61,11 @@ class LikeReplicas:
     @cached_property
     def excess_bytes(self) -> FloatArray:
         """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
-        if (self.rows >= 0).all():
-            return np.zeros(len(self.rows))
-        smallest = np.where(self._is_free, self.pipelines.excess_bytes, np.inf).min(axis=0)
-        return np.where((self.rows < 0) & np.isfinite(smallest), np.maximum(smallest, 1.0), 0.0)
+        excess, unfit = np.zeros(len(self.rows)), np.flatnonzero(self.rows < 0)
+        if len(unfit):
+            lacking = np.where(self._is_free[:, unfit], self.pipelines.excess_bytes(unfit), np.inf).min(axis=0)
+            excess[unfit] = np.where(np.isfinite(lacking), np.maximum(lacking, 1.0), 0.0)
+        return excess
 
     def why_unfit(self, index: int) -> Infeasible:
         """The error of a batch size at which the model does not fit."""
@@ -74,7 +75,8 @@ class LikeReplicas:
             return Infeasible(
                 f"a replica of {n_stages} stages needs as many groups of GPUs, got {groups} of each kind; try fewer", 0
             )
-        lacking = np.where(self._is_free[:, index], self.pipelines.excess_bytes[:, index], np.inf)
+        excess_bytes = self.pipelines.excess_bytes(np.array([index]))[:, 0]
+        lacking = np.where(self._is_free[:, index], excess_bytes, np.inf)
         return self.pipelines.why_unfit(int(lacking.argmin()), index)
 
     @cached_property
