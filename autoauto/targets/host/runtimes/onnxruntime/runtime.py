@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 from time import thread_time_ns
 from typing import Any, BinaryIO
 
+from typing_extensions import override
+
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port
@@ -42,23 +44,21 @@ class OnnxRuntime(Runtime):
 
     title = "ONNX Runtime"
 
+    @override
     def precisions(self) -> tuple[Precision, ...]:
-        """See `Runtime`."""
         return (Precision.FP32,)
 
+    @override
     def expected(self, options: SessionOptions) -> EffectiveOptions:
-        """See `Runtime`."""
         chosen = OnnxRuntimeSession.of(options)
         words = in_words(LEVELS[chosen.graph_optimization], _SPINNING[chosen.spinning])
         return EffectiveOptions(_PROVIDER, str(options.precision), options.n_threads, words)
 
+    @override
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """See `Runtime`.
-
-        With memory that is kept all sessions of a process share one arena, which saves up to a quarter of a run.
-        """
+        """With memory that is kept all sessions of a process share one arena, which saves up to a quarter of a run."""
         settings, chosen = onnxruntime.SessionOptions(), OnnxRuntimeSession.of(options)
         settings.intra_op_num_threads = options.n_threads
         settings.inter_op_num_threads = 1
