@@ -6,6 +6,7 @@ import hashlib
 import logging
 
 from sqlalchemy import ColumnElement, Connection, Float, Insert, Table, literal_column, text
+from typing_extensions import override
 
 from autoauto.database.backend import Backend
 
@@ -34,8 +35,8 @@ class PostgreSql(Backend):
         """The clock of the server."""
         return literal_column("extract(epoch FROM clock_timestamp())", Float)
 
+    @override
     def insert_if_new(self, table: Table) -> Insert:
-        """See `Backend`."""
         from sqlalchemy.dialects.postgresql import insert  # slow to import, and not loaded for a file
 
         return insert(table).on_conflict_do_nothing()

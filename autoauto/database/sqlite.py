@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Insert, Table, literal
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
+from typing_extensions import override
 
 from autoauto.database.backend import WAIT_S, Backend
 
@@ -26,10 +27,9 @@ class Sqlite(Backend):
         name = url.database or ":memory:"
         return None if name == ":memory:" or name.startswith("file:") else Path(name)
 
+    @override
     def is_in_memory(self, url: URL) -> bool:
-        """See `Backend`.
-
-        >>> Sqlite().is_in_memory(URL.create("sqlite")), Sqlite().is_in_memory(file_url(Path("trials.db")))
+        """>>> Sqlite().is_in_memory(URL.create("sqlite")), Sqlite().is_in_memory(file_url(Path("trials.db")))
         (True, False)
         """
         return url.database in (None, "", ":memory:")
@@ -58,8 +58,8 @@ class Sqlite(Backend):
         """The monotonic clock of the one machine that uses the file; it begins again when the machine does."""
         return literal(monotonic())
 
+    @override
     def insert_if_new(self, table: Table) -> Insert:
-        """See `Backend`."""
         return insert(table).on_conflict_do_nothing()
 
     def exclude_others(self, connection: Connection, name: str) -> None:

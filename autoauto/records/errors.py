@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from typing_extensions import override
+
 from autoauto.records.installation import install_command
 from autoauto.records.layers import LayerRange
 
@@ -113,8 +115,8 @@ class Unsupported(DoesNotFit, BadInput):
     def __init__(self, message: str, layers: LayerRange | None = None) -> None:
         super().__init__(message, 0, layers)
 
+    @override
     def __reduce__(self) -> tuple[type[Unsupported], tuple[object, ...]]:
-        """See `DoesNotFit`."""
         return type(self), (str(self), self.layers)
 
 

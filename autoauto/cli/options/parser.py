@@ -146,14 +146,16 @@ class Parser(argparse.ArgumentParser):
         positionals, rest, *own = self._action_groups
         grouped = {dest for names in _GROUPS.values() for dest in names}
         plain = [*positionals._group_actions, *rest._group_actions]
-        sections = [
-            *((title, [action for action in plain if action.dest in names]) for title, names in _GROUPS.items()),
-            *((group.title, group._group_actions) for group in own if group is not self._subparsers),
-            ("options", [action for action in plain if action.dest not in grouped]),
-        ]
-        for title, actions in sections:
+        sections: list[tuple[str | None, list[argparse.Action]]] = []
+        for title, names in _GROUPS.items():
+            sections.append((title, [action for action in plain if action.dest in names]))
+        for group in own:
+            if group is not self._subparsers:  # commands have groups of their own, above
+                sections.append((group.title, group._group_actions))
+        sections.append(("options", [action for action in plain if action.dest not in grouped]))
+        for section, actions in sections:
             if of_group := [action for action in actions if action in shown]:
-                yield title, of_group
+                yield section, of_group
 
     def _commands(self) -> Iterator[tuple[str, list[argparse.Action]]]:
         """The groups of commands, each with its line of the help."""

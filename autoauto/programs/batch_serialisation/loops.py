@@ -66,10 +66,13 @@ def overlapped_order(steps: int) -> LoopOrder:
     """
     if steps < 2:
         raise BadInput(f"steps must be >=2 if using overlapped IO, got {steps}; try io_mode io")
-    kinds = ((LoopKind.LOAD, 0), (LoopKind.STORE, 2), (LoopKind.COMPUTE, 1))
-    return tuple(
-        tuple(LoopOp(kind, i - behind) for kind, behind in kinds if 0 <= i - behind < steps) for i in range(steps + 2)
-    )
+    behind = ((LoopKind.LOAD, 0), (LoopKind.STORE, 2), (LoopKind.COMPUTE, 1))
+    groups = []
+    for i in range(steps + 2):
+        # The first groups have nothing to store or compute yet, the last ones nothing to load.
+        at_this_time = [LoopOp(kind, i - n_behind) for kind, n_behind in behind]
+        groups.append(tuple(op for op in at_this_time if 0 <= op.step < steps))
+    return tuple(groups)
 
 
 def order_cycles(order: LoopOrder, load_cycles: int, compute_cycles: int, store_cycles: int) -> int:

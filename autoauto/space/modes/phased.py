@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.knob import Knob, whole
 from autoauto.records.schedule import Order
@@ -61,7 +63,7 @@ class Phased(Mode):
         values = {"strategy": self.strategy, "n_micro_batches": self.n_micro_batches}
         return {"schedule": self.order, "recompute": self.recompute, **values} if self.training else values
 
+    @override
     def check(self, n_ipu: int, replicas: int) -> None:
-        """See `Mode`."""
         if replicas > 1:
             raise BadInput("replicas are pipelines side by side, got phases; try --strategy pipeline")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from operator import index
 from typing import ClassVar
 
+from typing_extensions import override
+
 from autoauto.records.costs.profile import Optimizer, OptimizerState, WeightUpdate
 from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.knob import SWITCH, Domain, Knob, whole, words
@@ -138,23 +140,24 @@ class Training(Mode):
             )
 
     @property
+    @override
     def training(self) -> bool:
-        """See `Mode`."""
         return True
 
     @property
+    @override
     def order(self) -> Order:
-        """See `Mode`."""
         return self.schedule
 
+    @override
     def weight_update(self, replicas: int) -> WeightUpdate:
-        """See `Mode`; where the place of the state is not settled, on the chip."""
+        """Where the place of the state is not settled, on the chip."""
         streams = self.optimizer_state in (OptimizerState.STREAMING, OptimizerState.STREAMING_SHARDED)
         shards = self.shard_optimizer or self.optimizer_state is OptimizerState.STREAMING_SHARDED
         return WeightUpdate(self.optimizer, self.master_weights, replicas if shards else 1, streams)
 
+    @override
     def check(self, n_ipu: int, replicas: int) -> None:
-        """See `Mode`."""
         spec = spec_of(self.schedule)
         assert spec.stages_per_device is not None
         fewest, most = spec.stages_per_device

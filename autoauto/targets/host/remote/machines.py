@@ -209,28 +209,28 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         return self
 
     def start(self, name: str, function: Callable[..., None], *args: object) -> int:
-        """See `WorkerGroup`."""
+        """Implements `WorkerGroup`."""
         self._ask(Start(f"{name} on {self.name}", dumps((function, args))))
         self._n_workers += 1
         return self._n_workers - 1
 
     def send(self, number: int, message: object) -> None:
-        """See `WorkerGroup`."""
+        """Implements `WorkerGroup`."""
         self._ask(SendMessage(number, message))
 
     def receive(self, number: int) -> Any:
-        """See `WorkerGroup`."""
+        """Implements `WorkerGroup`."""
         while not self._messages[number]:
             self._read()
         return self._messages[number].popleft()
 
     @property
     def watched(self) -> list[int]:
-        """See `WorkerGroup`."""
+        """Implements `WorkerGroup`."""
         return [self._control.fileno(), *(pump.lost_fd for pump, _ in self._pumps)]
 
     def check(self, events: Collection[int]) -> None:
-        """See `WorkerGroup`."""
+        """Implements `WorkerGroup`."""
         if self._control.fileno() in events:
             self._read_arrived()
         for pump, _ in self._pumps:

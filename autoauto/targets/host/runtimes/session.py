@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import ClassVar, NamedTuple, Self
 
+from typing_extensions import override
+
 from autoauto.records.costs.options import DeviceType, Session, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole, words, words_or_none
@@ -135,8 +137,8 @@ class HostSession(Session, ABC):
         return (self.package.requirement,)
 
     @property
+    @override
     def computes_in(self) -> Precision:
-        """See `Session`."""
         return self.precision
 
     @property

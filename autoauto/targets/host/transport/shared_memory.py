@@ -27,6 +27,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from autoauto.records.layers import Port
 from autoauto.records.plans.phased import BufferLayout
@@ -94,38 +95,38 @@ class Ring(MessageWriter, MessageReader):
         for fd in (self._memory_fd, self.free_fd, self.filled_fd):
             os.close(fd)
 
+    @override
     def reserve(self) -> memoryview:
-        """See `MessageWriter`."""
         os.eventfd_read(self.free_fd)
         start = self._next_write * self._stride + _HEAD_BYTES
         return self.memory[start : start + self.slot_bytes]
 
+    @override
     def commit(self, n_bytes: int) -> None:
-        """See `MessageWriter`."""
         assert n_bytes <= self.slot_bytes
         self._send(n_bytes)
 
+    @override
     def fail(self, reason: str) -> None:
-        """See `MessageWriter`."""
         start = self._next_write * self._stride + _HEAD_BYTES
         text = reason.encode()[: self._stride - _HEAD_BYTES]
         self.memory[start : start + len(text)] = text
         self._send(FAILED - len(text))
 
+    @override
     def finish(self) -> None:
-        """See `MessageWriter`."""
         self.reserve()
         self._send(END)
 
+    @override
     def wait(self) -> bool:
-        """See `MessageReader`."""
         poll = select.poll()
         poll.register(self.filled_fd, select.POLLIN)
         poll.poll()
         return self._length() != END
 
+    @override
     def peek(self) -> memoryview | None:
-        """See `MessageReader`."""
         os.eventfd_read(self.filled_fd)
         start, n_bytes = self._next_read * self._stride, self._length()
         if n_bytes == END:
@@ -136,14 +137,14 @@ class Ring(MessageWriter, MessageReader):
             raise FailedMessage(bytes(self.memory[start : start + FAILED - n_bytes]).decode(errors="ignore"))
         return self.memory[start : start + n_bytes]
 
+    @override
     def restart(self) -> None:
-        """See `MessageReader`."""
         os.eventfd_read(self.filled_fd)
         assert self._length() == END
         self.release()
 
+    @override
     def release(self) -> None:
-        """See `MessageReader`."""
         self._next_read = (self._next_read + 1) % self.n_slots
         os.eventfd_write(self.free_fd, 1)
 

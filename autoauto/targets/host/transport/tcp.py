@@ -27,6 +27,8 @@ from multiprocessing.reduction import DupFd
 from time import monotonic, sleep
 from typing import Any, NamedTuple, NoReturn
 
+from typing_extensions import override
+
 from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.transport.messages import END, FAILED, FailedMessage, MessageReader, MessageWriter
 
@@ -108,23 +110,24 @@ class TcpWriter(_TcpEnd, MessageWriter):
         super().__init__(connection, slot_bytes)
         self.free_fd = connection.fileno()  # readable also when the connection has ended
 
+    @override
     def reserve(self) -> memoryview:
-        """See `MessageWriter`."""
         self._read(1)
         return self.memory[: self.slot_bytes]
 
+    @override
     def commit(self, n_bytes: int) -> None:
-        """See `MessageWriter`; waits while the kernel has no room for the message."""
+        """Waits while the kernel has no room for the message."""
         assert n_bytes <= self.slot_bytes
         self._send(n_bytes, self.memory[:n_bytes])
 
+    @override
     def fail(self, reason: str) -> None:
-        """See `MessageWriter`."""
         text = reason.encode()[:_REASON_BYTES]
         self._send(FAILED - len(text), memoryview(text))
 
+    @override
     def finish(self) -> None:
-        """See `MessageWriter`."""
         self._read(1)
         self._send(END, memoryview(b""))
 
@@ -146,16 +149,16 @@ class TcpReader(_TcpEnd, MessageReader):
         """Send the first credits, once in a connection."""
         self._or_lost(partial(self._connection.sendall, bytes(n_slots)))
 
+    @override
     def wait(self) -> bool:
-        """See `MessageReader`."""
         if self._head is None:
             self._head = int.from_bytes(self._read(_HEAD_BYTES), "little", signed=True)
             if not FAILED - _REASON_BYTES <= self._head <= self.slot_bytes:
                 raise WorkerLost(f"a message has at most {self.slot_bytes} bytes, one of {self._head} arrives")
         return self._head != END
 
+    @override
     def peek(self) -> memoryview | None:
-        """See `MessageReader`."""
         if not self.wait():
             return None
         head = self._head
@@ -164,13 +167,13 @@ class TcpReader(_TcpEnd, MessageReader):
             raise FailedMessage(bytes(self._read(FAILED - head)).decode(errors="ignore"))
         return self._read(head)
 
+    @override
     def release(self) -> None:
-        """See `MessageReader`."""
         self._head = None
         self._or_lost(partial(self._connection.sendall, b"\0"))
 
+    @override
     def restart(self) -> None:
-        """See `MessageReader`."""
         assert not self.wait()
         self.release()
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from weakref import finalize
 
 import numpy as np
+from typing_extensions import override
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
 
@@ -80,23 +81,24 @@ class CudaRuntime(Runtime):
     def __init__(self) -> None:
         self._gpu, self._others_bytes = "", 0
 
+    @override
     def precisions(self) -> tuple[Precision, ...]:
-        """See `Runtime`."""
         here = gpus()
         has_tf32, has_fp16 = all(gpu.has_tf32 for gpu in here), all(gpu.has_fp16 for gpu in here)
         known = {Precision.FP32: True, Precision.TF32: has_tf32, Precision.FP16: has_fp16}
         return tuple(precision for precision, has_it in known.items() if here and has_it)
 
+    @override
     def expected(self, options: SessionOptions) -> EffectiveOptions:
-        """See `Runtime`."""
         chosen = CudaSession.of(options)
         words = _in_words(LEVELS[chosen.graph_optimization], _provider_options(options, None))
         return EffectiveOptions(_PROVIDER, str(options.precision), options.n_threads, words)
 
+    @override
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """See `Runtime`. It always keeps the memory of a run for the next.
+        """It always keeps the memory of a run for the next.
 
         Raises:
             BadInput: the package has no provider for CUDA, or the driver does not start.
@@ -117,13 +119,14 @@ class CudaRuntime(Runtime):
             session = onnxruntime.InferenceSession(model, _settings(options), providers=providers)
         return CudaModel(session, inputs, outputs, driver, _KIND, of_weights)
 
+    @override
     def is_memory_error(self, error: Exception) -> bool:
-        """See `Runtime`."""
         return is_out_of_memory(error)
 
     @contextmanager
+    @override
     def exclusively(self, options: SessionOptions) -> Iterator[None]:
-        """See `Runtime`: a lock on a file, since a GPU does not tell in a container which process holds what.
+        """A lock on a file, since a GPU does not tell in a container which process holds what.
 
         Raises:
             BadInput: the cache folder cannot be written.
@@ -140,25 +143,28 @@ class CudaRuntime(Runtime):
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    @override
     def held_bytes(self) -> int:
-        """See `Runtime`: what all processes hold of the GPU, less what they held before this one used it."""
+        """What all processes hold of the GPU, less what they held before this one used it."""
         if not self._gpu:
             return 0
         memory = cuda_driver().memory()
         return max(memory.total_bytes - memory.free_bytes - self._others_bytes, 0)
 
+    @override
     def free_bytes(self) -> int:
-        """See `Runtime`."""
         return cuda_driver().memory().free_bytes
 
+    @override
     def rise_bytes(self, run: Callable[[], None]) -> int:
-        """See `Runtime`: the arena keeps what a run has taken."""
+        """The arena keeps what a run has taken."""
         before = self.held_bytes()
         run()
         return max(self.held_bytes() - before, 0)
 
+    @override
     def pin(self, memories: Iterable[memoryview]) -> None:
-        """See `Runtime`. Where the system does not pin memory, copies are slower, as measured for the links."""
+        """Where the system does not pin memory, copies are slower, as measured for the links."""
         with suppress(BadInput):
             for memory in memories:
                 cuda_driver().pin(memory)
@@ -269,8 +275,9 @@ class CudaModel(LoadedModel):
         self._binding = session.io_binding()
         self._compute_ns = self._moved_ns = 0
 
+    @override
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
-        """See `LoadedModel`; a run returns when its outputs are there."""
+        """A run returns when its outputs are there."""
         self._allocate()
         start = perf_counter_ns()
         self._receive(inputs)
@@ -284,22 +291,23 @@ class CudaModel(LoadedModel):
                 self._memory.from_gpu(outputs[port.name], self._addresses[port.name])
         self._moved_ns += received - start + perf_counter_ns() - computed
 
+    @override
     def resident(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
-        """See `LoadedModel`."""
         self._allocate()
         self._receive(inputs)
         return self._compute
 
+    @override
     def cpu_time_ns(self) -> int:
-        """See `LoadedModel`: the time of computations on the clock."""
+        """The time of computations on the clock."""
         return self._compute_ns
 
+    @override
     def moved_ns(self) -> int:
-        """See `LoadedModel`."""
         return self._moved_ns
 
+    @override
     def effective_options(self) -> EffectiveOptions:
-        """See `LoadedModel`."""
         provider, *_ = self._session.get_providers()
         options = self._session.get_provider_options().get(provider, {})
         precision = Precision.TF32 if options.get("use_tf32") == "1" else self._of_weights

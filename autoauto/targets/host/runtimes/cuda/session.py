@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from autoauto.records.costs.options import DeviceType
 from autoauto.records.knob import SWITCH, Knob
 from autoauto.records.units import Precision
@@ -65,6 +67,7 @@ class CudaSession(HostSession):
     channels_last: bool = False
 
     @property
+    @override
     def requirements(self) -> tuple[str, ...]:
-        """See `HostSession`; onnx converts a model to fp16."""
+        """Onnx converts a model to fp16."""
         return (self.package.requirement, *(["onnx"] if self.precision is Precision.FP16 else []))

@@ -10,6 +10,8 @@ from operator import itemgetter
 from time import thread_time_ns
 from typing import Any, BinaryIO
 
+from typing_extensions import override
+
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
@@ -41,23 +43,21 @@ class OnnxRuntime(Runtime):
 
     title = "ONNX Runtime"
 
+    @override
     def precisions(self) -> tuple[Precision, ...]:
-        """See `Runtime`."""
         return (Precision.FP32,)
 
+    @override
     def expected(self, options: SessionOptions) -> EffectiveOptions:
-        """See `Runtime`."""
         chosen = OnnxRuntimeSession.of(options)
         words = in_words(LEVELS[chosen.graph_optimization], _SPINNING[chosen.spinning])
         return EffectiveOptions(_PROVIDER, str(options.precision), options.n_threads, words)
 
+    @override
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """See `Runtime`.
-
-        With memory that is kept all sessions of a process share one arena, which saves up to a quarter of a run.
-        """
+        """With memory that is kept all sessions of a process share one arena, which saves up to a quarter of a run."""
         settings, chosen = onnxruntime.SessionOptions(), OnnxRuntimeSession.of(options)
         settings.intra_op_num_threads = options.n_threads
         settings.inter_op_num_threads = 1

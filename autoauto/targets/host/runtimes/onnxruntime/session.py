@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from typing_extensions import override
+
 from autoauto.records.knob import SWITCH, Knob
 from autoauto.records.units import Precision
 from autoauto.targets.host.runtimes.session import (
@@ -52,6 +54,6 @@ class OnnxRuntimeSession(HostSession):
         return self if self.cores_per_device > 1 or self.spinning else replace(self, spinning=True)
 
     @property
+    @override
     def on_one_core(self) -> OnnxRuntimeSession:
-        """See `Session`."""
         return replace(self, cores_per_device=1, spinning=True)

@@ -12,6 +12,7 @@ from time import clock_gettime_ns
 from typing import Any
 
 import openvino
+from typing_extensions import override
 
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
@@ -52,20 +53,21 @@ class OpenVino(Runtime):
     def __init__(self) -> None:
         self._core = openvino.Core()
 
+    @override
     def precisions(self) -> tuple[Precision, ...]:
-        """See `Runtime`."""
         capabilities = {str(word).lower() for word in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")}
         return tuple(precision for precision in _HINTS if str(precision) in capabilities)
 
+    @override
     def expected(self, options: SessionOptions) -> EffectiveOptions:
-        """See `Runtime`."""
         hint = _HINTS[options.precision].get_type_name()
         return EffectiveOptions(_DEVICE, hint, options.n_threads, _streams(OpenVinoSession.of(options).streams))
 
+    @override
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """See `Runtime`. It always keeps the memory of a run for the next."""
+        """It always keeps the memory of a run for the next."""
         _make_stacks_small()
         model = self._core.read_model(Path(path).read_bytes())
         settings = {

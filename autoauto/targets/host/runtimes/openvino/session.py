@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from typing_extensions import override
+
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole
 from autoauto.records.units import Precision
@@ -44,8 +46,8 @@ class OpenVinoSession(HostSession):
             raise BadInput(f"streams must be at least 1, got {self.streams}")
 
     @property
+    @override
     def n_parts(self) -> int:
-        """See `Session`."""
         return self.streams
 
     @property
@@ -54,6 +56,6 @@ class OpenVinoSession(HostSession):
         return self.precision in self.precisions and self.streams <= self.cores_per_device
 
     @property
+    @override
     def on_one_core(self) -> OpenVinoSession:
-        """See `Session`."""
         return replace(self, cores_per_device=1, streams=1)
