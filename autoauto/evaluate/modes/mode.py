@@ -5,37 +5,16 @@ What only some have are protocols of their own: `PlansStages`, `HasBounds`, `For
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.profile import CompiledRange
-from autoauto.records.errors import DoesNotFit
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.units import BoolArray
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
-
-T = TypeVar("T")
-
-
-def all_that_fit(attempts: Iterable[Callable[[], Iterable[T]]]) -> list[T]:
-    """What all attempts give that fit, one result or more.
-
-    Raises:
-        DoesNotFit: none fits; that of the first.
-    """
-    results: list[T] = []
-    failures: list[DoesNotFit] = []
-    for attempt in attempts:
-        try:
-            results += attempt()
-        except DoesNotFit as failure:
-            failures.append(failure)
-    if not results:
-        raise failures[0]
-    return results
 
 
 class StepBounds(NamedTuple):

@@ -7,20 +7,19 @@ the fastest pipeline of what is left. And one kind alone may have all replicas: 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from autoauto.evaluate.modes.mode import all_that_fit
 from autoauto.evaluate.serving.costs import ServingCosts, Sizes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, PipelineRates, across_kinds, in_line
 from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE, End, Rates, RatesAt, ReplicaRates, rates_at
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.replicas import placements
-from autoauto.records.errors import Infeasible, Unsupported
+from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.hardware import Cluster, Link, MachineDevice
 from autoauto.records.plans.plan import Plan, replicated
 from autoauto.records.units import BoolArray, FloatArray, IntArray
@@ -188,8 +187,18 @@ class ReplicaWays:
         """
         self.costs.setting.check_devices(knobs)
         on_all = self._on_kinds if self.costs.setting.cluster.kinds else self._on_line
-        on_parts = (partial(self._on_part, part, knobs, sizes) for part in self._parts)
-        return all_that_fit((partial(on_all, knobs, sizes), *on_parts))
+        attempts: list[Callable[[], Iterable[Way]]] = [partial(on_all, knobs, sizes)]
+        attempts += [partial(self._on_part, part, knobs, sizes) for part in self._parts]
+        ways: list[Way] = []
+        failures: list[DoesNotFit] = []
+        for attempt in attempts:
+            try:
+                ways += attempt()
+            except DoesNotFit as failure:
+                failures.append(failure)
+        if not ways:
+            raise failures[0]
+        return ways
 
     def _on_part(self, part: ReplicaWays, knobs: Knobs, sizes: Sizes) -> list[Way]:
         """The GPUs of one kind, which stand together in the cluster."""
