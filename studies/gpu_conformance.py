@@ -41,9 +41,9 @@ SHAPES = ((1, 8), (2, 8), (2, 64), (4, 8), (4, 64))
 """GPUs of a group, and sequences."""
 NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
 REASONS = {
-    "vllm": "ours adds the processor, as measured rows have it; theirs caps tokens/s by a TTFT with 0.8 ms a block",
-    "sglang": "ours adds the processor and computes prompts first, theirs in mixed steps; theirs counts 3 of them less",
-    "trtllm": "ours adds the processor; theirs counts three mixed steps less for words",
+    "vllm": "ours adds the host CPU, as measured rows have it; theirs caps tokens/s by a TTFT with 0.8 ms a block",
+    "sglang": "ours adds the host CPU and computes prompts first, theirs in mixed steps; theirs counts 3 of them less",
+    "trtllm": "ours adds the host CPU; theirs counts three mixed steps less for words",
 }
 """By engine, why the numbers differ."""
 _NAMES = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8_static", WeightFormat.NVFP4: "nvfp4"}
@@ -111,7 +111,7 @@ def _largest(ratios: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 
 def ours(model: Model, n_gpus: int, n_sequences: int) -> Numbers:
-    """What `predict` says, and its steps in an engine that mixes prompts with decoding, without the processor."""
+    """What `predict` says, and its steps in an engine that mixes prompts with decoding, without the host CPU."""
     decoder, batch = decoder_of(model.name), np.array([n_sequences])
     serving = Serving(model.system, model.engine, n_gpus, weights=model.weights)
     replicas = FixedReplicas(decoder, serving, REQUESTS, (decoder.n_layers,))

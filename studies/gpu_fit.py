@@ -1,4 +1,4 @@
-"""Fits what the target gpu takes from measured rows: costs of the processor, and how far forecasts scatter.
+"""Fits what the target gpu takes from measured rows: costs of the host CPU, and how far forecasts scatter.
 
     python studies/gpu_fit.py --rows FILE.csv
 
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
         group: what shares a factor.
         n_clients: that ask.
         n_answered: sequences of a step, as many as the KV cache holds.
-        n_words: of an answer.
+        n_output_tokens: of an answer.
         decode_s: of a step of kernels.
         prompt_s: that a prompt adds.
         tpot_s, ttft_s: measured.
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
     group: Group
     n_clients: int
     n_answered: int
-    n_words: int
+    n_output_tokens: int
     decode_s: float
     prompt_s: float
     tpot_s: float
@@ -96,7 +96,7 @@ def samples_of(row: Row) -> Iterator[Sample]:
         group=gpu_accuracy.group_of(row),
         n_clients=n_clients,
         n_answered=n_answered,
-        n_words=replicas.requests.output_tokens,
+        n_output_tokens=replicas.requests.output_tokens,
         decode_s=float(decode_s),
         prompt_s=float(prompt_s),
         tpot_s=measured.tpot_s or nan,
@@ -108,7 +108,9 @@ def host_costs(samples: Sequence[Sample]) -> tuple[float, float]:
     """Seconds of a step and of a sequence in it, of least relative errors; a failed row weighs less."""
     mixes = ENGINES[samples[0].group.engine].mixes
     b = np.array([each.n_answered for each in samples])
-    prompts = np.array([each.n_answered / each.n_words * each.prompt_s for each in samples]) * (1.0 if mixes else 0.5)
+    prompts = np.array([each.n_answered / each.n_output_tokens * each.prompt_s for each in samples]) * (
+        1.0 if mixes else 0.5
+    )
     kernels = np.array([each.decode_s for each in samples]) + prompts
     measured = np.array([each.tpot_s for each in samples])
     return _fitted(lambda x: np.log((kernels + 1e-3 * x[0] + 1e-5 * x[1] * b) / measured), (1e-3, 1e-5), 0.1)

@@ -27,8 +27,8 @@ class PostgreSql(Backend):
         """A full disk is not waited for: somebody must free it."""
         return self.is_full(error)
 
+    @override
     def is_full(self, error: BaseException | None) -> bool:
-        """See `Backend`."""
         return getattr(error, "sqlstate", None) == _DISK_FULL
 
     def clock_s(self) -> ColumnElement[float]:

@@ -50,8 +50,8 @@ class Sqlite(Backend):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # the driver's own errors have none
         return code & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
+    @override
     def is_full(self, error: BaseException | None) -> bool:
-        """See `Backend`."""
         return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
     def clock_s(self) -> ColumnElement[float]:

@@ -137,11 +137,11 @@ class CommandSyntax(NamedTuple):
         Raises:
             BadInput: the program would refuse the line.
         """
-        n_words = len(self.program)
-        if tuple(words[:n_words]) != self.program:
-            raise BadInput(f"a command begins with {' '.join(self.program)}, got {' '.join(words[:n_words])}")
+        n_program = len(self.program)
+        if tuple(words[:n_program]) != self.program:
+            raise BadInput(f"a command begins with {' '.join(self.program)}, got {' '.join(words[:n_program])}")
         try:
-            known, unknown = self._parser().parse_known_args(list(words[n_words:]))
+            known, unknown = self._parser().parse_known_args(list(words[n_program:]))
         except argparse.ArgumentError as error:
             raise BadInput(f"{' '.join(self.program)} refuses its options: {error}") from None
         if unknown:

@@ -21,15 +21,15 @@ class HostCosts(NamedTuple):
     """What the host CPU adds to the times of kernels, in seconds.
 
     Attributes:
-        step_s: of every step.
+        step_s: per step.
         sequence_s: of every sequence in every step: scheduling, sampling, text of the new token.
-        first_word_s: of every request: tokenizing the prompt and starting the response.
+        first_token_s: of every request: tokenizing the prompt and starting the response.
         together: the share of requests that arrive together with all others in flight, and wait for their prompts.
     """
 
     step_s: float
     sequence_s: float
-    first_word_s: float
+    first_token_s: float
     together: float
 
 

@@ -152,7 +152,7 @@ class Flow:
         return self._stages(knobs).best_plan(knobs, progress)
 
     def gap(self, knobs: Knobs) -> float:
-        """See `PlansStages`."""
+        """Implements `PlansStages`."""
         return self._stages(knobs).gap(knobs)
 
     def expect(self, knobs: Knobs) -> Trial:
@@ -164,7 +164,7 @@ class Flow:
         return self._mode(knobs).forecast(knobs)
 
     def fits(self, knobs: Knobs) -> bool:
-        """See `ModeFlow`."""
+        """Implements `ModeFlow`."""
         return self._mode(knobs).fits(knobs)
 
     @property
@@ -178,17 +178,17 @@ class Flow:
         return mode.forecasts(cell) if isinstance(mode, ForecastsCells) else list(map(mode.forecast, cell))
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `HasBounds`; None where its mode has none."""
+        """Implements `HasBounds`; none where its mode has none."""
         mode = self._mode(knobs)
         return mode.upper_bound(knobs) if isinstance(mode, HasBounds) else None
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `HasBounds`; None where its mode has none."""
+        """Implements `HasBounds`; none where its mode has none."""
         mode = self._mode(knobs)
         return mode.step_bounds(knobs) if isinstance(mode, HasBounds) else None
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `HasBounds`; False where nothing is known before the forecast."""
+        """Implements `HasBounds`; false where nothing is known before the forecast."""
         mode = self._mode(knobs)
         return isinstance(mode, HasBounds) and mode.is_bounded_by(knobs, worth)
 
@@ -216,7 +216,7 @@ class Flow:
         self._measurements.again(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `PlansStages`."""
+        """Implements `PlansStages`."""
         return self._stages(knobs).timeline(knobs, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:

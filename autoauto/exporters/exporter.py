@@ -60,15 +60,15 @@ class DecoderModel(NamedTuple):
         return str((path if path.is_dir() else path.parent).absolute())
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
-        """See `Source`; raises `BadInput`."""
+        """Implements `Source`; raises `BadInput`."""
         raise self._refusal()
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
-        """See `Source`; raises `BadInput`."""
+        """Implements `Source`; raises `BadInput`."""
         raise self._refusal()
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """See `ModelFile`; raises `BadInput`."""
+        """Implements `ModelFile`; raises `BadInput`."""
         raise self._refusal()
 
     def _refusal(self) -> BadInput:

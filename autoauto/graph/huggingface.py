@@ -146,7 +146,7 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
         n_kv_heads=fields.count("num_key_value_heads", default=n_heads, most=n_heads),
         head_size=fields.count("head_dim", default=hidden_size // n_heads),
         intermediate_size=fields.count("intermediate_size"),
-        n_words=fields.count("vocab_size"),
+        vocabulary_size=fields.count("vocab_size"),
         is_tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", family.is_tied))),
         checkpoint=_checkpoint(name, config, text, quantisation),
         experts=_experts(fields) if family.has_experts else None,
@@ -313,7 +313,7 @@ def _tensors(decoder: Decoder) -> tuple[Tensor, ...]:
     last, hidden = decoder.n_layers + 2, decoder.hidden_size
     activations = [Tensor("tokens", (1,), 0, "int64", -1, 0)]
     activations += [Tensor(f"hidden.{i}", (1, hidden), 0, "float", i, i + 1) for i in range(last)]
-    activations.append(Tensor("logits", (1, decoder.n_words), 0, "float", last, last + 1))
+    activations.append(Tensor("logits", (1, decoder.vocabulary_size), 0, "float", last, last + 1))
     table_use = last if decoder.is_tied else 0
     weights = [_weight("embed_tokens", decoder.table_weights, table_use)]
     of_block = _block_weights(decoder)

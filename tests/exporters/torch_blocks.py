@@ -77,12 +77,12 @@ def _transformer() -> Any:
             return y
 
     class Transformer(nn.Module):
-        def __init__(self, n_blocks: int = 5, width: int = 16, n_words: int = 50) -> None:
+        def __init__(self, n_blocks: int = 5, width: int = 16, vocabulary_size: int = 50) -> None:
             super().__init__()
-            self.embedding = nn.Embedding(n_words, width)
+            self.embedding = nn.Embedding(vocabulary_size, width)
             self.layers = nn.ModuleList(Block(width) for _ in range(n_blocks))
             self.norm = nn.LayerNorm(width)
-            self.head = nn.Linear(width, n_words)
+            self.head = nn.Linear(width, vocabulary_size)
 
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             x = self.embedding(tokens)

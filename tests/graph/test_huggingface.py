@@ -183,5 +183,5 @@ def test_bundled_models_are_read_by_name() -> None:
     pytest.importorskip("aiconfigurator_core", reason="it bundles the configs")
     assert "Qwen/Qwen3-32B" in bundled_names()
     llama = decoder_of("meta-llama/Llama-3.1-70B-Instruct")
-    assert (llama.name, llama.n_layers, llama.n_words) == ("meta-llama/Meta-Llama-3.1-70B", 80, 128_256)
+    assert (llama.name, llama.n_layers, llama.vocabulary_size) == ("meta-llama/Meta-Llama-3.1-70B", 80, 128_256)
     assert graph_of(llama).n_weight_bytes(Precision.BF16) == pytest.approx(2 * 70.55e9, rel=1e-3)

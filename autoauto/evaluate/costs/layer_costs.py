@@ -56,7 +56,7 @@ class LayerProfiles:
         self._equal_sessions: Memo[CompileOptions, Session] = Memo(4096)
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `LayerTimes`."""
+        """Implements `LayerTimes`."""
         return self._profiles.of(options, lambda: self._profile(options, progress))
 
     def _profile(self, options: CompileOptions, progress: Progress | None) -> ModelProfile:
@@ -68,11 +68,11 @@ class LayerProfiles:
         return profiler.profile(options, progress)
 
     def are_alone(self, options: CompileOptions) -> bool:
-        """See `LayerTimes`."""
+        """Implements `LayerTimes`."""
         return True
 
     def need_samples(self, options: CompileOptions) -> bool:
-        """See `LayerTimes`."""
+        """Implements `LayerTimes`."""
         return True
 
     def first_equal_session(self, options: CompileOptions, progress: Progress | None = None) -> Session:
@@ -118,20 +118,20 @@ class LayerCosts:
         self._ranges = Memo(_MAX_PROFILES)
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._profiles.layers(options, progress)
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._times.layers(options, progress)
 
     def ends(self, options: CompileOptions) -> EndBytes:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         layers = self.profile(options).layers
         return EndBytes(layers[0].input_bytes, layers[-1].output_bytes)
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         if self.setting.traits.runs_plans or self.setting.cluster.kinds:
             return knobs
         session, setting = knobs.session, self.setting
@@ -140,7 +140,7 @@ class LayerCosts:
         return replace(knobs, session=session.of_devices(equal))
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """See `LayerwiseCosts`; the entry overhead of layers timed in their model has its prior, until it is fitted."""
+        """Implements `LayerwiseCosts`; the entry overhead of layers timed in their model has its prior, until it is fitted."""
         if self.setting.estimator is Estimator.SUM:
             return PLAIN_SUM
         options = self.setting.options(knobs)
@@ -180,7 +180,7 @@ class LayerCosts:
         self._add_examples(options, wholes, profile, alone=True)
 
     def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         if self.setting.estimator is not Estimator.SUM:
             self._add_examples(options, measured, self.layers(options), self._times.are_alone(options))
 
@@ -204,7 +204,7 @@ class LayerCosts:
         return self._stores.of((options, alone), store)
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         correction = self.correction(knobs, progress)
         profile, ranges = self.ranges(knobs, correction, progress)
         proportion, tensors = self.setting.proportion(correction), self._tensors(knobs)
@@ -217,7 +217,7 @@ class LayerCosts:
     def ranges(
         self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         setting, recompute = self.setting, knobs.mode.recompute is True
         options = setting.options(knobs, device)
         key = options, knobs.weight_update, recompute

@@ -71,7 +71,7 @@ class LayersInModel:
         self._known: Memo[CompileOptions, tuple[float, ...] | None] = Memo(4096)
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `LayerTimes`."""
+        """Implements `LayerTimes`."""
         cycles, setting = self._cycles(options), self._whole.setting
         if cycles is None:
             return self._profiles.layers(options, progress)
@@ -79,11 +79,11 @@ class LayersInModel:
         return profile_in_model(setting.graph, setting.compiler, device, options, whole, cycles)
 
     def are_alone(self, options: CompileOptions) -> bool:
-        """See `LayerTimes`."""
+        """Implements `LayerTimes`."""
         return self._cycles(options) is None
 
     def need_samples(self, options: CompileOptions) -> bool:
-        """See `LayerTimes`; not where the whole model leaves half of a device's memory free.
+        """Implements `LayerTimes`; not where the whole model leaves half of a device's memory free.
 
         They would teach how much memory ranges need, and by how much times of layers add up to more than the whole.
         """
@@ -121,33 +121,33 @@ class WholeFirstCosts:
         self._slow_downs: Memo[_Working, float] = Memo(4096)
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._layers.profile(options, progress)
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._layers.layers(options, progress)
 
     def ends(self, options: CompileOptions) -> EndBytes:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._whole.ends(options.batch_size)
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._layers.with_equal_costs(knobs, progress)
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._layers.correction(knobs, progress)
 
     def ranges(
         self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         return self._layers.ranges(knobs, correction, progress, device)
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        """See `LayerwiseCosts`; all layers together cost what the whole model was measured to take."""
+        """Implements `LayerwiseCosts`; all layers together cost what the whole model was measured to take."""
         table = self._layers.table_on(cluster, knobs, progress)
         if not self._whole.may_fit(knobs):
             return table
@@ -156,7 +156,7 @@ class WholeFirstCosts:
         return calibrated(table, [replace(whole, layers=LayerRange(0, table.n_layers))])
 
     def whole_plan(self, knobs: Knobs) -> Plan | None:
-        """See `LayerwiseCosts`; where one device runs the whole model, no layer is needed."""
+        """Implements `LayerwiseCosts`; where one device runs the whole model, no layer is needed."""
         if knobs.n_ipu > 1:
             return None
         plan = self._whole.as_stage(knobs, self._whole.cost(self.setting.options(knobs)))
@@ -165,7 +165,7 @@ class WholeFirstCosts:
         return plan
 
     def bound_plan(self, knobs: Knobs) -> Plan | None:
-        """See `LayerwiseCosts`; None where a plan needs no further measurement either.
+        """Implements `LayerwiseCosts`; none where a plan needs no further measurement either.
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
         measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
@@ -185,11 +185,11 @@ class WholeFirstCosts:
         return parts
 
     def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """See `LayerwiseCosts`."""
+        """Implements `LayerwiseCosts`."""
         self._layers.learn_ranges(options, measured)
 
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
-        """See `LayerwiseCosts`; replicas of one device tell it."""
+        """Implements `LayerwiseCosts`; replicas of one device tell it."""
         if knobs.n_ipu == 1:
             self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
 

@@ -37,37 +37,37 @@ class InferenceFlow:
     costs: LayerwiseCosts
 
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         if knobs.mode.stage_replicas:
             return None
         return has_plan(pipeline_table(self.costs, knobs, None, start))
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """See `StageFlow`; the plan with the shortest period."""
+        """Implements `StageFlow`; the plan with the shortest period."""
         return best_by_period(pipeline_table(self.costs, knobs, progress, start), knobs)
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return evaluate(pipeline_table(self.costs, knobs, None, start), partition)
 
     def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return [pipeline_table(self.costs, knobs).cut_allowed]
 
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
-        """See `StageFlow`; replicas exchange nothing, so each has its own cuts."""
+        """Implements `StageFlow`; replicas exchange nothing, so each has its own cuts."""
         return plans
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return timeline_of(knobs.step, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return plan.samples_per_s(knobs.batch_size * knobs.replicas, self.costs.setting.cluster.clock_hz)
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
-        """See `StageFlow`; `timeline` is that of the replicas which run `plan` itself."""
+        """Implements `StageFlow`; `timeline` is that of the replicas which run `plan` itself."""
         clock_hz = self.costs.setting.cluster.clock_hz
         n_others = sum(len(other.placement) for other in plan.other_plans)
         cycles = max(timeline.period_cycles, plan.host_bound_cycles)
@@ -75,11 +75,11 @@ class InferenceFlow:
         return samples_per_s(knobs.batch_size * (knobs.replicas - n_others), cycles, clock_hz) + sum(others)
 
     def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return list(map(compiled_bytes, compiled))
 
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
-        """See `StageFlow`; replicas whose plans differ have timelines of their own."""
+        """Implements `StageFlow`; replicas whose plans differ have timelines of their own."""
         plans = measured.plans
         counts = [len(each.placement) for each in plans] if measured.other_plans else [knobs.replicas]
         timelines = (repeat(self.timeline(knobs, each), n) for each, n in zip(plans, counts, strict=True))

@@ -155,7 +155,7 @@ class HasSteps(Protocol):
         """The whole step, simulated."""
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `HasBounds`."""
+        """Implements `HasBounds`."""
 
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """See `HasBounds`; by what was planned before, too."""
+        """Implements `HasBounds`; by what was planned before, too."""

@@ -37,7 +37,7 @@ class PhasedFlow:
         self._fastest: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)  # by number of replicas
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """See `ModeFlow`; phases have no timeline."""
+        """Implements `ModeFlow`; phases have no timeline."""
         try:
             _, phases = self.fastest(knobs)
         except DoesNotFit as failure:
@@ -45,7 +45,7 @@ class PhasedFlow:
         return self._trial(knobs, phases, phases, Origin.ESTIMATED)
 
     def fits(self, knobs: Knobs) -> bool:
-        """See `ModeFlow`; where a layer does not fit alone, nothing else matters."""
+        """Implements `ModeFlow`; where a layer does not fit alone, nothing else matters."""
         try:
             same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
             may = self._may_fit.of(same, lambda: self._layers_may_fit(knobs))
@@ -58,7 +58,7 @@ class PhasedFlow:
         return may_fit(self._one_step_table(knobs), profile, self.costs.setting.devices(knobs), self._options(knobs))
 
     def evaluate(self, knobs: Knobs) -> Trial:
-        """See `ModeFlow`; every phase is compiled whole."""
+        """Implements `ModeFlow`; every phase is compiled whole."""
         estimate: PhasedPlan | None = None
         try:
             options, estimate = self.fastest(knobs)

@@ -35,11 +35,11 @@ class TrainingFlow:
         self._ends = StepEnds(costs)
 
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return None
 
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """See `StageFlow`; the plan with the shortest step, states of the optimizer on the chip where any plan fits."""
+        """Implements `StageFlow`; the shortest step, with optimizer states on the chip where any plan fits."""
         *others, last = with_known_state(knobs, self.costs.setting)
         for each in others:
             try:
@@ -61,7 +61,7 @@ class TrainingFlow:
         return replace(best, bound_cycles=min(best.cost_cycles, *(bounded.bound_cycles for bounded in plans)))
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
-        """See `StageFlow`; stages that may choose recompute where their stash does not fit."""
+        """Implements `StageFlow`; stages that may choose recompute where their stash does not fit."""
         for each in with_known_state(knobs, self.costs.setting):
             plan = self._cut_at(each, partition, start)
             if plan.excess_bytes <= 0:
@@ -79,11 +79,11 @@ class TrainingFlow:
         return plan if choice is None else stages.evaluate(partition, choice.recomputes)
 
     def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return legal_cuts(self.costs, knobs)
 
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
-        """See `StageFlow`; all with the cuts of that plan whose step is then the shortest.
+        """Implements `StageFlow`; all with the cuts of that plan whose step is then the shortest.
 
         Replicas sum the gradients of like stages, so they have the same cuts though their devices or links differ.
         """
@@ -100,18 +100,18 @@ class TrainingFlow:
         return min(ways, key=lambda pair: pair[0])[1]
 
     def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
-        """See `HasSteps`; orders are made with `PLANNING_EFFORT`."""
+        """Implements `HasSteps`; orders are made with `PLANNING_EFFORT`."""
         if plan.period is not Period.BARRIER:
             return self._timeline(knobs, plan, PLANNING_EFFORT).makespan_cycles
         flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
         return flushed + max(self._ends.all_reduce_cycles(knobs, plan)) + max(self._ends.update_cycles(knobs, plan))
 
     def step(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `HasSteps`."""
+        """Implements `HasSteps`."""
         return self._timeline(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `StageFlow`; the whole step, of the slowest replica."""
+        """Implements `StageFlow`; the whole step, of the slowest replica."""
         return self._timeline(knobs, plan)
 
     def _timeline(self, knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
@@ -122,17 +122,17 @@ class TrainingFlow:
         return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         step_cycles = self.step_cycles(knobs, plan) if step_cycles is None else step_cycles
         cycles = max(step_cycles, knobs.mode.n_micro_batches * plan.host_bound_cycles)
         return samples_per_s(knobs.n_samples, cycles, self.costs.setting.cluster.clock_hz)
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return self.samples_per_s(knobs, plan, timeline.makespan_cycles)
 
     def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
-        """See `StageFlow`; with the stash, and the optimizer's state on the chip where all of it fits."""
+        """Implements `StageFlow`; with the stash, and the optimizer's state on the chip where all of it fits."""
         for each in with_known_state(knobs, self.costs.setting):
             memory = self._stage_bytes(each, plan, compiled)
             if max(_bytes_by_device(plan, memory)) <= self.costs.setting.device_bytes(knobs):
@@ -156,15 +156,15 @@ class TrainingFlow:
         return stage_with_optimizer_state(alone, stage.layers, layers, knobs.weight_update, setting.precision)
 
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
-        """See `StageFlow`; all replicas end a step together."""
+        """Implements `StageFlow`; all replicas end a step together."""
         return Run(measured, (self._timeline(knobs, measured),) * knobs.replicas)
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `StageFlow`."""
+        """Implements `StageFlow`."""
         return self._bounds.of_step(knobs)
 
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """See `StageFlow`; known sooner than the plan."""
+        """Implements `StageFlow`; known sooner than the plan."""
         return self._bounds.holds(knobs, worth, planned)
 
 

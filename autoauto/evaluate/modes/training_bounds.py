@@ -161,9 +161,10 @@ def _min_bytes(layers: AllLayers, knobs: Knobs) -> float:
 
 @lru_cache(maxsize=4096)
 def _smallest_limit(held: float, stashed: float, counts: tuple[float, ...]) -> float:
-    """The smallest memory of devices that can hold all, however it is divided, `counts` times what each stashes.
+    """Lower bound of the memory per device in bytes, by bisection.
 
-    What is always held fills the devices first that stash most micro-batches.
+    Weights (`held` bytes in all) may be split freely. A device that stashes a share x of `stashed` bytes a micro-batch
+    needs `counts[i]` times x for it. Weights go first to the devices with the largest counts, in descending order.
     """
     low, high = held / len(counts), held + stashed * counts[0]
     for _ in range(20):

@@ -92,7 +92,7 @@ def no_simulated_step_below(stages: StageTable, knobs: Knobs, cycles: float) -> 
 
 
 def _bound_of_steps(stages: StageTable, knobs: Knobs) -> PlanStep:
-    """The step of every plan, or for orders that are made for the times of a plan a lower bound of it."""
+    """The exact step as a function of stage times; for zero bubble orders a lower bound of it."""
     period = stages.rows.period
     return _zero_bubble_step(knobs, period) if _is_made_for_times(knobs, period) else _fixed_step(knobs, period)
 

@@ -23,7 +23,7 @@ class PipelineFlow:
         self.plans, self._measurements = plans, measurements
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """See `ModeFlow`."""
+        """Implements `ModeFlow`."""
         mode, timeline, step_cycles = self.plans.mode(knobs), None, None
         try:
             plan = self.plans.best(knobs)
@@ -35,7 +35,7 @@ class PipelineFlow:
         return self._estimated(knobs, plan, step_cycles, timeline)
 
     def fits(self, knobs: Knobs) -> bool:
-        """See `ModeFlow`."""
+        """Implements `ModeFlow`."""
         try:
             known = None if self.plans.costs.setting.constraints else self.plans.can_be_placed(knobs)
         except DoesNotFit:
@@ -43,19 +43,19 @@ class PipelineFlow:
         return self.forecast(knobs).fits if known is None else known
 
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """See `PlansStages`."""
+        """Implements `PlansStages`."""
         return self.plans.best(knobs, progress)
 
     def gap(self, knobs: Knobs) -> float:
-        """See `PlansStages`."""
+        """Implements `PlansStages`."""
         return self.plans.of_pipeline(knobs).gap
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `PlansStages`; in training the whole step, of the slowest replica."""
+        """Implements `PlansStages`; in training the whole step, of the slowest replica."""
         return self.plans.mode(knobs).timeline(knobs, plan)
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `HasBounds`; there is one where costs begin with the whole model."""
+        """Implements `HasBounds`; there is one where costs begin with the whole model."""
         costs = self.plans.costs
         if not isinstance(costs, BeginsWhole):
             return None
@@ -70,17 +70,17 @@ class PipelineFlow:
         return self._estimated(knobs, plan)
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `HasBounds`."""
+        """Implements `HasBounds`."""
         mode = self.plans.mode(knobs)
         return mode.step_bounds(knobs) if isinstance(mode, HasSteps) else None
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `HasBounds`."""
+        """Implements `HasBounds`."""
         mode = self.plans.mode(knobs)
         return isinstance(mode, HasSteps) and mode.is_bounded_by(knobs, worth, self.plans)
 
     def evaluate(self, knobs: Knobs) -> Trial:
-        """See `ModeFlow`; on real devices a configuration that was measured before has the same cuts again."""
+        """Implements `ModeFlow`; on real devices a configuration that was measured before has the same cuts again."""
         setting, mode = self.plans.costs.setting, self.plans.mode(knobs)
         estimate: Plan | None = None
         try:

@@ -48,33 +48,33 @@ class ServingFlow:
         self._needs_plans = any(_OF_PLANS.intersection(constraint.names) for constraint in setting.constraints)
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """See `ModeFlow`; it has no timeline."""
+        """Implements `ModeFlow`; it has no timeline."""
         return self._trial(knobs, Origin.ESTIMATED)
 
     def evaluate(self, knobs: Knobs) -> Trial:
-        """See `ModeFlow`; the numbers of the forecast."""
+        """Implements `ModeFlow`; the numbers of the forecast."""
         return self._trial(knobs, Origin.MODELLED)
 
     def fits(self, knobs: Knobs) -> bool:
-        """See `ModeFlow`; the forecast tells."""
+        """Implements `ModeFlow`; the forecast tells."""
         return self.forecast(knobs).fits
 
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """See `PlansStages`; the cuts with the shortest mean step of the slowest stage."""
+        """Implements `PlansStages`; the cuts with the shortest mean step of the slowest stage."""
         plan = self._best(knobs, Origin.ESTIMATED).plan
         assert isinstance(plan, Plan)
         return plan
 
     def gap(self, knobs: Knobs) -> float:
-        """See `PlansStages`; cuts of equal blocks are exact."""
+        """Implements `PlansStages`; cuts of equal blocks are exact."""
         return 0.0
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `PlansStages`; mean steps of micro-batches."""
+        """Implements `PlansStages`; mean steps of micro-batches."""
         return timeline_of(knobs.step, plan)
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
-        """See `ForecastsCells`; a constraint on the stages of a plan needs the plan."""
+        """Implements `ForecastsCells`; a constraint on the stages of a plan needs the plan."""
         if self._needs_plans:
             return list(map(self.forecast, cell))
         try:

@@ -123,7 +123,7 @@ def _first_token_s(
     own = (n_steps * stages.decode_s * engine.mixes + stages.prompt_s + stages.send_s).sum(axis=0)
     n_before = engine.host.together * (len(stages.decode_s) * n_sequences - 1) / 2
     before = n_before * stages.prompt_s.max(axis=0)
-    return np.asarray(engine.host.first_word_s + own + before, dtype=np.float64)
+    return np.asarray(engine.host.first_token_s + own + before, dtype=np.float64)
 
 
 End = Callable[[Factor], float]

@@ -83,7 +83,7 @@ class Decoder:
         n_kv_heads: of keys and values.
         head_size: elements of one head.
         intermediate_size: of the feed-forward layer of a dense block.
-        n_words: of the vocabulary, rows of embedding and head.
+        vocabulary_size: number of tokens in the vocabulary, the rows of embedding and head.
         is_tied: whether embedding and head are one matrix.
         checkpoint: how it is published.
         experts: None in a dense model.
@@ -97,7 +97,7 @@ class Decoder:
     n_kv_heads: int
     head_size: int
     intermediate_size: int
-    n_words: int
+    vocabulary_size: int
     is_tied: bool
     checkpoint: Checkpoint = IN_BF16
     experts: Experts | None = None
@@ -135,7 +135,7 @@ class Decoder:
     @property
     def table_weights(self) -> int:
         """Weights of the embedding, or of the head."""
-        return self.n_words * self.hidden_size
+        return self.vocabulary_size * self.hidden_size
 
 
 class Workload(NamedTuple):

@@ -58,7 +58,7 @@ class RemoteSource:
         self._copy: _Copy | None = None
 
     def claim(self) -> Lease | None:
-        """See `SearchSource`."""
+        """Implements `SearchSource`."""
         try:
             given = self._client.ask("POST", "/v1/leases", self._claim)
         except Refused as error:
@@ -71,7 +71,7 @@ class RemoteSource:
         return Lease(**given, limits=limits, submission=submission)
 
     def open(self, lease: Lease) -> str:
-        """See `SearchSource`."""
+        """Implements `SearchSource`."""
         for what, digest in lease.submission.uploads.items():
             keep_upload(what, digest, partial(self._part, digest))
         for file in self._folder.iterdir():
@@ -90,7 +90,7 @@ class RemoteSource:
         return url
 
     def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
-        """See `SearchSource`."""
+        """Implements `SearchSource`."""
         wants_stop: bool | None = False
         for new in self._news(lease):
             wants_stop = self._asked(lease, "renew", {"standing": standing, **new})
@@ -103,12 +103,12 @@ class RemoteSource:
     def finish(
         self, lease: Lease, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
     ) -> bool:
-        """See `SearchSource`."""
+        """Implements `SearchSource`."""
         ending = {"state": state, "answer": answer, "reason": reason, "used_s": used_s}
         return self.renew(lease, None) is not None and self._asked(lease, "finish", ending) is not None
 
     def release(self, lease: Lease, reason: str = "", *, is_lost: bool = False) -> None:
-        """See `SearchSource`."""
+        """Implements `SearchSource`."""
         if self.renew(lease, None) is not None:
             self._asked(lease, "release", {"reason": reason, "is_lost": is_lost})
 

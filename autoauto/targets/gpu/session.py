@@ -44,7 +44,7 @@ EXPERT_PARALLEL = Knob(
     "expert_parallel",
     whole(MAX_GROUP),
     1,
-    "of a mixture of experts: among how many GPUs of a group experts are dealt whole; the rest splits every expert",
+    "expert-parallel size of a mixture of experts: GPUs of a group among which whole experts are dealt",
     "1,2,4,8",
     ("1", "of a mixture powers of two up to tensor_parallel that the engine takes"),
     label="EP",

@@ -297,7 +297,7 @@ def config_of(decoder: Decoder) -> dict[str, object]:
         "num_key_value_heads": decoder.n_kv_heads,
         "head_dim": decoder.head_size,
         "intermediate_size": decoder.intermediate_size,
-        "vocab_size": decoder.n_words,
+        "vocab_size": decoder.vocabulary_size,
         "tie_word_embeddings": decoder.is_tied,
         "max_position_embeddings": 131_072,
     }

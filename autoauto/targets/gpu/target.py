@@ -42,7 +42,7 @@ class GpuTarget:
 
     @property
     def version(self) -> str:
-        """See `Target`; with measured rows also which they are."""
+        """Implements `Target`; with measured rows also which they are."""
         factors = sorted(self.calibration.factors.items())
         digest = hashlib.sha256(repr(factors).encode()).hexdigest()[:12]
         return f"{_version()} measured {digest}" if factors else _version()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from typing_extensions import override
+
 from autoauto.records.costs.options import CompileOptions, DeviceType, Session
 from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.hardware import Cluster, Device
@@ -67,8 +69,9 @@ class IpuSession(Session):
         """The proportion of every device, or the one of all."""
         return numbers_by_device(self.memory_proportion)
 
+    @override
     def hardware(self, cluster: Cluster) -> Cluster:
-        """See `Session`; its io tiles leave fewer to compute, and the host's links transfer meanwhile."""
+        """Its io tiles leave fewer to compute, and the host's links transfer meanwhile."""
         if not self.io_tiles:
             return cluster
         from autoauto.targets.ipu.io_tiles import with_io_tiles
@@ -76,23 +79,23 @@ class IpuSession(Session):
         return with_io_tiles(cluster, self.io_tiles)
 
     @property
+    @override
     def differs_by_device(self) -> bool:
-        """See `Session`."""
         return isinstance(self.memory_proportion, str)
 
+    @override
     def on_device(self, device: int) -> Self:
-        """See `Session`."""
         return replace(self, memory_proportion=self.proportions[device]) if self.differs_by_device else self
 
+    @override
     def of_devices(self, sessions: Sequence[Self]) -> Self:
-        """See `Session`."""
         if len(set(sessions)) == 1:
             return sessions[0]
         proportions = text_by_device(session.proportions[0] for session in sessions)
         return replace(sessions[0], memory_proportion=proportions)
 
+    @override
     def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
-        """See `Session`."""
         if in_phases and self.io_tiles:
             raise Mismatch(f"phases exchange with the host in turn, got io_tiles {self.io_tiles}; try --io-tiles 0")
         if not self.differs_by_device:
@@ -110,8 +113,8 @@ class IpuSession(Session):
         """Poplar's default: whatever bound is asked for, ranges are sampled with that one."""
         return replace(self, memory_proportion=POPLAR_MEMORY_PROPORTION)
 
+    @override
     def bound_bytes(self, device: Device) -> float:
-        """See `Session`."""
         [proportion] = self.proportions
         return device.tile_memory_bytes * proportion
 

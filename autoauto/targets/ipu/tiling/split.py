@@ -128,9 +128,11 @@ def candidates(product: Product, n_tiles: int) -> SplitCandidates:
 
 
 def in_series(product: Product, split: SplitCandidates) -> tuple[IntArray, SplitCandidates]:
-    """Splits in one step, and each of them with its channels cut in series: the row of `split` of each, and all.
+    """All splits with their channels computed in 1, 2, ... serial steps, as far as the channels can be cut.
 
-    What a split in one step cuts over tiles stays so in series.
+    Returns:
+        For each serial split the row of `split` that it is made of, and the serial splits. The parts over tiles are
+        those of that row.
     """
     outputs, inputs = np.array(_SERIAL_PARTS, dtype=np.float64).T
     in_panels, out_panels = (np.reshape(n, (-1, 1)) for n in product.panels)
