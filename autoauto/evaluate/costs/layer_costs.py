@@ -140,7 +140,7 @@ class LayerCosts:
         return replace(knobs, session=session.of_devices(equal))
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """Implements `LayerwiseCosts`; until it is fitted, the entry overhead of layers timed in their model has its prior."""
+        """Implements `LayerwiseCosts`; until a fit, the entry overhead of layers timed in their model has its prior."""
         if self.setting.estimator is Estimator.SUM:
             return PLAIN_SUM
         options = self.setting.options(knobs)
