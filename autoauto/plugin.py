@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         option_words,
         partition_variable,
     )
-    from autoauto.engines.engine import Engine, EngineMemory, HostCosts, constant_share
+    from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
     from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule
     from autoauto.exporters.exporter import Check, Deployment, Exporter
     from autoauto.graph.cut import onnx_source
@@ -60,6 +60,7 @@ __all__ = [
     "CompileOptions",
     "CompiledRange",
     "CompilingTarget",
+    "ConstantShare",
     "Decoder",
     "Deployment",
     "Device",
@@ -103,7 +104,6 @@ __all__ = [
     "Unsupported",
     "WeightFormat",
     "blocks_of_variable",
-    "constant_share",
     "onnx_source",
     "option_words",
     "partition_variable",
@@ -171,7 +171,7 @@ _MODULES = {
     "Unsupported": "autoauto.records.errors",
     "WeightFormat": "autoauto.records.costs.decoder",
     "blocks_of_variable": "autoauto.engines.command",
-    "constant_share": "autoauto.engines.engine",
+    "ConstantShare": "autoauto.engines.engine",
     "onnx_source": "autoauto.graph.cut",
     "option_words": "autoauto.engines.command",
     "partition_variable": "autoauto.engines.command",

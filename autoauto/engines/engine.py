@@ -37,9 +37,14 @@ ShareOfMemory = Callable[[int, int, int], float]
 """The share of a GPU's memory that an engine takes, from its bytes, the tensor-parallel size and the stages."""
 
 
-def constant_share(share: float) -> ShareOfMemory:
-    """The same share on every GPU."""
-    return lambda *_: share
+class ConstantShare(NamedTuple):
+    """The same share of memory on every GPU: a `ShareOfMemory` that can be sent to another process."""
+
+    share: float
+
+    def __call__(self, *_: int) -> float:
+        """The share."""
+        return self.share
 
 
 class EngineMemory(NamedTuple):

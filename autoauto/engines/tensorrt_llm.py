@@ -22,7 +22,7 @@ from autoauto.engines.command import (
     dealt_among,
     option_words,
 )
-from autoauto.engines.engine import Engine, EngineMemory, HostCosts, constant_share
+from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.units import MIB
 
@@ -102,7 +102,7 @@ ENGINE = Engine(
     title="TensorRT-LLM",
     kernel_times="trtllm",
     mixes=True,
-    memory=EngineMemory(constant_share(0.9), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB, is_of_free=True),
+    memory=EngineMemory(ConstantShare(0.9), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB, is_of_free=True),
     host=HostCosts(0.06e-3, 10e-6, 0.10, 0.16),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
     # Rows of nvfp4 seem to hold a kernel that rounds activations, which the engine joins to the one before. Of 0.6, 0.7
     # and 0.8 the best for 38 even rows.

@@ -20,7 +20,7 @@ from autoauto.engines.command import (
     option_words,
     partition_variable,
 )
-from autoauto.engines.engine import Engine, EngineMemory, HostCosts, constant_share
+from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.units import MIB
 
@@ -110,7 +110,7 @@ ENGINE = Engine(
     title="vLLM",
     kernel_times="vllm",
     mixes=True,
-    memory=EngineMemory(constant_share(0.92), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB),
+    memory=EngineMemory(ConstantShare(0.92), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB),
     host=HostCosts(0.31e-3, 34e-6, 0.05, 0.14),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
     dealt_among=_dealt_among,
     counts_all_sequences=True,

@@ -18,7 +18,7 @@ PROGRAM = '''
 """Tortoise: as quick as the kernels of another engine, with a host CPU that is slow."""
 
 from autoauto.engines.command import Command, CommandOption, CommandSyntax, Launch, Launcher, Limits, option_words
-from autoauto.engines.engine import Engine, EngineMemory, HostCosts, constant_share
+from autoauto.engines.engine import Engine, EngineMemory, HostCosts, ConstantShare
 
 SYNTAX = CommandSyntax(
     ("tortoise",),
@@ -73,7 +73,7 @@ ENGINE = Engine(
     title="Tortoise",
     kernel_times="vllm",
     mixes=True,
-    memory=EngineMemory(constant_share(0.5), {1: 11.0}, 1 << 20),
+    memory=EngineMemory(ConstantShare(0.5), {1: 11.0}, 1 << 20),
     host=HostCosts(0.1, 0.0, 0.0, 0.0),
     rules=(even_heads,),
     launcher=Launcher(

@@ -75,7 +75,8 @@ def test_a_format_writes_and_checks_a_plan(to: str, case: tuple[int, int, int], 
     checks = write_artifact(
         plan, to, tmp_path / "new" / "artifact", check=True, progress=lambda *now: steps.append(now)
     )
-    assert [step[:2] for step in steps] == [(0, 2), (1, 2)]
+    checked = [(2 + number, 3 + number) for number in range(len(checks))]
+    assert [step[:2] for step in steps] == [(0, 2), (1, 2), *checked]
     assert any(each.passed for each in checks)
     assert [each for each in checks if each.passed is False] == []
     write_artifact(plan, to, tmp_path / "again")

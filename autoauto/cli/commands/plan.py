@@ -128,7 +128,7 @@ def _check_unused(args: argparse.Namespace, names: Iterable[str]) -> None:
     Raises:
         BadInput: some of them have other values than their defaults.
     """
-    given = [name for name in names if getattr(args, name) != args.defaults[name]]
+    given = [name for name in names if getattr(args, name, None) != args.defaults[name]]
     if given:
         raise BadInput(f"a profile comes with its model and options, got {', '.join(given)} too; leave them out")
 

@@ -75,8 +75,8 @@ class Measurements:
         return best
 
     def even_samples_per_s(self, knobs: Knobs) -> float:
-        """Throughput of training by a cost model with about as many blocks a stage; 0 where that does not fit."""
-        if not knobs.training or knobs.n_ipu == 1 or self.plans.costs.setting.traits.runs_plans:
+        """Throughput of training by a cost model, about as many blocks a stage; 0 where that does not fit."""
+        if knobs.n_ipu == 1 or self.plans.costs.setting.traits.runs_plans:
             return 0.0
         return max((self._compiled_samples_per_s(knobs, plan) for plan in self.plans.by_count(knobs)), default=0.0)
 

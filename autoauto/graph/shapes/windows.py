@@ -55,11 +55,11 @@ def check_windows(node: onnx.NodeProto, operands: Sequence[Value | None]) -> Non
 def check_lengths(node: onnx.NodeProto, operands: Sequence[Value | None], written: Sequence[Value]) -> None:
     """Refuse a node that would make an output of negative length, or cut off everything; raises `WindowTooLong`."""
     read = operands[0].shape if operands and operands[0] is not None else ()
-    least = 1 if node.op_type in _SHORTENED and 0 not in read else 0
+    shortest = 1 if node.op_type in _SHORTENED and 0 not in read else 0
     for value in written:
-        if any(length < least for length in value.shape):
+        if any(length < shortest for length in value.shape):
             raise WindowTooLong(
-                f"an axis must have a length of {least} or more, {label(node)} would make {list(value.shape)} of "
+                f"an axis must have a length of {shortest} or more, {label(node)} would make {list(value.shape)} of "
                 f"{list(read)}; {_TRY}"
             )
 

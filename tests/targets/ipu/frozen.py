@@ -1,8 +1,8 @@
 """The numbers of the cost model of the IPU as they are: `python -m tests.targets.ipu.frozen` writes them anew.
 
-Two tables lie beside this file. `frozen_operators.json` has the costs of every operator alone, `frozen_models.json` the
-programs of whole models and of parts of them. Tests compare each entry, so a change of the model must be meant: then
-the command writes both files, and the difference shows what it changes.
+Two tables lie beside this file. `frozen_operators.json` has the costs of every operator alone,
+`frozen_configurations.json` the programs of whole models and of parts of them. Tests compare each entry, so a change of
+the model must be meant: then the command writes both files, and the difference shows what it changes.
 """
 
 from __future__ import annotations

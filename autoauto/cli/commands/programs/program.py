@@ -29,7 +29,7 @@ BATCH_SIZE = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the program, its input, and how long it runs."""
-    parser.add_argument("name", choices=PROGRAMS, metavar="NAME", help=f"one of {', '.join(PROGRAMS)}")
+    parser.add_argument("name", choices=tuple(PROGRAMS), metavar="NAME", help=f"one of {', '.join(PROGRAMS)}")
     parser.add_argument(
         "input",
         metavar="INPUT",

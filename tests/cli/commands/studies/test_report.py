@@ -104,7 +104,7 @@ def test_damaged_rows_are_one_line(run_cli: RunCli, tmp_path: Path, change: str,
 @pytest.mark.parametrize(
     ("change", "expected_code"),
     [
-        ("UPDATE trial_user_attributes SET value_json = 'x'", 2),  # Optuna itself cannot read the study
+        ("UPDATE trial_user_attributes SET value_json = 'x'", 3),
         ("DELETE FROM trial_user_attributes", 3),
         ("DELETE FROM trial_params", 3),
         ("DELETE FROM trial_values", 3),
