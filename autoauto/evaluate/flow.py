@@ -204,8 +204,8 @@ class Flow:
         return self._measurements.plan(knobs)
 
     def even_samples_per_s(self, knobs: Knobs) -> float:
-        """See `Measurements.even_samples_per_s`."""
-        return self._measurements.even_samples_per_s(knobs)
+        """See `Measurements.even_samples_per_s`; 0 in modes other than training."""
+        return self._measurements.even_samples_per_s(knobs) if knobs.training else 0.0
 
     def measure(self, knobs: Knobs, plan: Plan) -> Run:
         """See `Measurements.run`."""

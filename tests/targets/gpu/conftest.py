@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.engines.engine import Engine, EngineMemory, HostCosts, constant_share
+from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.units import GIB
@@ -29,5 +29,5 @@ def system() -> GpuSystem:
 
 def engine_by_hand(*, mixes: bool = True, host: HostCosts = NO_HOST) -> Engine:
     """An engine that takes 90 % of the memory of a GPU for all."""
-    memory = EngineMemory(constant_share(0.9), {1: 10.0, 2: 5.0}, 0)
+    memory = EngineMemory(ConstantShare(0.9), {1: 10.0, 2: 5.0}, 0)
     return replace(engine_named("vllm"), mixes=mixes, memory=memory, host=host)
