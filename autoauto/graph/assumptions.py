@@ -55,7 +55,8 @@ def _batch_axes(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
     axes = dict(known.batch.axes)
     inputs = [Input(entry.name, dims_of(entry), axes[entry.name]) for entry in model.graph.input if entry.name in axes]
     names = dict.fromkeys(filter(None, map(batch_name, inputs)))
-    if len(names) > 1 or any(length_kind(name) and not says_batch(name) for name in names):
+    others = [name for name in names if length_kind(name) and not says_batch(name) and name != "samples"]
+    if len(names) > 1 or others:
         yield f"samples lie along {' and '.join(names)}"
     for entry in known.model.graph.input:
         if axes.get(entry.name):
