@@ -37,7 +37,8 @@ ShareOfMemory = Callable[[int, int, int], float]
 """The share of a GPU's memory that an engine takes, from its bytes, the tensor-parallel size and the stages."""
 
 
-class ConstantShare(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConstantShare:
     """The same share of memory on every GPU: a `ShareOfMemory` that can be sent to another process."""
 
     share: float
