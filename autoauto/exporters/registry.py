@@ -60,18 +60,7 @@ def write_artifact(
     """
     exporter = exporter_named(to)
     _check_model(deployment, exporter)
-    if deployment.knobs.training and not exporter.trains:
-        raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
-    session, has_devices = deployment.knobs.session, bool(deployment.devices)
-    plain = OnnxRuntimeSession(cores_per_device=session.cores_per_device)
-    is_plain = session.runtime is None or (session == plain and not has_devices)
-    if not is_plain and not exporter.keeps_session:
-        where = f" on {', '.join(device.name for device in deployment.devices)}" if has_devices else ""
-        options = " with options" * (isinstance(session, HostSession) and session != session.plain)
-        raise BadInput(
-            f"--to {to} does not say what runs a stage, got a plan for {session.runtime} in "
-            f"{session.computes_in}{options}{where}; try --to onnx"
-        )
+    _check_plan(deployment, exporter)
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or (existing == folder and any(folder.iterdir())):
@@ -98,6 +87,27 @@ def write_artifact(
         for path in files.iterdir():
             path.rename(folder / path.name)
     return checks
+
+
+def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
+    """Refuse training and sessions of the host that a format cannot express.
+
+    Raises:
+        BadInput: the plan has one of them.
+    """
+    if deployment.knobs.training and not exporter.trains:
+        raise BadInput(f"--to {exporter.name} is for inference, got a plan for training; try --mode inference")
+    session, has_devices = deployment.knobs.session, bool(deployment.devices)
+    plain = OnnxRuntimeSession(cores_per_device=session.cores_per_device)
+    is_plain = session.runtime is None or (session == plain and not has_devices)
+    if is_plain or exporter.keeps_session:
+        return
+    where = f" on {', '.join(device.name for device in deployment.devices)}" if has_devices else ""
+    options = " with options" * (isinstance(session, HostSession) and session != session.plain)
+    raise BadInput(
+        f"--to {exporter.name} does not say what runs a stage, got a plan for {session.runtime} in "
+        f"{session.computes_in}{options}{where}; try --to onnx"
+    )
 
 
 def _check_model(deployment: Deployment, exporter: Exporter) -> None:

@@ -25,7 +25,7 @@ _COMMON = frozenset(
         *("to", "output", "check", "explain", "html", "json", "help", "help_all"),
     }
 )
-"""What most people need, on whichever target."""
+"""Options that the short help shows for every target."""
 
 
 def short_help(actions: Sequence[argparse.Action], words: Sequence[str]) -> list[argparse.Action]:

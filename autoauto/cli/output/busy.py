@@ -1,4 +1,4 @@
-"""What commands say first where other programs keep the machine busy that they measure."""
+"""The line that commands print first when other programs keep the measured machine busy."""
 
 from __future__ import annotations
 

@@ -19,14 +19,13 @@ from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import Connection, column, func, select, table
+from sqlalchemy import Connection, func, select
 
 from autoauto.records.errors import AutoautoError
+from autoauto.server.store.trials import TRIALS
 from autoauto.study.store.study import without_optuna_log
 from autoauto.study.store.trial_storage import TrialStorage
 from autoauto.study.store.trials import local_time
-
-_TRIALS = table("trials", *map(column, ("trial_id", "study_id", "number")))
 
 
 class OutOfOrder(AutoautoError):
@@ -61,8 +60,8 @@ def write_head(storage: RDBStorage, name: str, head: Mapping[str, Any]) -> int:
 
 def trial_texts(storage: RDBStorage, study_id: int, first: int, limit: int) -> list[str]:
     """Trials that have ended, from a number on, up to the first that has not."""
-    numbers = _TRIALS.c.number >= first, _TRIALS.c.number < first + limit
-    query = select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == study_id, *numbers).order_by(_TRIALS.c.number)
+    numbers = TRIALS.c.number >= first, TRIALS.c.number < first + limit
+    query = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id, *numbers).order_by(TRIALS.c.number)
     with storage.engine.connect() as connection:
         ids = connection.scalars(query).all()
     return list(map(_text, _ended(map(storage.get_trial, ids))))
@@ -100,7 +99,7 @@ def add_trials(
 
         def check_all(connection: Connection, _: int, number: int = number) -> None:
             check(connection)
-            n_now = connection.scalar(select(func.count()).where(_TRIALS.c.study_id == study_id))
+            n_now = connection.scalar(select(func.count()).where(TRIALS.c.study_id == study_id))
             if n_now != number + 1:
                 raise OutOfOrder(f"trial {number} was written by another request; send what follows it")
 

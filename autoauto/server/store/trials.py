@@ -16,7 +16,8 @@ from autoauto.server.store.users import User
 from autoauto.study.store.rows import UNREADABLE, rows_of
 
 _STUDIES = table("studies", column("study_id"), column("study_name"))
-_TRIALS = table("trials", column("study_id"))
+TRIALS = table("trials", column("trial_id"), column("study_id"), column("number"))
+"""Columns of Optuna's table that its public interface has no query for."""
 
 
 class TrialsPage(NamedTuple):
@@ -79,7 +80,7 @@ def number_of_study(storage: RDBStorage, name: str) -> int | None:
 
 def n_trials_of(search_id: str) -> ScalarSelect[int]:
     """How many trials the study of a search has, as a part of a statement."""
-    own = _TRIALS.join(_STUDIES, _TRIALS.c.study_id == _STUDIES.c.study_id)
+    own = TRIALS.join(_STUDIES, TRIALS.c.study_id == _STUDIES.c.study_id)
     named = _STUDIES.c.study_name == study_name(search_id)
     return select(func.count()).select_from(own).where(named).scalar_subquery()
 

@@ -136,4 +136,4 @@ PROGRAMS: Mapping[str, Callable[[argparse.Namespace], Iterator[str]]] = {
     "phased-training": _phased_training,
     "sharded-engine": _sharded_engine,
 }
-"""What each program prints, line by line."""
+"""The lines that each program prints, by its name."""
