@@ -2,9 +2,10 @@
 
     python studies/gpu_accuracy.py --rows FILE.csv [--measured FILE.csv] --json
 
-Rows have the columns of `systems/silicon_sample.csv` of aiconfigurator-core [aiconfigurator]. With `--json` the program
-prints one object a row, `{"id", "tpot_s", "ttft_s", "tokens_per_s"}`, or `{"id", "reason"}` where the tables do not
-have it. Without, it prints the errors by group of the rows' own measurements. `--half even|odd` takes the rows of which
+Rows have the columns of `systems/silicon_sample.csv` of aiconfigurator-core [aiconfigurator], or those of `--measured`,
+such as published throughput in waves of requests. With `--json` the program prints one object a row,
+`{"id", "tpot_s", "ttft_s", "tokens_per_s", "tokens_per_s_interval"}`, or `{"id", "reason"}` where there is no number.
+Without, it prints the errors by group of the rows' own measurements. `--half even|odd` takes the rows of which
 `zlib.crc32(id)` is even or odd: constants were fitted on the even half alone.
 """
 
@@ -19,7 +20,9 @@ from functools import cache
 from math import nan
 from pathlib import Path
 from statistics import mean, median
+from typing import cast
 
+from autoauto.engines.registry import engine_named
 from autoauto.evaluate.serving.measured import Row, forecast_of, measured_of, ratio_of, read_rows
 from autoauto.graph.huggingface import decoder_of
 from autoauto.records.costs.decoder import Decoder
@@ -40,8 +43,10 @@ def main() -> None:
     answers = [_answer(row, calibration) for row in rows]
     if arguments.json:
         print(json.dumps(answers, indent=1))
-    else:
-        _report(rows, answers)
+        return
+    pairs = list(zip(rows, answers, strict=True))
+    _report([(row, answer) for row, answer in pairs if not row.text("tokens_per_s")])
+    _report_throughput([(row, answer) for row, answer in pairs if row.text("tokens_per_s")])
 
 
 def _arguments() -> argparse.Namespace:
@@ -64,13 +69,19 @@ def _answer(row: Row, calibration: Calibration) -> dict[str, object]:
         tpot_s, ttft_s, tokens_per_s = _forecast(row)
     except AutoautoError as error:
         return {"id": row.text("id"), "reason": str(error)}
-    step, first = calibration.tpot(group_of(row)).factor, calibration.ttft(group_of(row)).factor
+    stages_error = engine_named(row.text("engine")).stages_error(_n_stages(row))
+    factors = calibration.of(group_of(row)).widened(stages_error)
     return {
         "id": row.text("id"),
-        "tpot_s": tpot_s * step,
-        "ttft_s": ttft_s * first,
-        "tokens_per_s": tokens_per_s / step,
+        "tpot_s": tpot_s * factors.tpot.factor,
+        "ttft_s": ttft_s * factors.ttft.factor,
+        "tokens_per_s": tokens_per_s / factors.tpot.factor,
+        "tokens_per_s_interval": [tokens_per_s / factors.tpot.high, tokens_per_s / factors.tpot.low],
     }
+
+
+def _n_stages(row: Row) -> int:
+    return round(row.number("n_ipu") or 1)
 
 
 def _forecast(row: Row) -> tuple[float, float, float]:
@@ -101,10 +112,14 @@ def ratios_of(row: Row) -> Iterator[Ratio]:
         return
 
 
-def _report(rows: Sequence[Row], answers: Sequence[Mapping[str, object]]) -> None:
+Answered = Sequence[tuple[Row, Mapping[str, object]]]
+"""Rows and their answers."""
+
+
+def _report(answered: Answered) -> None:
     errors: dict[Group, list[tuple[float, float]]] = defaultdict(list)
     reasons: dict[str, int] = defaultdict(int)
-    for row, answer in zip(rows, answers, strict=True):
+    for row, answer in answered:
         if "reason" in answer:
             reasons[str(answer["reason"])[:90]] += 1
         else:
@@ -118,6 +133,31 @@ def _report(rows: Sequence[Row], answers: Sequence[Mapping[str, object]]) -> Non
     dense = [pair for group, pairs in errors.items() if any(name in group.model for name in DENSE) for pair in pairs]
     print(f"{'dense':60} {_line(dense)}")
     print(f"{'all':60} {_line(every)}")
+    for reason, n in sorted(reasons.items(), key=lambda item: -item[1]):
+        print(f"{n:5} rows: {reason}")
+
+
+def _report_throughput(answered: Answered) -> None:
+    """Print the errors of tokens/s by engine, kind of model, and number of stages."""
+    errors: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    inside: dict[tuple[object, ...], list[bool]] = defaultdict(list)
+    reasons: dict[str, int] = defaultdict(int)
+    for row, answer in answered:
+        if "reason" in answer:
+            reasons[str(answer["reason"])[:90]] += 1
+            continue
+        kind = "experts" if decoder_of_row(row).experts else "dense"
+        key, measured = (row.text("engine"), kind, _n_stages(row)), measured_of(row).tokens_per_s or nan
+        low, high = cast("list[float]", answer["tokens_per_s_interval"])
+        errors[key].append(cast("float", answer["tokens_per_s"]) / measured - 1)
+        inside[key].append(low <= measured <= high)
+    for key, some in sorted(errors.items(), key=str):
+        engine, kind, n_stages = key
+        print(
+            f"{engine} {kind} PP {n_stages}: {len(some)} rows  tokens/s signed median {median(some):+6.1%} "
+            f"absolute median {median(map(abs, some)):6.1%} mean {mean(map(abs, some)):6.1%} "
+            f"in the interval {mean(inside[key]):6.1%}"
+        )
     for reason, n in sorted(reasons.items(), key=lambda item: -item[1]):
         print(f"{n:5} rows: {reason}")
 

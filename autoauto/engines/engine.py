@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log2, sqrt
 from typing import NamedTuple
 
 from autoauto.engines.command import Launcher
 from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
 from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.units import FloatArray
 
 
 class HostCosts(NamedTuple):
@@ -25,14 +27,23 @@ class HostCosts(NamedTuple):
         sequence_s: of every sequence in every step: scheduling, sampling, text of the new token.
         first_token_s: of every request: tokenizing the prompt and starting the response.
         together: the share of requests that arrive together with all others in flight, and wait for their prompts.
+        stage_sequence_s: of every sequence in every step of a stage of a pipeline, besides `sequence_s`.
     """
 
     step_s: float
     sequence_s: float
     first_token_s: float
     together: float
+    stage_sequence_s: float = 0.0
+
+    def of_step(self, n_sequences: FloatArray, n_stages: int) -> FloatArray:
+        """Seconds that a step of so many sequences takes besides its kernels, in every stage."""
+        return self.step_s + n_sequences * (self.sequence_s + (n_stages > 1) * self.stage_sequence_s)
 
 
+NOT_MEASURED = 0.17
+"""The `stage_error` of an engine of whose pipelines nothing was measured: by so much for a doubling of the stages were
+pipelines of TensorRT-LLM slower than forecast, before its own costs of a stage were fitted."""
 ShareOfMemory = Callable[[int, int, int], float]
 """The share of a GPU's memory that an engine takes, from its bytes, the tensor-parallel size and the stages."""
 
@@ -94,6 +105,8 @@ class Engine:
         rules: what it takes of models, groups and formats.
         dealt_among: the numbers of GPUs of a group among which whole experts can be dealt, by tensor-parallel size.
         counts_all_sequences: True if a step needs room for a token of every sequence of all micro-batches, else of one.
+        stage_error: how far forecasts of pipelines are off: the standard deviation of the logarithm of measured over
+            forecast times that a doubling of the stages adds.
         product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
     """
 
@@ -104,10 +117,15 @@ class Engine:
     memory: EngineMemory
     host: HostCosts
     launcher: Launcher
+    stage_error: float = NOT_MEASURED
     rules: tuple[Rule, ...] = ENGINE_RULES
     dealt_among: Callable[[int], Sequence[int]] = divisors
     counts_all_sequences: bool = False
     product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)
+
+    def stages_error(self, n_stages: int) -> float:
+        """`stage_error` of so many stages; doublings err independently."""
+        return self.stage_error * sqrt(log2(n_stages))
 
     def takes(self, decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
         """Why the engine refuses a decoder in groups of this kind and weights of this format; None if it takes them."""

@@ -103,10 +103,13 @@ ENGINE = Engine(
     kernel_times="trtllm",
     mixes=True,
     memory=EngineMemory(ConstantShare(0.9), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB, is_of_free=True),
-    host=HostCosts(0.06e-3, 10e-6, 0.10, 0.16),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]; the last by rows of 2, 4 and 8 stages
+    # [perf-overview]: of 30, 35, 40, 45, 50 and 55 microseconds the best (studies/gpu_accuracy.py).
+    host=HostCosts(0.06e-3, 10e-6, 0.10, 0.16, 45e-6),
     # Rows of nvfp4 seem to hold a kernel that rounds activations, which the engine joins to the one before. Of 0.6, 0.7
     # and 0.8 the best for 38 even rows.
     product_factors={WeightFormat.NVFP4: 0.7},
+    stage_error=0.03,  # rows of 2, 4 and 8 stages scatter hardly more than those of one (docs/validation.md)
     launcher=Launcher(
         to="tensorrt-llm",
         source="commit 00209af1 of trtllm-serve",

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import csv
 import json
 import re
 import tokenize
@@ -138,6 +139,8 @@ def source(path: Path, texts: Texts) -> str:
             return str(json.loads(texts[path]).get("source", ""))
         case ".toml":
             return str(tomllib.loads(texts[path]).get("source", ""))
+        case ".csv":
+            return next(csv.DictReader(texts[path].splitlines())).get("source", "")
         case ".onnx" | ".gz":
             lines = texts.get(path.with_name("README.md"), "").splitlines()
             return next((line for line in lines if path.stem in line), "")

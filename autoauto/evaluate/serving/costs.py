@@ -188,7 +188,7 @@ class ServingCosts:
 
     def factors(self, knobs: Knobs) -> list[Factors]:
         """By what times of every kind are multiplied."""
-        return [self.target.factors(system_of(device), session_of(knobs)) for device in self.kinds(knobs)]
+        return [self.target.factors(system_of(device), session_of(knobs), knobs.n_ipu) for device in self.kinds(knobs)]
 
     def layers(self, device: Device, knobs: Knobs, sizes: Sizes) -> DecoderCosts:
         """The costs of all layers on a GPU of a kind at many batch sizes, instead of that of `knobs`.

@@ -13,11 +13,15 @@ from autoauto.evaluate.serving.pipelines import NO_LINK, pipeline_rates
 from autoauto.evaluate.serving.rates import Rates
 from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.errors import Unsupported
-from autoauto.records.units import FloatArray
+from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.costs import layer_costs
 from autoauto.targets.gpu.memory import memory_rule
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
+
+_MOST_SEQUENCES = 2048
+"""Of a micro-batch, as published rows were measured [perf-overview]."""
+_N_SIZES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,9 @@ class FixedReplicas:
         """Of all replicas."""
         return self.n_replicas * len(self.n_blocks) * self.serving.tensor_parallel
 
-    def stages(self, n_sequences: int) -> list[PositionCosts]:
+    def stages(self, n_sequences: int | IntArray) -> list[PositionCosts]:
         """The costs of every stage with so many sequences in every micro-batch; raises as `layer_costs`."""
-        system, sizes, n_stages = system_named(self.serving.system), np.array([n_sequences]), len(self.n_blocks)
+        system, sizes, n_stages = system_named(self.serving.system), np.atleast_1d(n_sequences), len(self.n_blocks)
         layers = layer_costs(
             self.decoder, self.serving, system, self.engine, self.requests, sizes, self.n_max_batched_tokens
         )
@@ -62,10 +66,10 @@ class FixedReplicas:
         positions = (StagePosition(0, not i, i == n_stages - 1, link) for i, link in enumerate(links))
         return [position_costs(layers, position, n_tokens, rule, int(rule.limit_bytes)) for position in positions]
 
-    def rates(self, n_sequences: int) -> Rates:
-        """What all replicas give, each an array of one number, whether they fit or not; raises as `layer_costs`."""
-        n_blocks = np.array(self.n_blocks)[:, None]
-        b: FloatArray = np.array([n_sequences], dtype=np.float64)
+    def rates(self, n_sequences: int | IntArray) -> Rates:
+        """What all replicas give, each an array over batch sizes, whether they fit or not; raises as `layer_costs`."""
+        b: FloatArray = np.atleast_1d(n_sequences).astype(np.float64)
+        n_blocks = np.tile(np.array(self.n_blocks)[:, None], len(b))
         stages = self.stages(n_sequences)
         rates = pipeline_rates(stages, n_blocks, b, self.requests, self.engine, self.n_max_batched_tokens).rates
         return rates._replace(
@@ -89,9 +93,41 @@ class FixedReplicas:
         Raises:
             Unsupported: not one sequence fits, or as `layer_costs`.
         """
-        asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self.max_sequences()
-        if held < 1:
-            raise Unsupported(f"one sequence must fit beside the weights of {self.decoder.name}, none does")
+        asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self._held_sequences()
         rates = self.rates(min(asked, held))
         answered_s = rates.ttft_s + (self.requests.output_tokens - 1) * rates.tpot_s
         return rates._replace(ttft_s=rates.ttft_s + max(0.0, asked / held - 1) * answered_s)
+
+    def of_waves(self, n_requests: int) -> Rates:
+        """What they give for requests that all wait at the beginning, at the batch size with the most tokens/s.
+
+        Requests come in waves of as many as are in flight; the last is seldom full and takes as long as the others:
+
+            n_requests = 5, 2 in flight     |##|##|# |      tokens/s of 5 / 6 of full waves
+
+        Raises:
+            Unsupported: as `closed_loop`.
+        """
+        n_pipelines = len(self.n_blocks) * self.n_replicas
+        most = min(_MOST_SEQUENCES, self._held_sequences(), -(-n_requests // n_pipelines))
+        full = -(-n_requests // (n_pipelines * np.arange(1, _N_SIZES)))  # sizes whose last wave is full
+        spread = np.geomspace(1, most, _N_SIZES).astype(np.int64)
+        b = np.unique(np.concatenate([full[full <= most], spread]))
+        rates, n_waves = self.rates(b), n_requests / (n_pipelines * b)
+        share = n_waves / np.ceil(n_waves)
+        best = np.argmax(rates.tokens_per_s * share)
+        at_best = Rates(*(number[[best]] for number in rates))
+        return at_best._replace(
+            tokens_per_s=at_best.tokens_per_s * share[best], requests_per_s=at_best.requests_per_s * share[best]
+        )
+
+    def _held_sequences(self) -> int:
+        """`max_sequences`, at least one.
+
+        Raises:
+            Unsupported: not one sequence fits.
+        """
+        held = self.max_sequences()
+        if held < 1:
+            raise Unsupported(f"one sequence must fit beside the weights of {self.decoder.name}, none does")
+        return held

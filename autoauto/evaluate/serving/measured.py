@@ -9,11 +9,13 @@ Columns in any order, others are not read:
     tensor_parallel     GPUs of a group
     n_ipu               stages of a pipeline; may be missing, then 1
     replicas            pipelines; may be missing, then 1
-    batch_size          sequences of a micro-batch: requests in flight / (stages x replicas)
+    batch_size          sequences of a micro-batch: requests in flight / (stages x replicas); or
+    n_requests          that all wait at the beginning; tokens/s are the most over batch sizes
     input_tokens        of a prompt
     output_tokens       of an answer
     kv_cache_precision  may be missing; empty is that of the checkpoint
     expert_parallel     may be missing, then 1
+    attention_dp        may be missing, then 1
     tpot_s              seconds between two tokens of an answer, in the mean
     ttft_s              seconds from a request to its first token
     tokens_per_s        tokens of answers of all replicas
@@ -64,7 +66,7 @@ _FORMATS_OF_PACKAGE = {
 }
 _FP8_CACHES = (WeightFormat.FP8, WeightFormat.NVFP4)
 """Rows of the package do not name the format of the KV cache: checkpoints in these formats have scales for fp8."""
-_NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "batch_size", "input_tokens", "output_tokens")
+_NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "input_tokens", "output_tokens")
 _RESULTS = ("tpot_s", "ttft_s", "tokens_per_s")
 _RESULTS_OF_PACKAGE = {"tpot_s": "silicon_tpot_ms", "ttft_s": "silicon_ttft_ms"}
 _MAX_COUNT = 2**31
@@ -184,6 +186,8 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
     given = {column.strip() for column in columns}
     names, results = (_NAMES_OF_PACKAGE, _RESULTS_OF_PACKAGE) if _OF_PACKAGE in given else ({}, {})
     missing = [names.get(name, name) for name in _NEEDED if names.get(name, name) not in given]
+    if not given & {"batch_size", "n_requests"}:
+        missing.append("batch_size")
     known = [results.get(name, name) for name in _RESULTS]
     if missing:
         raise BadInput(f"{path}, line 1: measured rows must have the columns {', '.join(missing)}; add them")
@@ -216,6 +220,8 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     """
     if row.is_of_package:
         _check_one_pool(row)
+    elif row.count("attention_dp", missing=1) > 1:
+        raise _each_attends()
     with row.reading("engine"):
         engine = engine_named(row.text("engine")).name
     with row.reading("system"):
@@ -238,7 +244,11 @@ def _check_one_pool(row: Row) -> None:
     if row.text("mode") != "agg":
         raise Unsupported("prompts and answers must be computed by one pool, these are computed by two")
     if _number(row, "attention_dp_size") > 1:
-        raise Unsupported("attention must be split among the GPUs of a group, here each has sequences of its own")
+        raise _each_attends()
+
+
+def _each_attends() -> Unsupported:
+    return Unsupported("attention must be split among the GPUs of a group, here each has sequences of its own")
 
 
 def _number(row: Row, name: str) -> int:
@@ -280,7 +290,10 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
         BadInput: as `replicas_of`.
         Unsupported: there are no times of its kernels, or not one sequence fits.
     """
-    replicas, batch_size = replicas_of(row, decoder), row.count("batch_size")
+    replicas = replicas_of(row, decoder)
+    if row.text("n_requests"):
+        return replicas.of_waves(row.count("n_requests"))
+    batch_size = row.count("batch_size")
     n_clients = batch_size if row.is_of_package else batch_size * len(replicas.n_blocks) * replicas.n_replicas
     return replicas.closed_loop(n_clients)
 

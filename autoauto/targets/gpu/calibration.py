@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, pi, sqrt
+from math import exp, hypot, log, pi, sqrt
 from statistics import NormalDist, median
 from typing import NamedTuple
 
@@ -143,6 +143,16 @@ class Factor(NamedTuple):
     held: float
     n_rows: int
 
+    def widened(self, deviation: float) -> Factor:
+        """With a wider interval, where the logarithm of the truth has another, independent standard deviation.
+
+        >>> [round(end, 2) for end in Factor(1.0, 0.8, 1.25, 1.0, 0).widened(0.2)[1:3]]
+        [0.71, 1.4]
+        """
+        more = deviation * _STANDARD.inv_cdf(0.5 + INTERVAL / 2)
+        below, above = (hypot(log(end / self.factor), more) for end in (self.low, self.high))
+        return self._replace(low=self.factor * exp(-below), high=self.factor * exp(above))
+
 
 class Factors(NamedTuple):
     """The factors of a group.
@@ -154,6 +164,10 @@ class Factors(NamedTuple):
 
     tpot: Factor
     ttft: Factor
+
+    def widened(self, deviation: float) -> Factors:
+        """See `Factor.widened`."""
+        return Factors(self.tpot.widened(deviation), self.ttft.widened(deviation))
 
 
 @dataclass(frozen=True, slots=True)

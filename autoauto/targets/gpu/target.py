@@ -97,10 +97,11 @@ class GpuTarget:
         engine, serving = self.engine(session), self.serving(system, session)
         return memory_rule(self.decoder, serving, system, engine, n_stages, session.max_batched_tokens)
 
-    def factors(self, system: GpuSystem, session: GpuSession) -> Factors:
-        """By what forecasts of groups of a system are multiplied."""
+    def factors(self, system: GpuSystem, session: GpuSession, n_stages: int) -> Factors:
+        """By what forecasts of pipelines of groups of a system are multiplied."""
         serving = self.serving(system, session)
-        return self.calibration.of(Group(self.decoder.name, serving.engine, serving.system, serving.weights))
+        group = Group(self.decoder.name, serving.engine, serving.system, serving.weights)
+        return self.calibration.of(group).widened(self.engine(session).stages_error(n_stages))
 
     def engine(self, session: GpuSession) -> Engine:
         """The engine of a session."""

@@ -80,6 +80,23 @@ def test_clients_beyond_the_cache_wait_and_get_no_more() -> None:
     assert over.ttft_s > full.ttft_s + 200 * full.tpot_s
 
 
+def test_requests_that_wait_together_come_in_waves() -> None:
+    """A last wave of one request takes as long as a full one: 2 b + 1 requests get 2 b + 1 of 3 b of the tokens/s."""
+    alone = replicas(36)
+    for n_requests in (1, 2 * alone.max_sequences() + 1, 3000):
+        of_waves = alone.of_waves(n_requests).tokens_per_s.item()
+        by_size = [
+            alone.rates(b).tokens_per_s.item() * n_requests / (b * -(-n_requests // b))
+            for b in range(1, min(alone.max_sequences(), n_requests) + 1)
+        ]
+        assert 0.98 * max(by_size) <= of_waves <= max(by_size) * (1 + 1e-9)
+
+
+def test_pipelines_and_replicas_share_the_requests() -> None:
+    pipeline, both = replicas(18, 18), replace(replicas(18, 18), n_replicas=2)
+    assert both.of_waves(400).tokens_per_s == pytest.approx(2 * pipeline.of_waves(200).tokens_per_s)
+
+
 def test_replicas_multiply_the_throughput_and_nothing_else() -> None:
     single, three = replicas(18, 18).rates(5), replace(replicas(18, 18), n_replicas=3).rates(5)
     assert three.tokens_per_s == pytest.approx(3 * single.tokens_per_s)

@@ -41,12 +41,12 @@ def test_the_slowest_stage_is_the_period_and_a_token_takes_all_of_them() -> None
     assert result.tokens_per_s == pytest.approx(8 / 0.003)
 
 
-def test_the_host_delays_one_micro_batch_but_works_beside_several() -> None:
-    host = HostCosts(0.001, 0.0005, 0.0, 0.0)  # 3 ms with 4 sequences
+def test_every_stage_of_a_pipeline_waits_for_the_host() -> None:
+    """With 4 sequences the host takes 3 ms of a step, and 5 ms of one of a pipeline."""
+    host = HostCosts(0.001, 0.0005, 0.0, 0.0, 0.0005)
     assert rates([0.004], [0.0], 4, Workload(10, 1000), host).tpot_s == pytest.approx(0.007)
-    assert rates([0.004, 0.004], [0.0, 0.0], 4, Workload(10, 1000), host).tpot_s == pytest.approx(0.011)
-    assert rates([0.006, 0.002], [0.0, 0.0], 4, Workload(10, 1000), host).tpot_s == pytest.approx(0.012)
-    assert rates([0.001, 0.001], [0.0, 0.0], 4, Workload(10, 1000), host).period_s == pytest.approx(0.003)
+    assert rates([0.004, 0.004], [0.0, 0.0], 4, Workload(10, 1000), host).period_s == pytest.approx(0.009)
+    assert rates([0.006, 0.002], [0.0, 0.0], 4, Workload(10, 1000), host).tpot_s == pytest.approx(2 * 0.011)
 
 
 def test_prompts_first_delay_tokens_by_half_of_them_and_the_throughput_by_all() -> None:
