@@ -139,8 +139,8 @@ def _report(answered: Answered) -> None:
 
 def _report_throughput(answered: Answered) -> None:
     """Print the errors of tokens/s by engine, kind of model, and number of stages."""
-    errors: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    inside: dict[tuple[object, ...], list[bool]] = defaultdict(list)
+    errors: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    inside: dict[tuple[str, str, int], list[bool]] = defaultdict(list)
     reasons: dict[str, int] = defaultdict(int)
     for row, answer in answered:
         if "reason" in answer:
@@ -151,12 +151,11 @@ def _report_throughput(answered: Answered) -> None:
         low, high = cast("list[float]", answer["tokens_per_s_interval"])
         errors[key].append(cast("float", answer["tokens_per_s"]) / measured - 1)
         inside[key].append(low <= measured <= high)
-    for key, some in sorted(errors.items(), key=str):
-        engine, kind, n_stages = key
+    for (engine, kind, n_stages), some in sorted(errors.items()):
         print(
             f"{engine} {kind} PP {n_stages}: {len(some)} rows  tokens/s signed median {median(some):+6.1%} "
             f"absolute median {median(map(abs, some)):6.1%} mean {mean(map(abs, some)):6.1%} "
-            f"in the interval {mean(inside[key]):6.1%}"
+            f"in the interval {mean(inside[engine, kind, n_stages]):6.1%}"
         )
     for reason, n in sorted(reasons.items(), key=lambda item: -item[1]):
         print(f"{n:5} rows: {reason}")
