@@ -10,7 +10,7 @@ import pytest
 from autoauto.engines.registry import ENGINES
 from autoauto.engines.rules import GroupSplit
 from autoauto.graph.huggingface import decoder_of
-from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat
+from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, Part, PartFormat, WeightFormat
 from tests.decoders import decoder_folder
 
 FP8, INT4, BF16 = WeightFormat.FP8_BLOCK, WeightFormat.INT4, WeightFormat.BF16
@@ -53,6 +53,14 @@ def test_a_group_of_four_bits_is_on_one_gpu() -> None:
     assert [n for n in (1, 2, 4, 8) if refused(IN_GROUPS, INT4, n) != {None}] == [2, 4, 8]
     assert refused(IN_GROUPS, BF16, 8) == {None}
     assert refused(replace(IN_GROUPS, checkpoint=Checkpoint(INT4)), INT4, 8) == {None}
+
+
+def test_parts_in_bf16_have_no_scales_to_split() -> None:
+    down = ((Part.DOWN, PartFormat()), (Part.GATE_UP, PartFormat()))
+    checkpoint = Checkpoint(INT4, group_size=128, unlike=down)
+    assert refused(replace(IN_GROUPS, checkpoint=checkpoint), INT4, 8) == {None}
+    assert refused(replace(DENSE, checkpoint=Checkpoint(FP8, unlike=down)), FP8, 8) == {None}
+    assert refused(replace(DENSE, checkpoint=Checkpoint(FP8, unlike=down[:1])), FP8, 8) != {None}
 
 
 def test_whole_experts_are_not_split() -> None:
