@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from autoauto.records.costs.decoder import Decoder, Part, PartFormat, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
 
 
 class GroupSplit(NamedTuple):
@@ -73,21 +73,21 @@ def whole_scales(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> 
 
 
 def _split_dimensions(
-    decoder: Decoder, split: GroupSplit, formats: Mapping[Part, PartFormat]
-) -> Iterator[tuple[str, int, int, Part]]:
+    decoder: Decoder, split: GroupSplit, formats: Mapping[BlockPart, PartFormat]
+) -> Iterator[tuple[str, int, int, BlockPart]]:
     """Dimensions in which scales are split: name, length, among how many GPUs, and of what."""
     n_gpus = split.tensor_parallel
-    yield "heads x head_dim", decoder.attention_size, n_gpus, Part.OUTPUT
-    if formats[Part.QKV].weights is WeightFormat.FP8_BLOCK:
+    yield "heads x head_dim", decoder.attention_size, n_gpus, BlockPart.OUTPUT
+    if formats[BlockPart.QKV].weights is WeightFormat.FP8_BLOCK:
         n_kv = decoder.n_kv_heads
-        yield "key/value heads x head_dim", n_kv * decoder.head_size, min(n_gpus, n_kv), Part.QKV
+        yield "key/value heads x head_dim", n_kv * decoder.head_size, min(n_gpus, n_kv), BlockPart.QKV
     if decoder.experts is not None:
         n_parts = n_gpus // split.expert_parallel
-        yield "moe_intermediate_size", decoder.experts.intermediate_size, n_parts, Part.EXPERTS
+        yield "moe_intermediate_size", decoder.experts.intermediate_size, n_parts, BlockPart.EXPERTS
         return
-    yield "intermediate_size", decoder.intermediate_size, n_gpus, Part.DOWN
-    if formats[Part.GATE_UP].weights is WeightFormat.FP8_BLOCK:
-        yield "intermediate_size", decoder.intermediate_size, n_gpus, Part.GATE_UP
+    yield "intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.DOWN
+    if formats[BlockPart.GATE_UP].weights is WeightFormat.FP8_BLOCK:
+        yield "intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.GATE_UP
 
 
 def _shared(stored: PartFormat) -> int:

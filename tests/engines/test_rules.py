@@ -9,8 +9,8 @@ import pytest
 
 from autoauto.engines.registry import ENGINES
 from autoauto.engines.rules import GroupSplit
-from autoauto.graph.huggingface import decoder_of
-from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, Part, PartFormat, WeightFormat
+from autoauto.graph.decoders.huggingface import decoder_of
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat
 from tests.decoders import decoder_folder
 
 FP8, INT4, BF16 = WeightFormat.FP8_BLOCK, WeightFormat.INT4, WeightFormat.BF16
@@ -56,7 +56,7 @@ def test_a_group_of_four_bits_is_on_one_gpu() -> None:
 
 
 def test_parts_in_bf16_have_no_scales_to_split() -> None:
-    down = ((Part.DOWN, PartFormat()), (Part.GATE_UP, PartFormat()))
+    down = ((BlockPart.DOWN, PartFormat()), (BlockPart.GATE_UP, PartFormat()))
     checkpoint = Checkpoint(INT4, group_size=128, unlike=down)
     assert refused(replace(IN_GROUPS, checkpoint=checkpoint), INT4, 8) == {None}
     assert refused(replace(DENSE, checkpoint=Checkpoint(FP8, unlike=down)), FP8, 8) == {None}

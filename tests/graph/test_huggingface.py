@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from autoauto.graph.huggingface import bundled_names, decoder_of, graph_of
+from autoauto.graph.decoders.huggingface import bundled_names, decoder_of
+from autoauto.graph.decoders.layers import graph_of
 from autoauto.records.costs.decoder import Checkpoint, Experts, WeightFormat, Window
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Precision

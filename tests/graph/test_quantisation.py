@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from autoauto.graph.huggingface import decoder_of, graph_of
-from autoauto.records.costs.decoder import Part, PartFormat, WeightFormat
+from autoauto.graph.decoders.huggingface import decoder_of
+from autoauto.graph.decoders.layers import graph_of
+from autoauto.records.costs.decoder import BlockPart, PartFormat, WeightFormat
 from autoauto.records.errors import UnreadableModel
 from tests.decoders import decoder_folder
 
 BF16, FP8, FP8_DYNAMIC = WeightFormat.BF16, WeightFormat.FP8, WeightFormat.FP8_DYNAMIC
 INT4, INT8, NVFP4 = WeightFormat.INT4, WeightFormat.INT8, WeightFormat.NVFP4
 MIXTURE = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2}
-ATTENTION, FEED_FORWARD = {Part.QKV, Part.OUTPUT}, {Part.GATE_UP, Part.DOWN}
+ATTENTION, FEED_FORWARD = {BlockPart.QKV, BlockPart.OUTPUT}, {BlockPart.GATE_UP, BlockPart.DOWN}
 DYNAMIC: dict[str, object] = {"num_bits": 8, "type": "float", "dynamic": True}
 
 
@@ -27,7 +28,7 @@ def groups(
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme}, **others}
 
 
-def formats(folder: Path, entry: dict[str, Any], **changes: object) -> dict[Part, PartFormat]:
+def formats(folder: Path, entry: dict[str, Any], **changes: object) -> dict[BlockPart, PartFormat]:
     decoder = decoder_of(decoder_folder(folder / "model", quantization_config=entry, **changes))
     return decoder.part_formats(decoder.checkpoint.weights)
 
@@ -114,7 +115,7 @@ OF_BLOCKS = [f"model.layers.{i}.mlp.{name}_proj" for i in range(6) for name in (
     [
         (groups({"num_bits": 8, "type": "int"}, ignore=["lm_head", *OF_BLOCKS]), FEED_FORWARD),
         (groups({"num_bits": 8, "type": "int"}, ignore=["lm_head", "re:.*self_attn.*"]), ATTENTION),
-        (groups({"num_bits": 8, "type": "int"}, ignore=[r"re:.*\.(q|k|v)_proj$"]), {Part.QKV}),
+        (groups({"num_bits": 8, "type": "int"}, ignore=[r"re:.*\.(q|k|v)_proj$"]), {BlockPart.QKV}),
         (groups({"num_bits": 8, "type": "int"}, ignore=["re:self_attn.*", "model.layers.9.mlp.down_proj"]), set()),
         (
             {"quant_method": "fp8", "modules_to_not_convert": [f"model.layers.{i}.self_attn" for i in range(6)]},
@@ -125,7 +126,7 @@ OF_BLOCKS = [f"model.layers.{i}.mlp.{name}_proj" for i in range(6) for name in (
         ({"quant_method": "gptq", "bits": 4, "dynamic": {r"-:.*\.mlp\..*": {}}}, FEED_FORWARD),
         (
             {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["mlp.gate_proj", "mlp.up_proj"]]},
-            {*ATTENTION, Part.DOWN},
+            {*ATTENTION, BlockPart.DOWN},
         ),
         (
             {
@@ -137,7 +138,7 @@ OF_BLOCKS = [f"model.layers.{i}.mlp.{name}_proj" for i in range(6) for name in (
         ),
     ],
 )
-def test_modules_that_are_left_out_have_16_bits(tmp_path: Path, entry: dict[str, Any], in_bf16: set[Part]) -> None:
+def test_modules_that_are_left_out_have_16_bits(tmp_path: Path, entry: dict[str, Any], in_bf16: set[BlockPart]) -> None:
     assert {part for part, stored in formats(tmp_path, entry).items() if stored.weights is BF16} == in_bf16
     notes = " ".join(graph_of(decoder_of(tmp_path / "model")).notes)
     assert all(part in notes for part in in_bf16)
@@ -188,7 +189,7 @@ def test_parts_have_several_formats(
     tmp_path: Path, entry: dict[str, Any], experts: WeightFormat, attention: WeightFormat
 ) -> None:
     stored = formats(tmp_path, entry, **MIXTURE)
-    assert (stored[Part.EXPERTS].weights, stored[Part.QKV].weights) == (experts, attention)
+    assert (stored[BlockPart.EXPERTS].weights, stored[BlockPart.QKV].weights) == (experts, attention)
     assert decoder_of(tmp_path / "model").checkpoint.weights is experts, "most weights are theirs"
 
 
@@ -229,10 +230,10 @@ def test_a_pattern_that_may_never_end_is_refused(tmp_path: Path, pattern: str) -
 def test_names_of_engines_for_several_modules_are_read(tmp_path: Path) -> None:
     entry = groups({"num_bits": 8}, ignore=["re:.*qkv_proj", *(f"model.layers.{i}.mlp.gate_up_proj" for i in range(6))])
     stored = formats(tmp_path, entry)
-    assert {part for part, each in stored.items() if each.weights is BF16} == {Part.QKV, Part.GATE_UP}
+    assert {part for part, each in stored.items() if each.weights is BF16} == {BlockPart.QKV, BlockPart.GATE_UP}
     phi = {**entry, "ignore": ["re:.*qkv_proj"]}
     stored = formats(tmp_path, phi, architectures=["Phi3ForCausalLM"])
-    assert {part for part, each in stored.items() if each.weights is BF16} == {Part.QKV}
+    assert {part for part, each in stored.items() if each.weights is BF16} == {BlockPart.QKV}
 
 
 def test_a_model_with_images_has_names_of_its_own(tmp_path: Path) -> None:

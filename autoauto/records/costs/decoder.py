@@ -1,6 +1,6 @@
 """A decoder-only language model as its `config.json` describes it: `Decoder`.
 
-Its parts: `Experts`, `Checkpoint` and the formats of weights, `WeightFormat`, of the matrices of a block, `Part`. What
+Its parts: `Experts`, `Checkpoint`, and the formats of weights, `WeightFormat`, of parts of a block, `BlockPart`. What
 it is asked: `Workload`.
 """
 
@@ -42,7 +42,7 @@ class WeightFormat(StrEnum):
         return {"bf16": 2.0, "int4": 0.5, "nvfp4": 9 / 16}.get(self, 1.0)
 
 
-class Part(StrEnum):
+class BlockPart(StrEnum):
     """The matrices of a block that engines compute as one, each in one format."""
 
     QKV = "queries, keys and values"
@@ -103,7 +103,7 @@ class Checkpoint(NamedTuple):
     kv_cache: WeightFormat = WeightFormat.BF16
     max_length: int | None = None
     group_size: int | None = None
-    unlike: tuple[tuple[Part, PartFormat], ...] = ()
+    unlike: tuple[tuple[BlockPart, PartFormat], ...] = ()
     window: Window | None = None
     notes: tuple[str, ...] = ()
 
@@ -175,20 +175,24 @@ class Decoder:
         """Elements of keys and values of one token in one block on one GPU of a group."""
         return 2 * self.kv_heads_per_gpu(tensor_parallel) * self.head_size
 
-    def part_weights(self, tensor_parallel: int) -> dict[Part, int]:
+    def part_weights(self, tensor_parallel: int) -> dict[BlockPart, int]:
         """Weights of the matrices of one block on one GPU of a group."""
         of_queries = self.hidden_size * self.attention_size // tensor_parallel
         attention = {
-            Part.QKV: of_queries + self.hidden_size * self.kv_elements(tensor_parallel),
-            Part.OUTPUT: of_queries,
+            BlockPart.QKV: of_queries + self.hidden_size * self.kv_elements(tensor_parallel),
+            BlockPart.OUTPUT: of_queries,
         }
         if self.experts is not None:
             of_expert = 3 * self.hidden_size * self.experts.intermediate_size
-            return {**attention, Part.EXPERTS: self.experts.n_experts * of_expert // tensor_parallel}
+            return {**attention, BlockPart.EXPERTS: self.experts.n_experts * of_expert // tensor_parallel}
         matrix = self.hidden_size * self.intermediate_size
-        return {**attention, Part.GATE_UP: 2 * matrix // tensor_parallel, Part.DOWN: matrix // tensor_parallel}
+        return {
+            **attention,
+            BlockPart.GATE_UP: 2 * matrix // tensor_parallel,
+            BlockPart.DOWN: matrix // tensor_parallel,
+        }
 
-    def part_formats(self, weights: WeightFormat) -> dict[Part, PartFormat]:
+    def part_formats(self, weights: WeightFormat) -> dict[BlockPart, PartFormat]:
         """The formats of the matrices of a block that is served with `weights`: those of the checkpoint, if it has it.
 
         An engine that makes another format makes it of all matrices.

@@ -30,7 +30,7 @@ import numpy as np
 from autoauto.engines.registry import engine_named
 from autoauto.engines.rules import GroupSplit
 from autoauto.processes.folders import temporary_folder
-from autoauto.records.costs.decoder import Decoder, Part, PartFormat, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
 from autoauto.records.installation import cache_dir, extras, install_command
 from autoauto.records.units import FloatArray, IntArray
@@ -54,7 +54,12 @@ _EXPERTS = {WeightFormat.FP8: "fp8"}
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",), "attention"
 _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
-_PARTS = {"qkv_gemm": Part.QKV, "proj_gemm": Part.OUTPUT, "gate_ffn1_gemm": Part.GATE_UP, "ffn2_gemm": Part.DOWN}
+_PARTS = {
+    "qkv_gemm": BlockPart.QKV,
+    "proj_gemm": BlockPart.OUTPUT,
+    "gate_ffn1_gemm": BlockPart.GATE_UP,
+    "ffn2_gemm": BlockPart.DOWN,
+}
 """The products whose format varies. Other ones are of bf16."""
 _NORMED_QUERIES = ("Qwen3", "Gemma3")
 """Architectures that normalise queries and keys begin with these."""
@@ -140,10 +145,10 @@ def _compiled(decoder: Decoder, serving: Serving) -> Mapping[WeightFormat, Any]:
         return {product: _answering(decoder, serving, product) for product in formats}
 
 
-def _product_formats(decoder: Decoder, serving: Serving) -> dict[Part, WeightFormat]:
+def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, WeightFormat]:
     """The formats of the matrices of a block except those of experts, which are no `_PARTS`."""
     stored = decoder.part_formats(serving.weights)
-    return {part: each.weights for part, each in stored.items() if part is not Part.EXPERTS}
+    return {part: each.weights for part, each in stored.items() if part is not BlockPart.EXPERTS}
 
 
 def _answering(decoder: Decoder, serving: Serving, product: WeightFormat) -> Any:
@@ -163,7 +168,7 @@ def _handle(decoder: Decoder, serving: Serving, product: WeightFormat, prompt_fo
     from aiconfigurator_core.sdk.engine import EngineHandle
 
     config, kernels = json.dumps(config_of(decoder)), engine_named(serving.engine).kernel_times
-    experts = decoder.part_formats(serving.weights).get(Part.EXPERTS, PartFormat()).weights
+    experts = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
     options = {
         "tp_size": serving.tensor_parallel,
         "moe_tp_size": serving.tensor_parallel // serving.expert_parallel,

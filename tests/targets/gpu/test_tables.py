@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autoauto.engines.registry import engine_named
-from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, Part, PartFormat, WeightFormat, Workload
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat, Workload
 from autoauto.records.errors import MissingExtra, Unsupported
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
@@ -130,7 +130,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_products_have_the_times_of_their_formats() -> None:
     """Feed-forward layers in bf16, attention in fp8: a block costs what uniform models say of their products."""
-    feed_forward = tuple((part, PartFormat()) for part in (Part.GATE_UP, Part.DOWN))
+    feed_forward = tuple((part, PartFormat()) for part in (BlockPart.GATE_UP, BlockPart.DOWN))
     mixed = replace(QWEN_8B, checkpoint=Checkpoint(WeightFormat.FP8, unlike=feed_forward))
     serving = Serving("h100_sxm", "vllm", weights=WeightFormat.FP8)
     of_mixed, of_fp8 = (open_tables(each, serving).decode_tokens(BATCHES) for each in (mixed, QWEN_8B))

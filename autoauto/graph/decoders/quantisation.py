@@ -4,7 +4,7 @@
                         ── named by a target of config_groups, quantized_layers, dynamic ────────────── its own format
                         ── any other ────────────────────────────────────────────────────────────────── the usual one
 
-Rules are those of compressed-tensors, AWQ, GPTQ, fp8 and ModelOpt as engines read them [vllm-quantisation].
+Rules are those of compressed-tensors, AWQ, GPTQ, fp8 and ModelOpt as engines read them [quantisation-configs].
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from typing import Any, NamedTuple
 
-from autoauto.records.costs.decoder import Decoder, Part, PartFormat, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
 from autoauto.records.errors import UnreadableModel
 
 IN_BF16 = PartFormat()
 _EXCLUDED = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
 """Keys of lists of modules that are not quantised."""
 _SHARDS = {
-    Part.QKV: ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    Part.OUTPUT: ("self_attn.o_proj",),
-    Part.GATE_UP: ("mlp.gate_proj", "mlp.up_proj"),
-    Part.DOWN: ("mlp.down_proj",),
-    Part.EXPERTS: ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
+    BlockPart.QKV: ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    BlockPart.OUTPUT: ("self_attn.o_proj",),
+    BlockPart.GATE_UP: ("mlp.gate_proj", "mlp.up_proj"),
+    BlockPart.DOWN: ("mlp.down_proj",),
+    BlockPart.EXPERTS: ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
 }
 """The modules of a part as checkpoints have them."""
-_SHARDS_OF: Mapping[str, Mapping[Part, tuple[str, ...]]] = {
-    "MixtralForCausalLM": {Part.EXPERTS: tuple(f"block_sparse_moe.experts.{{}}.w{i}" for i in (1, 2, 3))},
-    "Phi3ForCausalLM": {Part.QKV: ("self_attn.qkv_proj",), Part.GATE_UP: ("mlp.gate_up_proj",)},
+_SHARDS_OF: Mapping[str, Mapping[BlockPart, tuple[str, ...]]] = {
+    "MixtralForCausalLM": {BlockPart.EXPERTS: tuple(f"block_sparse_moe.experts.{{}}.w{i}" for i in (1, 2, 3))},
+    "Phi3ForCausalLM": {BlockPart.QKV: ("self_attn.qkv_proj",), BlockPart.GATE_UP: ("mlp.gate_up_proj",)},
 }
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """What engines call modules that they compute as one."""
@@ -65,7 +65,7 @@ class StoredFormats(NamedTuple):
     """
 
     main: PartFormat
-    unlike: tuple[tuple[Part, PartFormat], ...] = ()
+    unlike: tuple[tuple[BlockPart, PartFormat], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -88,7 +88,7 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
     return _of_block(decoder, dict(zip(parts, formats, strict=True)), rules)
 
 
-def _of_block(decoder: Decoder, formats: Mapping[Part, PartFormat], rules: _Rules) -> StoredFormats:
+def _of_block(decoder: Decoder, formats: Mapping[BlockPart, PartFormat], rules: _Rules) -> StoredFormats:
     weights: Counter[PartFormat] = Counter()
     for part, n in decoder.part_weights(1).items():
         weights[formats[part]] += n * (formats[part] != IN_BF16)
@@ -104,12 +104,12 @@ def _of_block(decoder: Decoder, formats: Mapping[Part, PartFormat], rules: _Rule
 
 
 def _unlike_blocks(
-    decoder: Decoder, parts: Sequence[Part], blocks: Mapping[tuple[PartFormat, ...], Sequence[int]]
+    decoder: Decoder, parts: Sequence[BlockPart], blocks: Mapping[tuple[PartFormat, ...], Sequence[int]]
 ) -> UnreadableModel:
-    usual, *others = sorted(blocks, key=lambda formats: -len(blocks[formats]))
+    typical, *others = sorted(blocks, key=lambda formats: -len(blocks[formats]))
     layers = blocks[others[0]]
-    differing = [i for i in range(len(parts)) if others[0][i] != usual[i]]
-    said = " and ".join(f"{parts[i]} in {others[0][i].weights}, not in {usual[i].weights}" for i in differing)
+    differing = [i for i in range(len(parts)) if others[0][i] != typical[i]]
+    said = " and ".join(f"{parts[i]} in {others[0][i].weights}, not in {typical[i].weights}" for i in differing)
     return UnreadableModel(
         f"all blocks must be stored alike, {len(layers)} of {decoder.n_layers} of {decoder.name} "
         f"({_ranges(layers)}) have {said}; try a checkpoint whose exclusions are the same in every block"
@@ -131,15 +131,15 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges[:8])
 
 
-def _shards(decoder: Decoder, rules: _Rules) -> dict[Part, Sequence[str]]:
+def _shards(decoder: Decoder, rules: _Rules) -> dict[BlockPart, Sequence[str]]:
     """The modules of every part; of experts the first, the last, and all that rules name."""
-    shards = {
+    shards: dict[BlockPart, Sequence[str]] = {
         part: _SHARDS_OF.get(decoder.architecture, {}).get(part, _SHARDS[part]) for part in decoder.part_weights(1)
     }
     if decoder.experts is not None:
         numbers = {0, decoder.experts.n_experts - 1, *rules.named_experts(decoder.experts.n_experts)}
-        of_one = shards[Part.EXPERTS]
-        shards[Part.EXPERTS] = tuple(module.format(number) for number in sorted(numbers) for module in of_one)
+        of_one = shards[BlockPart.EXPERTS]
+        shards[BlockPart.EXPERTS] = tuple(module.format(number) for number in sorted(numbers) for module in of_one)
     return shards
 
 
@@ -192,7 +192,10 @@ def _unfused(text: str) -> Sequence[str]:
     >>> _unfused("mlp.gate_up_proj")
     ['mlp.gate_up_proj', 'mlp.gate_proj', 'mlp.up_proj']
     """
-    return [text, *(text.replace(one, each) for one, modules in _FUSED.items() if one in text for each in modules)]
+    return [
+        text,
+        *(text.replace(fused, each) for fused, modules in _FUSED.items() if fused in text for each in modules),
+    ]
 
 
 def _parts(name: str) -> Iterator[str]:
@@ -292,7 +295,7 @@ def _of_layers(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[_Names, Pa
 
 def _of_gptq(name: str, entry: Mapping[str, Any]) -> _Rules:
     """GPTQ's overrides by regular expression: "-:" leaves out, others change bits and groups."""
-    usual = _method_format(name, entry)
+    typical = _method_format(name, entry)
     rules: list[tuple[_Names, PartFormat]] = []
     dynamic = entry.get("dynamic")
     for text, change in dynamic.items() if isinstance(dynamic, Mapping) else ():
@@ -301,8 +304,8 @@ def _of_gptq(name: str, entry: Mapping[str, Any]) -> _Rules:
         rules.append((pattern, IN_BF16 if text.startswith("-:") else _method_format(name, changed)))
     only = [each for group in _list(entry.get("modules_in_block_to_quantize")) for each in _list(group) or [group]]
     if only:
-        return _Rules((*rules, (_Names(only, name), usual)), IN_BF16)
-    return _Rules(tuple(rules), usual, may_hold_head=bool(entry.get("lm_head")))
+        return _Rules((*rules, (_Names(only, name), typical)), IN_BF16)
+    return _Rules(tuple(rules), typical, may_hold_head=bool(entry.get("lm_head")))
 
 
 def _of_groups(name: str, entry: Mapping[str, Any]) -> _Rules:
