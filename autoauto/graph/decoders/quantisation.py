@@ -271,10 +271,12 @@ def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
     algorithm = str(entry.get("quant_algo") or "").lower()
     if algorithm == "mixed_precision":
         return _Rules((excluded, *_of_layers(decoder.name, entry)), IN_BF16)
-    if algorithm or method not in ("compressed-tensors", "gptq"):
-        return _Rules((excluded,), _method_format(decoder.name, entry))
-    rules = _of_groups if method == "compressed-tensors" else _of_gptq
-    made = rules(decoder.name, entry)
+    if not algorithm and (method == "compressed-tensors" or entry.get("config_groups")):
+        made = _of_groups(decoder.name, entry)
+    elif method == "gptq":
+        made = _of_gptq(decoder.name, entry)
+    else:
+        made = _Rules((), _method_format(decoder.name, entry))
     return made._replace(rules=(excluded, *made.rules))
 
 
