@@ -202,6 +202,20 @@ def test_blocks_of_several_formats_are_refused_with_their_numbers(tmp_path: Path
     assert "3 of 8 of model (0-1, 5) have gate and up in bf16, not in fp8-dynamic and down in bf16" in said
 
 
+def test_the_first_and_the_last_block_may_be_stored_otherwise(tmp_path: Path) -> None:
+    """Attention in bf16, and all of both ends."""
+    ends = [f"model.layers.{i}.mlp" for i in (0, 5)]
+    entry = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["self_attn", *ends, "lm_head"]}
+    decoder = decoder_of(decoder_folder(tmp_path / "model", quantization_config=entry))
+    in_bf16 = tuple((part, PartFormat()) for part in (BlockPart.GATE_UP, BlockPart.DOWN))
+    assert decoder.checkpoint.weights is FP8_DYNAMIC
+    assert decoder.checkpoint.first == decoder.checkpoint.last == in_bf16
+    assert dict(decoder.checkpoint.unlike) == dict.fromkeys(ATTENTION, PartFormat())
+    like_first = decoder.with_blocks_like_the_first()
+    assert set(like_first.part_formats(FP8_DYNAMIC).values()) == {PartFormat()}
+    assert "Unlike others, the first block has gate and up in bf16, down in bf16." in graph_of(decoder).notes
+
+
 def test_one_expert_of_another_format_is_refused(tmp_path: Path) -> None:
     entry = groups({"num_bits": 4}, ignore=["re:.*experts.2.down_proj"])
     assert "mlp.experts.2.down_proj in bf16 in block 0 of model" in refusal(tmp_path, entry, **MIXTURE)

@@ -219,6 +219,8 @@ def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Checkpoint:
         kv_cache=WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16,
         group_size=stored.main.group_size,
         unlike=stored.unlike,
+        first=stored.first,
+        last=stored.last,
         notes=(*checkpoint.notes, *stored.notes),
     )
 

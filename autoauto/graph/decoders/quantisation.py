@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from typing import Any, NamedTuple
 
-from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, PartFormats, WeightFormat
 from autoauto.records.errors import UnreadableModel
 
 IN_BF16 = PartFormat()
@@ -61,11 +61,15 @@ class StoredFormats(NamedTuple):
     Attributes:
         main: the format of most of those that are quantised.
         unlike: the parts that have another one.
+        first: the parts of the first block that have another one than in other blocks.
+        last: the same of the last block.
         notes: what was assumed, a sentence each.
     """
 
     main: PartFormat
-    unlike: tuple[tuple[BlockPart, PartFormat], ...] = ()
+    unlike: PartFormats = ()
+    first: PartFormats = ()
+    last: PartFormats = ()
     notes: tuple[str, ...] = ()
 
 
@@ -82,10 +86,24 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
         formats = tuple(_format_of(decoder, layer, modules, rules) for modules in shards.values())
         blocks[formats].append(layer)
     parts = tuple(shards)
-    if len(blocks) > 1:
+    typical = max(blocks, key=lambda formats: len(blocks[formats]))
+    of_layer = {layer: dict(zip(parts, formats, strict=True)) for formats, layers in blocks.items() for layer in layers}
+    stored = _of_block(decoder, dict(zip(parts, typical, strict=True)), rules)
+    ends = {layer: formats for layer, formats in of_layer.items() if layer not in blocks[typical]}
+    if not {0, decoder.n_layers - 1}.issuperset(ends):
         raise _unlike_blocks(decoder, parts, blocks)
-    (formats,) = blocks
-    return _of_block(decoder, dict(zip(parts, formats, strict=True)), rules)
+    first, last = (
+        tuple((part, each) for part, each in ends.get(layer, {}).items() if each != typical[parts.index(part)])
+        for layer in (0, decoder.n_layers - 1)
+    )
+    return stored._replace(first=first, last=last, notes=(*stored.notes, *_end_notes(first, last)))
+
+
+def _end_notes(first: PartFormats, last: PartFormats) -> Iterator[str]:
+    for name, formats in (("first", first), ("last", last)):
+        if formats:
+            said = ", ".join(f"{part} in {each.weights}" for part, each in formats)
+            yield f"Unlike others, the {name} block has {said}."
 
 
 def _of_block(decoder: Decoder, formats: Mapping[BlockPart, PartFormat], rules: _Rules) -> StoredFormats:
@@ -100,7 +118,7 @@ def _of_block(decoder: Decoder, formats: Mapping[BlockPart, PartFormat], rules: 
         notes.append(f"Of every block, {parts} are stored in {other.weights}, the rest in {main.weights}.")
     if rules.may_hold_head and rules.of(("lm_head",)) != IN_BF16 and not decoder.is_tied:
         notes.append(f"The head is counted in bf16; the checkpoint stores it in {rules.of(('lm_head',)).weights}.")
-    return StoredFormats(main, unlike, tuple(notes))
+    return StoredFormats(main, unlike, notes=tuple(notes))
 
 
 def _unlike_blocks(
@@ -111,8 +129,8 @@ def _unlike_blocks(
     differing = [i for i in range(len(parts)) if others[0][i] != typical[i]]
     said = " and ".join(f"{parts[i]} in {others[0][i].weights}, not in {typical[i].weights}" for i in differing)
     return UnreadableModel(
-        f"all blocks must be stored alike, {len(layers)} of {decoder.n_layers} of {decoder.name} "
-        f"({_ranges(layers)}) have {said}; try a checkpoint whose exclusions are the same in every block"
+        f"all blocks but the first and the last must be stored alike, {len(layers)} of {decoder.n_layers} of "
+        f"{decoder.name} ({_ranges(layers)}) have {said}; try a checkpoint whose exclusions are the same in every block"
     )
 
 

@@ -6,7 +6,7 @@ it is asked: `Workload`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -74,6 +74,10 @@ class PartFormat(NamedTuple):
         return self.weights.n_bytes + (2 / self.group_size if has_scales and self.group_size else 0.0)
 
 
+PartFormats = tuple[tuple[BlockPart, PartFormat], ...]
+"""Parts of a block with their formats."""
+
+
 class Window(NamedTuple):
     """Blocks that attend to the last tokens of a sequence only.
 
@@ -95,6 +99,8 @@ class Checkpoint(NamedTuple):
         max_length: tokens of the longest sequence for which it has positions; None where its config does not say.
         group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
         unlike: the parts of every block that have another format than `weights`.
+        first: the parts of the first block that have another format than those of other blocks.
+        last: the same of the last block.
         window: None where all blocks attend to the whole sequence.
         notes: what was assumed of its config, a sentence each.
     """
@@ -103,7 +109,9 @@ class Checkpoint(NamedTuple):
     kv_cache: WeightFormat = WeightFormat.BF16
     max_length: int | None = None
     group_size: int | None = None
-    unlike: tuple[tuple[BlockPart, PartFormat], ...] = ()
+    unlike: PartFormats = ()
+    first: PartFormats = ()
+    last: PartFormats = ()
     window: Window | None = None
     notes: tuple[str, ...] = ()
 
@@ -201,6 +209,18 @@ class Decoder:
         is_made = weights is not checkpoint.weights
         every = PartFormat(weights, None if is_made else checkpoint.group_size)
         return dict.fromkeys(self.part_weights(1), every) | ({} if is_made else dict(checkpoint.unlike))
+
+    def with_blocks_like_the_first(self) -> Decoder:
+        """The decoder if all blocks were stored as the first one is."""
+        return self._with_blocks(self.checkpoint.first)
+
+    def with_blocks_like_the_last(self) -> Decoder:
+        """The decoder if all blocks were stored as the last one is."""
+        return self._with_blocks(self.checkpoint.last)
+
+    def _with_blocks(self, formats: PartFormats) -> Decoder:
+        unlike = tuple((dict(self.checkpoint.unlike) | dict(formats)).items())
+        return replace(self, checkpoint=self.checkpoint._replace(unlike=unlike, first=(), last=()))
 
     @property
     def table_weights(self) -> int:

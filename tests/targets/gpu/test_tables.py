@@ -145,6 +145,25 @@ def test_products_have_the_times_of_their_formats() -> None:
     assert of_mixed.block + swapped.block == pytest.approx(of_fp8.block + of_bf16.block)
 
 
+def test_the_first_and_the_last_block_cost_what_theirs_do() -> None:
+    """Down of the first block, and gate, up and down of the last, are in bf16: 1 byte more of 1 and 3 matrices."""
+    down, gate_up = ((part, PartFormat()) for part in (BlockPart.DOWN, BlockPart.GATE_UP))
+    checkpoint = Checkpoint(WeightFormat.FP8, first=(down,), last=(gate_up, down))
+    serving, matrix = Serving("h100_sxm", "vllm", weights=WeightFormat.FP8), 4096 * 12288
+    costs = costs_of(serving, replace(QWEN_8B, checkpoint=checkpoint))
+    alike = costs_of(serving, replace(QWEN_8B, checkpoint=Checkpoint(WeightFormat.FP8)))
+    more = costs.weight_bytes - alike.weight_bytes
+    assert (more[0], more[-2], np.count_nonzero(more)) == (matrix, 3 * matrix, 2)
+    later = costs.decode_s - alike.decode_s
+    assert (later[0] > 0).all()
+    assert (later[-2] > later[0]).all()
+    for given, plain in ((costs.decode_s, alike.decode_s), (costs.prompt_s, alike.prompt_s)):
+        assert (given[1:-2] == plain[1:-2]).all()
+        assert (given[-1] == plain[-1]).all()
+    made = costs_of(Serving("h100_sxm", "vllm"), replace(QWEN_8B, checkpoint=checkpoint))
+    assert (made.weight_bytes == costs_of(Serving("h100_sxm", "vllm")).weight_bytes).all()
+
+
 @pytest.mark.parametrize(
     ("decoder", "serving", "reason"),
     [
