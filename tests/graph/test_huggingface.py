@@ -219,8 +219,8 @@ def test_a_window_that_is_not_counted_is_said_with_its_bytes(tmp_path: Path) -> 
     folder = written(tmp_path, head_dim=64, max_position_embeddings=1_048_576, sliding_window=64, layer_types=_KINDS)
     (note,) = graph_of(decoder_of(folder)).notes
     assert note == (
-        "2 of 3 blocks attend to the last 64 tokens: time and KV cache are counted for all tokens, 1.5 KiB each, of "
-        "which 0.5 are attended to before these; of 1.5 GiB for 1,048,576 tokens 0.5 are."
+        "2 of 3 blocks attend to the last 64 tokens: time and KV cache are counted for all, 1.5 KiB a token, of which "
+        "0.5 are attended to beyond these; a sequence of 1,048,576 tokens caches 1.5 GiB, of which 0.5 are attended to."
     )
 
 

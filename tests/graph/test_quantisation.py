@@ -199,7 +199,7 @@ def test_blocks_of_several_formats_are_refused_with_their_numbers(tmp_path: Path
         "modules_to_not_convert": [f"model.layers.{i}.mlp.{n}_proj" for i in (0, 1, 5) for n in ("gate", "up", "down")],
     }
     said = refusal(tmp_path, entry, num_hidden_layers=8)
-    assert "3 of 8 of model (0-1, 5) have gate and up in bf16, not in fp8-dynamic and down in bf16" in said
+    assert "3 of 8 of model (0-1, 5) are not: their gate_up_proj, down_proj are in bf16; try" in said
 
 
 def test_the_first_and_the_last_block_may_be_stored_otherwise(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_the_first_and_the_last_block_may_be_stored_otherwise(tmp_path: Path) ->
     assert dict(decoder.checkpoint.unlike) == dict.fromkeys(ATTENTION, PartFormat())
     like_first = decoder.with_blocks_like_the_first()
     assert set(like_first.part_formats(FP8_DYNAMIC).values()) == {PartFormat()}
-    assert "Unlike others, the first block has gate and up in bf16, down in bf16." in graph_of(decoder).notes
+    assert "Of the first and the last block, gate_up_proj, down_proj are in bf16." in graph_of(decoder).notes
 
 
 def test_one_expert_of_another_format_is_refused(tmp_path: Path) -> None:

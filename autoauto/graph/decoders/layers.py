@@ -46,9 +46,9 @@ def _window_note(decoder: Decoder, window: Window) -> str:
     attended = (n_full * length + window.n_layers * min(length, window.n_tokens)) * of_token
     return (
         f"{window.n_layers} of {n_layers} blocks attend to the last {window.n_tokens:,} tokens: time and KV cache are "
-        f"counted for all tokens, {n_layers * of_token / 1024:,.1f} KiB each, of which {n_full * of_token / 1024:,.1f} "
-        f"are attended to before these; of {n_layers * length * of_token / GIB:,.1f} GiB for {length:,} tokens "
-        f"{attended / GIB:,.1f} are."
+        f"counted for all, {n_layers * of_token / 1024:,.1f} KiB a token, of which {n_full * of_token / 1024:,.1f} are "
+        f"attended to beyond these; a sequence of {length:,} tokens caches {n_layers * length * of_token / GIB:,.1f} "
+        f"GiB, of which {attended / GIB:,.1f} are attended to."
     )
 
 

@@ -100,10 +100,24 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
 
 
 def _end_notes(first: PartFormats, last: PartFormats) -> Iterator[str]:
+    if first == last and first:
+        yield f"Of the first and the last block, {_said(first)}."
+        return
     for name, formats in (("first", first), ("last", last)):
         if formats:
-            said = ", ".join(f"{part} in {each.weights}" for part, each in formats)
-            yield f"Unlike others, the {name} block has {said}."
+            yield f"Of the {name} block, {_said(formats)}."
+
+
+def _said(formats: PartFormats) -> str:
+    """Parts and their formats.
+
+    >>> _said(((BlockPart.QKV, IN_BF16), (BlockPart.OUTPUT, IN_BF16)))
+    'qkv_proj, o_proj are in bf16'
+    """
+    parts: dict[PartFormat, list[str]] = defaultdict(list)
+    for part, stored in formats:
+        parts[stored].append(part)
+    return ", ".join(f"{', '.join(names)} are in {stored.weights}" for stored, names in parts.items())
 
 
 def _of_block(decoder: Decoder, formats: Mapping[BlockPart, PartFormat], rules: _Rules) -> StoredFormats:
@@ -112,10 +126,7 @@ def _of_block(decoder: Decoder, formats: Mapping[BlockPart, PartFormat], rules: 
         weights[formats[part]] += n * (formats[part] != IN_BF16)
     main = weights.most_common(1)[0][0]
     unlike = tuple((part, stored) for part, stored in formats.items() if stored != main)
-    notes = []
-    for other in dict.fromkeys(stored for _, stored in unlike):
-        parts = ", ".join(part for part, stored in unlike if stored == other)
-        notes.append(f"Of every block, {parts} are stored in {other.weights}, the rest in {main.weights}.")
+    notes = [f"Of every block, {_said(unlike)}, the rest is in {main.weights}."] if unlike else []
     if rules.may_hold_head and rules.of(("lm_head",)) != IN_BF16 and not decoder.is_tied:
         notes.append(f"The head is counted in bf16; the checkpoint stores it in {rules.of(('lm_head',)).weights}.")
     return StoredFormats(main, unlike, notes=tuple(notes))
@@ -126,11 +137,10 @@ def _unlike_blocks(
 ) -> UnreadableModel:
     typical, *others = sorted(blocks, key=lambda formats: -len(blocks[formats]))
     layers = blocks[others[0]]
-    differing = [i for i in range(len(parts)) if others[0][i] != typical[i]]
-    said = " and ".join(f"{parts[i]} in {others[0][i].weights}, not in {typical[i].weights}" for i in differing)
+    said = _said(tuple((parts[i], others[0][i]) for i in range(len(parts)) if others[0][i] != typical[i]))
     return UnreadableModel(
         f"all blocks but the first and the last must be stored alike, {len(layers)} of {decoder.n_layers} of "
-        f"{decoder.name} ({_ranges(layers)}) have {said}; try a checkpoint whose exclusions are the same in every block"
+        f"{decoder.name} ({_ranges(layers)}) are not: their {said}; try another checkpoint"
     )
 
 

@@ -45,10 +45,10 @@ class WeightFormat(StrEnum):
 class BlockPart(StrEnum):
     """The matrices of a block that engines compute as one, each in one format."""
 
-    QKV = "queries, keys and values"
-    OUTPUT = "the projection behind the attention"
-    GATE_UP = "gate and up"
-    DOWN = "down"
+    QKV = "qkv_proj"
+    OUTPUT = "o_proj"
+    GATE_UP = "gate_up_proj"
+    DOWN = "down_proj"
     EXPERTS = "experts"
 
 
