@@ -169,7 +169,7 @@ def _window(decoder: Decoder, fields: _Values, longest: int | None) -> Window | 
         UnreadableModel: attention is of another kind, or the kinds are not as many as the blocks.
     """
     n_windowed = len(_windowed(decoder, fields))
-    if not n_windowed or fields.value("sliding_window") is None:
+    if not n_windowed or not fields.value("sliding_window"):
         return None
     n_tokens = fields.count("sliding_window")
     return None if longest is not None and n_tokens >= longest else Window(n_windowed, n_tokens)

@@ -52,6 +52,9 @@ _ALGORITHMS = {
 _OF_BITS = {4: WeightFormat.INT4, 8: WeightFormat.INT8}
 _FP8_BLOCK = [128, 128]
 _MAX_PATTERN = 2_000
+_MAX_REPEATS = 4
+_DIGITS = re.compile(r"(\\d|\[0-9\]|\[\\d\])[+*]")
+"""Repeats that cost nothing."""
 _REPEATED_GROUP = re.compile(r"\)[*+{]")
 
 
@@ -254,19 +257,20 @@ def _patterns(text: str, where: str) -> list[re.Pattern[str]]:
 
 
 def _compiled(text: str, where: str) -> re.Pattern[str]:
-    """A regular expression that ends soon: groups do not repeat.
+    """A regular expression that ends soon: groups do not repeat, and little else does.
 
     Raises:
         UnreadableModel: it is too long, repeats groups, or is none.
     """
     try:
-        if len(text) <= _MAX_PATTERN and not _REPEATED_GROUP.search(text):
+        n_repeats = sum(_DIGITS.sub("", text).count(sign) for sign in "*+{")
+        if len(text) <= _MAX_PATTERN and n_repeats <= _MAX_REPEATS and not _REPEATED_GROUP.search(text):
             return re.compile(text)
     except (re.error, RecursionError, OverflowError):
         pass
     raise UnreadableModel(
-        f"names of modules must be regular expressions of at most {_MAX_PATTERN:,} signs whose groups do not repeat, "
-        f"got {text!r:.60} in {where}"
+        f"names of modules must be regular expressions of at most {_MAX_PATTERN:,} signs and {_MAX_REPEATS} repeats, "
+        f"none of groups, got {text!r:.60} in {where}"
     )
 
 
@@ -309,7 +313,8 @@ def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
 
 
 def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else ()
+    """A list of a config; one name alone is a list of it."""
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else ()
 
 
 def _of_layers(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[_Names, PartFormat]]:
