@@ -21,7 +21,8 @@ from autoauto.engines.command import (
     partition_variable,
 )
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
-from autoauto.records.costs.decoder import WeightFormat
+from autoauto.engines.rules import ENGINE_RULES
+from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.units import MIB
 
 _MAKES = {WeightFormat.FP8_DYNAMIC: "fp8_per_tensor", WeightFormat.FP8_BLOCK: "fp8_per_block"}
@@ -105,6 +106,17 @@ def _dealt_among(tensor_parallel: int) -> tuple[int, ...]:
     return (1, tensor_parallel) if tensor_parallel > 1 else (1,)
 
 
+def _windows(decoder: Decoder, *_: object) -> str | None:
+    """Models of the class Qwen2Model have a window of attention in all blocks or in none [vllm-serve]."""
+    window = decoder.checkpoint.window
+    if window is None or window.n_layers == decoder.n_layers or not decoder.architecture.startswith(("Qwen", "MiMo")):
+        return None
+    return (
+        f"vLLM takes {decoder.name} with a window of attention in all of its {decoder.n_layers} blocks or in none, got "
+        f"{window.n_layers}; try another engine, or a config with use_sliding_window false"
+    )
+
+
 ENGINE = Engine(
     name="vllm",
     title="vLLM",
@@ -112,6 +124,7 @@ ENGINE = Engine(
     mixes=True,
     memory=EngineMemory(ConstantShare(0.92), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB),
     host=HostCosts(0.31e-3, 34e-6, 0.05, 0.14),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    rules=(*ENGINE_RULES, _windows),
     dealt_among=_dealt_among,
     counts_all_sequences=True,
     launcher=Launcher(

@@ -54,7 +54,7 @@ class StagePosition(NamedTuple):
 
 
 class PositionCosts(NamedTuple):
-    """What stages of a position cost: row 0 is of a block, the other rows are of the embedding and the head they have.
+    """What stages of a position cost: row 0 is of a block, others of the embedding, norm and head that they have.
 
     Attributes:
         decode_s: of a decode step, shape (rows, batch sizes).
@@ -144,10 +144,10 @@ def position_costs(
         rule: what a GPU holds besides weights and KV cache.
         limit_bytes: what it may hold.
     """
-    ends = [0] * position.is_first + [-1] * position.is_last
+    ends = [*([0] * position.is_first), *([-2, -1] * position.is_last)]
     weights = np.round(layers.weight_bytes[[1, *ends]]).astype(np.int64)
     if layers.is_tied and position.is_first and position.is_last:
-        weights = weights[:2]  # one stage has one table
+        weights = weights[:-1]  # one stage has one table
     sent = np.round(layers.send_bytes).astype(np.int64)
     return PositionCosts(
         decode_s=layers.decode_s[[1, *ends]],

@@ -81,11 +81,11 @@ def activation_bytes(decoder: Decoder, serving: Serving, engine: Engine, n_token
 
 
 def block_weight_bytes(decoder: Decoder, serving: Serving) -> float:
-    """Weights of one block on a GPU: matrices in their format, norms and the router of experts in bf16."""
-    n_gpus = serving.tensor_parallel
-    matrices = decoder.attention_weights(n_gpus) + decoder.feed_forward_weights(n_gpus)
+    """Weights of one block on a GPU: matrices in their formats, norms and the router of experts in bf16."""
+    formats = decoder.part_formats(serving.weights)
+    matrices = sum(n * formats[part].n_bytes for part, n in decoder.part_weights(serving.tensor_parallel).items())
     router = 0 if decoder.experts is None else decoder.hidden_size * decoder.experts.n_experts
-    return matrices * serving.weights.n_bytes + BF16_BYTES * (2 * decoder.hidden_size + router)
+    return matrices + BF16_BYTES * (2 * decoder.hidden_size + router)
 
 
 def table_bytes(decoder: Decoder, serving: Serving) -> float:

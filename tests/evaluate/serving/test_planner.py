@@ -95,6 +95,16 @@ def test_no_plan_of_unlike_gpus_has_a_shorter_period(model: Path, cluster: str, 
     assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)
 
 
+@pytest.mark.parametrize("n_ipu", [1, 2, 4])
+def test_ends_that_are_stored_otherwise_are_cut_as_the_planner_does(tmp_path: Path, n_ipu: int) -> None:
+    entry = {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0", "model.layers.5.mlp"]}
+    flow = load_flow(decoder_folder(tmp_path / "ends", quantization_config=entry), "h100_sxm-3+l40s-2", "gpu")
+    knobs = serving(n_ipu, 16)
+    pipelines = pipelines_of(flow, knobs)
+    plans = [pipelines.plan(row, 0) for row in range(len(pipelines.rows))]
+    assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)
+
+
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Flow:
     """16 blocks, whose keys and values fill the smaller GPUs."""

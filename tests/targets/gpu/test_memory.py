@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoauto.engines.registry import engine_named
-from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat
 from autoauto.records.units import GIB
 from autoauto.targets.gpu.memory import activation_bytes, block_kv_bytes, block_weight_bytes, memory_rule, table_bytes
 from autoauto.targets.gpu.systems import GpuSystem
@@ -30,6 +30,16 @@ def test_a_block_has_its_matrices_in_their_format_and_two_norms(small: Decoder) 
     of_two = Serving("hand", "vllm", 2, weights=WeightFormat.NVFP4)
     assert block_weight_bytes(small, of_two) == n_weights / 2 * 9 / 16 + 2 * 128
     assert table_bytes(small, of_two) == 100 * 64
+
+
+def test_parts_of_a_block_have_their_own_formats(small: Decoder) -> None:
+    """Attention of 64 x (64 + 16 + 16 + 64) weights of 4 bits with 2 bytes of scale for 32, 3 x 64 x 96 of 2 bytes."""
+    feed_forward = tuple((part, PartFormat()) for part in (BlockPart.GATE_UP, BlockPart.DOWN))
+    mixed = replace(small, checkpoint=Checkpoint(WeightFormat.INT4, group_size=32, unlike=feed_forward))
+    serving = Serving("hand", "vllm", weights=WeightFormat.INT4)
+    assert block_weight_bytes(mixed, serving) == 64 * 160 * (0.5 + 2 / 32) + 2 * 3 * 64 * 96 + 2 * 128
+    of_all = serving._replace(weights=WeightFormat.FP8)
+    assert block_weight_bytes(mixed, of_all) == 64 * 160 + 3 * 64 * 96 + 2 * 128
 
 
 def test_experts_are_all_held_and_their_router_is_not_split(small: Decoder) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autoauto.engines.registry import engine_named
-from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat, Workload
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat, Workload
 from autoauto.records.errors import MissingExtra, Unsupported
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
@@ -128,6 +128,71 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         check_installed()
 
 
+def test_products_have_the_times_of_their_formats() -> None:
+    """Feed-forward layers in bf16, attention in fp8: a block costs what uniform models say of their products."""
+    feed_forward = tuple((part, PartFormat()) for part in (BlockPart.GATE_UP, BlockPart.DOWN))
+    mixed = replace(QWEN_8B, checkpoint=Checkpoint(WeightFormat.FP8, unlike=feed_forward))
+    serving = Serving("h100_sxm", "vllm", weights=WeightFormat.FP8)
+    of_mixed, of_fp8 = (open_tables(each, serving).decode_tokens(BATCHES) for each in (mixed, QWEN_8B))
+    of_bf16 = open_tables(QWEN_8B, Serving("h100_sxm", "vllm")).decode_tokens(BATCHES)
+    assert (of_fp8.block < of_mixed.block).all()
+    assert (of_mixed.block < of_bf16.block).all()
+    assert (of_mixed.head == of_bf16.head).all()
+    others = replace(
+        QWEN_8B, checkpoint=Checkpoint(unlike=tuple((part, PartFormat(WeightFormat.FP8)) for part, _ in feed_forward))
+    )
+    swapped = open_tables(others, Serving("h100_sxm", "vllm")).decode_tokens(BATCHES)
+    assert of_mixed.block + swapped.block == pytest.approx(of_fp8.block + of_bf16.block)
+
+
+def test_the_first_and_the_last_block_cost_what_theirs_do() -> None:
+    """Down of the first block, and gate, up and down of the last, are in bf16: 1 byte more of 1 and 3 matrices."""
+    down, gate_up = ((part, PartFormat()) for part in (BlockPart.DOWN, BlockPart.GATE_UP))
+    checkpoint = Checkpoint(WeightFormat.FP8, first=(down,), last=(gate_up, down))
+    serving, matrix = Serving("h100_sxm", "vllm", weights=WeightFormat.FP8), 4096 * 12288
+    costs = costs_of(serving, replace(QWEN_8B, checkpoint=checkpoint))
+    alike = costs_of(serving, replace(QWEN_8B, checkpoint=Checkpoint(WeightFormat.FP8)))
+    more = costs.weight_bytes - alike.weight_bytes
+    assert more[[0, -2]].tolist() == [matrix, 3 * matrix]
+    assert not more[1:-2].any()
+    assert not more[-1]
+    later = costs.decode_s - alike.decode_s
+    assert (later[0] > 0).all()
+    assert (later[-2] > later[0]).all()
+    for given, plain in ((costs.decode_s, alike.decode_s), (costs.prompt_s, alike.prompt_s)):
+        assert (given[1:-2] == plain[1:-2]).all()
+        assert (given[-1] == plain[-1]).all()
+    made = costs_of(Serving("h100_sxm", "vllm"), replace(QWEN_8B, checkpoint=checkpoint))
+    assert (made.weight_bytes == costs_of(Serving("h100_sxm", "vllm")).weight_bytes).all()
+
+
+@pytest.mark.parametrize(
+    ("decoder", "serving", "reason"),
+    [
+        (
+            QWEN_8B,
+            Serving("h100_sxm", "vllm", weights=WeightFormat.INT8),
+            "measured formats are bf16, fp8, fp8-dynamic, fp8-block; try one of them, or another engine",
+        ),
+        (
+            QWEN_8B,
+            Serving("h100_sxm", "vllm", weights=WeightFormat.NVFP4),
+            "h100_sxm computes no products in nvfp4; try another precision",
+        ),
+        (
+            replace(QWEN_8B, n_kv_heads=16),
+            Serving("h100_sxm", "vllm"),
+            "no attention was measured with 16 heads of keys and values of 128 elements on a GPU; try another "
+            "tensor_parallel or engine",
+        ),
+    ],
+)
+def test_what_was_not_measured_is_said_in_our_words(decoder: Decoder, serving: Serving, reason: str) -> None:
+    with pytest.raises(Unsupported) as refusal:
+        costs_of(serving, decoder)
+    assert str(refusal.value).endswith(f"GPUs a group; {reason}")
+
+
 def test_one_table_is_opened_once() -> None:
     serving = Serving("h100_sxm", "vllm")
     assert open_tables(QWEN_8B, serving) is open_tables(QWEN_8B, serving)
@@ -149,5 +214,5 @@ def test_what_one_process_compiled_another_reads_unless_it_is_broken(
     monkeypatch.setattr(EngineHandle, "compile", not_compiled)
     assert (opened(QWEN_8B, serving).decode_tokens(BATCHES).block == first.block).all()
     stored.write_bytes(b"broken")
-    with pytest.raises(Unsupported, match="compiled again"):
+    with pytest.raises(Unsupported, match="they were not measured"):
         opened(QWEN_8B, serving)
