@@ -1,8 +1,8 @@
 """What `predict` says of 40 configurations without a pipeline, beside `estimate` of aiconfigurator [aiconfigurator].
 
-    python -m studies.gpu_conformance [--questions]
+    python -m studies.gpu_conformance [--searches]
 
-With `--questions` both search: one line a question, with the package's own answer and ours, both in tokens/s of all
+With `--searches` both search: one line a model and cluster, with the package's own answer and ours, both in tokens/s of all
 GPUs by its estimate, and ours relative to its own; "-" where it has no estimate of ours. Where a bound on the TPOT
 decides, ours takes fewer sequences, since the host CPU is in our TPOT and not in theirs.
 
@@ -86,7 +86,7 @@ MODELS = (
 )
 
 
-class Question(NamedTuple):
+class Asked(NamedTuple):
     """What both are asked.
 
     Attributes:
@@ -106,8 +106,8 @@ class Question(NamedTuple):
 
 
 _LLAMA, _QWEN = "meta-llama/Meta-Llama-3.1-70B", "Qwen/Qwen3-32B"
-QUESTIONS = tuple(
-    Question(name, system, engine, n_gpus, Workload(*requests), *bounds)
+ASKED = tuple(
+    Asked(name, system, engine, n_gpus, Workload(*requests), *bounds)
     for name, system, engine, n_gpus, requests in (
         (_QWEN, "h200_sxm", "vllm", 3, (2000, 500)),
         (_QWEN, "h200_sxm", "sglang", 8, (2000, 500)),
@@ -139,14 +139,14 @@ class Numbers(NamedTuple):
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", action="store_true", help="compare the answers of both searches")
+    parser.add_argument("--searches", action="store_true", help="compare the answers of both searches")
     arguments = parser.parse_args()
     if find_spec("aiconfigurator") is None:
         raise SystemExit("the package aiconfigurator must be there; try: pip install --no-deps aiconfigurator==0.12.0")
     logging.disable(logging.WARNING)
-    if arguments.questions:
-        for question in QUESTIONS:
-            print(answers_line(question), flush=True)
+    if arguments.searches:
+        for asked in ASKED:
+            print(answers_line(asked), flush=True)
         return
     print(f"{'':52}  tokens/s    TPOT  steps alone  memory")
     for model in MODELS:
@@ -212,15 +212,15 @@ def theirs(model: Model, n_gpus: int, n_sequences: int) -> Numbers:
     )
 
 
-def answers_line(question: Question) -> str:
-    """A question, both answers by the package's estimate, and their ratio."""
-    own, mine = their_answer(question), our_answer(question)
-    bounds = "" if question.ttft_s is None else f", TTFT {question.ttft_s:g} s, TPOT {question.tpot_s:g} s"
-    lengths = f"{question.requests.input_tokens}/{question.requests.output_tokens}{bounds}"
-    title = f"{question.name.split('/')[1]} {question.n_gpus} {question.system} {question.engine} {lengths}"
+def answers_line(asked: Asked) -> str:
+    """What was asked, both answers by the package's estimate, and their ratio."""
+    own, mine = their_answer(asked), our_answer(asked)
+    bounds = "" if asked.ttft_s is None else f", TTFT {asked.ttft_s:g} s, TPOT {asked.tpot_s:g} s"
+    lengths = f"{asked.requests.input_tokens}/{asked.requests.output_tokens}{bounds}"
+    title = f"{asked.name.split('/')[1]} {asked.n_gpus} {asked.system} {asked.engine} {lengths}"
     if mine is None:
         return f"{title}: theirs {own[0]:,.0f} ({own[1]}); ours: nothing fits"
-    said, shape = in_their_estimate(question, mine), shape_of(mine)
+    said, shape = in_their_estimate(asked, mine), shape_of(mine)
     ratio = "-" if said is None else f"{said:,.0f} by theirs, {said / own[0] - 1:+.1%}"
     return f"{title}: theirs {own[0]:,.0f} ({own[1]}); ours {mine.samples_per_s:,.0f} ({shape}), {ratio}"
 
@@ -231,48 +231,48 @@ def shape_of(trial: Trial) -> str:
     return f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
 
 
-def our_answer(question: Question) -> Trial | None:
+def our_answer(asked: Asked) -> Trial | None:
     """The best configuration of our search, in the format of the checkpoint."""
-    bounds = {"ttft_s": question.ttft_s, "tpot_s": question.tpot_s}
+    bounds = {"ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
     constraints = tuple(Constraint(f"{name} <= {bound}") for name, bound in bounds.items() if bound)
-    flow = load_flow(question.name, f"{question.system}-{question.n_gpus}", "gpu", constraints=constraints)
-    lengths = {"input_tokens": (question.requests.input_tokens,), "output_tokens": (question.requests.output_tokens,)}
-    space = default_space(flow, {**lengths, "engine": (question.engine,)})
+    flow = load_flow(asked.name, f"{asked.system}-{asked.n_gpus}", "gpu", constraints=constraints)
+    lengths = {"input_tokens": (asked.requests.input_tokens,), "output_tokens": (asked.requests.output_tokens,)}
+    space = default_space(flow, {**lengths, "engine": (asked.engine,)})
     with tempfile.TemporaryDirectory() as folder:
         return search_flow(flow, space, storage=f"sqlite:///{Path(folder) / 'trials.db'}").best
 
 
-def their_answer(question: Question) -> tuple[float, str]:
+def their_answer(asked: Asked) -> tuple[float, str]:
     """Tokens/s of all GPUs of the package's best configuration of one pool, and its shape."""
     from aiconfigurator.cli.api import cli_default
 
     found = cli_default(
-        question.name,
-        question.n_gpus,
-        question.system,
-        backend=question.engine,
-        isl=question.requests.input_tokens,
-        osl=question.requests.output_tokens,
-        ttft=1e3 * question.ttft_s if question.ttft_s else _NO_BOUND_MS,
-        tpot=1e3 * question.tpot_s if question.tpot_s else _NO_BOUND_MS,
+        asked.name,
+        asked.n_gpus,
+        asked.system,
+        backend=asked.engine,
+        isl=asked.requests.input_tokens,
+        osl=asked.requests.output_tokens,
+        ttft=1e3 * asked.ttft_s if asked.ttft_s else _NO_BOUND_MS,
+        tpot=1e3 * asked.tpot_s if asked.tpot_s else _NO_BOUND_MS,
     )
     best = found.best_configs["agg"].iloc[0]
-    n_replicas = question.n_gpus // int(best["num_total_gpus"])
-    return float(best["tokens/s/gpu_cluster"]) * question.n_gpus, f"TP{best['tp']} x{n_replicas} b{best['bs']}"
+    n_replicas = asked.n_gpus // int(best["num_total_gpus"])
+    return float(best["tokens/s/gpu_cluster"]) * asked.n_gpus, f"TP{best['tp']} x{n_replicas} b{best['bs']}"
 
 
-def in_their_estimate(question: Question, trial: Trial) -> float | None:
+def in_their_estimate(asked: Asked, trial: Trial) -> float | None:
     """Tokens/s of our configuration by the package; None where it cannot say."""
     from aiconfigurator.cli.api import cli_estimate
 
     knobs = trial.knobs
     try:
         estimate = cli_estimate(
-            question.name,
-            question.system,
-            backend_name=question.engine,
-            isl=question.requests.input_tokens,
-            osl=question.requests.output_tokens,
+            asked.name,
+            asked.system,
+            backend_name=asked.engine,
+            isl=asked.requests.input_tokens,
+            osl=asked.requests.output_tokens,
             batch_size=knobs.batch_size,
             tp_size=knobs.session.cores_per_device,
             pp_size=knobs.n_ipu,
