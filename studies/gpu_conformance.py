@@ -2,9 +2,9 @@
 
     python -m studies.gpu_conformance [--searches]
 
-With `--searches` both search: one line a model and cluster, with the package's own answer and ours, both in tokens/s of all
-GPUs by its estimate, and ours relative to its own; "-" where it has no estimate of ours. Where a bound on the TPOT
-decides, ours takes fewer sequences, since the host CPU is in our TPOT and not in theirs.
+With `--searches` both search: one line a model and cluster, with the package's own answer and ours, both in tokens/s
+of all GPUs by its estimate, and ours relative to its own; "-" where it has no estimate of ours. Where a bound on the
+TPOT decides, ours takes fewer sequences, since the host CPU is in our TPOT and not in theirs.
 
 Needs the whole package, which is no extra of ours: `pip install --no-deps aiconfigurator==0.12.0`, and what its import
 asks for. Without options, one line a model, system and engine: the largest difference of five configurations, of
@@ -246,7 +246,7 @@ def their_answer(asked: Asked) -> tuple[float, str]:
     """Tokens/s of all GPUs of the package's best configuration of one pool, and its shape."""
     from aiconfigurator.cli.api import cli_default
 
-    found = cli_default(
+    answers = cli_default(
         asked.name,
         asked.n_gpus,
         asked.system,
@@ -256,7 +256,7 @@ def their_answer(asked: Asked) -> tuple[float, str]:
         ttft=1e3 * asked.ttft_s if asked.ttft_s else _NO_BOUND_MS,
         tpot=1e3 * asked.tpot_s if asked.tpot_s else _NO_BOUND_MS,
     )
-    best = found.best_configs["agg"].iloc[0]
+    best = answers.best_configs["agg"].iloc[0]
     n_replicas = asked.n_gpus // int(best["num_total_gpus"])
     return float(best["tokens/s/gpu_cluster"]) * asked.n_gpus, f"TP{best['tp']} x{n_replicas} b{best['bs']}"
 
