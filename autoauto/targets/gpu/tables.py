@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from autoauto.engines.registry import engine_named
 from autoauto.engines.rules import GroupSplit
-from autoauto.processes.folders import temporary_folder
+from autoauto.processes.folders import delete_left, temporary_folder
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
 from autoauto.records.installation import cache_dir, extras, install_command
@@ -37,6 +35,7 @@ from autoauto.records.units import FloatArray, IntArray
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
+_LOG = logging.getLogger(__name__)
 _PACKAGE = "aiconfigurator-core"
 _GEMM = {
     WeightFormat.BF16: "bfloat16",
@@ -54,8 +53,6 @@ _EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",),
 _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
 _NORMED_QUERIES = ("Qwen3", "Gemma3")
 """Architectures that normalise queries and keys begin with these."""
-_PATH = re.compile(r"/\S*/(?=systems/)")
-"""Of the package on this machine, in its errors."""
 _MAX_OPEN_TABLES = 256
 _SPECIFICATIONS = "gpu-specifications"
 """The folder of the cache with what the package compiled, some kB each."""
@@ -99,6 +96,12 @@ class Times(NamedTuple):
     head: FloatArray
 
 
+@cache
+def delete_left_folders() -> None:
+    """Delete temporary folders of killed processes; once a process, since one that needs none makes none."""
+    delete_left(_TEMPORARY)
+
+
 def check_installed() -> None:
     """Make sure that the package is there, in a version that is read.
 
@@ -123,6 +126,7 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
         Unsupported: the group cannot split the model, or the package has no times of what it computes.
     """
     check_installed()
+    delete_left_folders()
     split = GroupSplit(serving.tensor_parallel, serving.expert_parallel)
     if reason := engine_named(serving.engine).takes(decoder, split, serving.weights):
         raise Unsupported(reason)
@@ -200,10 +204,11 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, RuntimeError, AssertionError, OSError) as error:
-        reason = shorten(_PATH.sub("", str(error)), 160, placeholder=" ...")
+        _LOG.debug("no times of %s: %s", serving, error)
         raise Unsupported(
             f"{serving.system} must have times of {decoder.name} by {serving.engine} with {serving.weights} weights, "
-            f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; the tables say: {reason}"
+            f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group, but they were not measured; try "
+            "another --precision, --tensor-parallel, --engine or --cluster"
         ) from None
 
 
