@@ -23,7 +23,8 @@ from autoauto.targets.gpu.tables import Serving
 _MOST_SEQUENCES = 2048
 """Of a micro-batch, as published rows were measured [perf-overview]."""
 _N_SIZES = 64
-_MAX_SEQUENCES = 2**20
+_SEQUENCES_LIMIT = 2**20
+"""Above what fits any GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class FixedReplicas:
                     return True
             return False
 
-        return bisect_left(range(1, _MAX_SEQUENCES), True, key=lacks)
+        return bisect_left(range(1, _SEQUENCES_LIMIT), True, key=lacks)
 
     def _rule(self, n_in_flight: IntArray) -> MemoryRule:
         """What every GPU holds besides weights and KV cache."""
