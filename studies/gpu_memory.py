@@ -15,7 +15,7 @@ import argparse
 import csv
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +32,13 @@ from autoauto.targets.gpu.memory import block_kv_bytes, block_weight_bytes, memo
 from autoauto.targets.gpu.systems import GpuSystem, system_named, system_names, usable_bytes
 from autoauto.targets.gpu.tables import Serving
 
-_SHOWN_MIB = {"l4": 23_034, "a10": 23_028, "a5000": 24_564, "a6000": 49_140, "l40": 46_068, "h100_nvl": 95_830}
-"""What nvidia-smi shows as total of GPUs without measured kernels; names begin or end with these."""
+_SHOWN_MIB = {
+    **{"t4": 15_360, "l4": 23_034, "a10": 23_028, "a10g": 23_028, "a30": 24_576, "a5000": 24_564, "4090": 24_564},
+    **{"3090": 24_576, "a100_40gb": 40_960, "l20": 46_068, "l40": 46_068, "a40": 46_068, "a6000": 49_140},
+    **{"h100_pcie": 81_559, "h100_nvl": 95_830, "h20": 97_871},
+}
+"""What nvidia-smi shows as total of GPUs without measured kernels, by their names without words of `_MAKERS`."""
+_MAKERS = ("nvidia_", "geforce_", "rtx_")
 _LARGE_BYTES = 70 * GIB
 _LIMITS, _LIMITS_OF_SMALL = (8192, 1024), (2048, 256)
 """Tokens of a step, and sequences in flight, where the engine is not told: on GPUs of 70 GiB and more but A100, and on
@@ -73,6 +78,8 @@ def forecast(row: Mapping[str, str]) -> Forecast:
         AutoautoError: the model or the GPU is not known.
     """
     decoder, system, engine = decoder_of(row["shape"]), _system(row["system"]), engine_named(row["engine"])
+    if row["weights"] not in tuple(WeightFormat):
+        raise BadInput(f"weights must be {', '.join(WeightFormat)}, got {row['weights']!r:.40}")
     weights = WeightFormat(row["weights"])
     kv_cache = WeightFormat.FP8 if row["kv_cache"].startswith("fp8") else WeightFormat.BF16
     serving = Serving(system.name, engine.name, int(row["tensor_parallel"]), 1, weights, kv_cache)
@@ -109,10 +116,11 @@ def _system(name: str) -> GpuSystem:
     """A GPU that has measured kernels, or one of which only the memory is known."""
     if name in system_names():
         return system_named(name)
-    parts = name.lower().replace("-", "_").replace("a10g", "a10")
-    for known, shown_mib in _SHOWN_MIB.items():
-        if parts.startswith(known) or parts.endswith(known):
-            return replace(system_named("l40s"), name=name, memory_bytes=usable_bytes(shown_mib * MIB))
+    plain = name.lower().replace("-", "_")
+    for word in _MAKERS:
+        plain = plain.removeprefix(word)
+    if plain in _SHOWN_MIB:
+        return replace(system_named("l40s"), name=plain, memory_bytes=usable_bytes(_SHOWN_MIB[plain] * MIB))
     raise BadInput(f"a GPU must be {', '.join((*system_names(), *_SHOWN_MIB))}, got {name!r:.40}")
 
 
@@ -130,8 +138,13 @@ def _answer(row: Mapping[str, str]) -> dict[str, object]:
 
 def _report(rows: Sequence[Mapping[str, str]]) -> None:
     groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    reasons: Counter[str] = Counter()
     for row in rows:
-        tokens, of_log_weights = forecast(row)
+        try:
+            tokens, of_log_weights = forecast(row)
+        except AutoautoError as error:
+            reasons[str(error)] += 1
+            continue
         measured = float(row["kv_cache_tokens"])
         release = ".".join(map(str, _release(row["version"])))
         model = row["model"].rsplit("/", 1)[-1]
@@ -139,7 +152,10 @@ def _report(rows: Sequence[Mapping[str, str]]) -> None:
         groups[group].append((tokens / measured - 1, of_log_weights / measured - 1))
     for group, errors in sorted(groups.items()):
         print(f"{group:64} {_line(errors)}")
-    print(f"{'all':64} {_line([pair for errors in groups.values() for pair in errors])}")
+    if groups:
+        print(f"{'all':64} {_line([pair for errors in groups.values() for pair in errors])}")
+    for reason, n in reasons.most_common():
+        print(f"{n:4} rows: {reason}")
 
 
 def _line(errors: Sequence[tuple[float, float]]) -> str:
