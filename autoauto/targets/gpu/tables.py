@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -29,7 +29,7 @@ import numpy as np
 
 from autoauto.engines.registry import engine_named
 from autoauto.engines.rules import GroupSplit
-from autoauto.processes.folders import temporary_folder
+from autoauto.processes.folders import delete_left, temporary_folder
 from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
 from autoauto.records.installation import cache_dir, extras, install_command
@@ -37,6 +37,7 @@ from autoauto.records.units import FloatArray, IntArray
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
+_LOG = logging.getLogger(__name__)
 _PACKAGE = "aiconfigurator-core"
 _GEMM = {
     WeightFormat.BF16: "bfloat16",
@@ -108,6 +109,12 @@ class Times(NamedTuple):
     head: FloatArray
 
 
+@cache
+def delete_left_folders() -> None:
+    """Delete temporary folders of killed processes; once a process, since one that needs none makes none."""
+    delete_left(_TEMPORARY)
+
+
 def check_installed() -> None:
     """Make sure that the package is there, in a version that is read.
 
@@ -132,6 +139,7 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
         Unsupported: the group cannot split the model, or the package has no times of what it computes.
     """
     check_installed()
+    delete_left_folders()
     split = GroupSplit(serving.tensor_parallel, serving.expert_parallel)
     if reason := engine_named(serving.engine).takes(decoder, split, serving.weights):
         raise Unsupported(reason)
@@ -222,6 +230,7 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, RuntimeError, AssertionError, OSError) as error:
+        _LOG.debug("no times of %s: %s", serving, error)
         raise Unsupported(
             f"{serving.system} must have times of {decoder.name} by {serving.engine} with {serving.weights} weights, "
             f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; {_missing(decoder, serving, error)}"

@@ -50,7 +50,7 @@ def table_of(flow: Flow, knobs: Knobs, number: int, kind: DeviceKind) -> CostTab
             0,
             {},
             {"held": held},
-            int(only.rule.fixed_bytes),
+            int(only.rule.fixed_bytes[0]),
             carried_bytes=0,
             input_bytes=round(layers.send_bytes[0]) if index else 0,
             output_bytes=round(layers.send_bytes[0]) if index < n_layers - 1 else 0,

@@ -382,11 +382,6 @@ def test_forecasts_of_a_cell_keep_constraints_at_the_same_end(model: Path, tmp_p
         assert quick.violation == pytest.approx(plain.violation, rel=1e-6)
 
 
-def test_an_answer_of_one_token_has_no_decode_step() -> None:
-    with pytest.raises(BadInput, match="output tokens 2 or more, since the first comes with the prompt; got 8 and 1"):
-        serving(1, 1, input_tokens=8, output_tokens=1)
-
-
 def test_a_configuration_without_an_engine_or_requests_is_refused(flow: Flow) -> None:
     with pytest.raises(BadInput, match="has an engine, got none"):
         flow.forecast(Knobs(1, 1, **REQUESTS))  # type: ignore[arg-type]

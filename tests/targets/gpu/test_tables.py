@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +16,7 @@ from autoauto.records.errors import MissingExtra, Unsupported
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.systems import system_named
-from autoauto.targets.gpu.tables import Serving, check_installed, config_of, open_tables
+from autoauto.targets.gpu.tables import Serving, check_installed, config_of, delete_left_folders, open_tables
 
 QWEN_8B = Decoder("Qwen3-8B", "Qwen3ForCausalLM", 4096, 36, 32, 8, 128, 12288, 151936, is_tied=False)
 MIXTURE = Decoder(
@@ -204,8 +205,11 @@ def test_what_one_process_compiled_another_reads_unless_it_is_broken(
 ) -> None:
     from aiconfigurator_core.sdk.engine import EngineHandle
 
-    def not_compiled(*_: object, **__: object) -> None:
-        raise ValueError("compiled again")
+    compiled: list[object] = []
+
+    def not_compiled(*given: object, **_: object) -> None:
+        compiled.append(given)
+        raise ValueError("the YAML of the package says why")
 
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     opened, serving = open_tables.__wrapped__, Serving("h100_sxm", "vllm")
@@ -214,5 +218,18 @@ def test_what_one_process_compiled_another_reads_unless_it_is_broken(
     monkeypatch.setattr(EngineHandle, "compile", not_compiled)
     assert (opened(QWEN_8B, serving).decode_tokens(BATCHES).block == first.block).all()
     stored.write_bytes(b"broken")
-    with pytest.raises(Unsupported, match="they were not measured"):
+    assert not compiled
+    with pytest.raises(Unsupported, match=r"^[^Y]*they were not measured[^Y]*$"):
         opened(QWEN_8B, serving)
+    assert compiled
+
+
+def test_a_run_that_compiles_nothing_deletes_what_a_killed_one_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_tables.__wrapped__(QWEN_8B, Serving("h100_sxm", "vllm"))  # so that its specification is stored
+    (tmp_path / "autoauto-decoders-left").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    delete_left_folders.cache_clear()
+    open_tables.__wrapped__(QWEN_8B, Serving("h100_sxm", "vllm"))
+    assert not list(tmp_path.iterdir())
