@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import log2, sqrt
 from typing import NamedTuple
 
+from autoauto.engines.arrivals import DriverOf, driver_of
 from autoauto.engines.command import Launcher
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
@@ -27,8 +28,10 @@ class HostCosts(NamedTuple):
         step_s: per step.
         sequence_s: of every sequence in every step: scheduling, sampling, text of the new token.
         first_token_s: of every request: tokenizing the prompt and starting the response.
-        together: the share of requests that arrive together with all others in flight, and wait for their prompts.
+        together: the share of requests of one length that arrive together with all others in flight after the first
+            wave, too, and wait for their prompts.
         stage_sequence_s: of every sequence in every step of a stage of a pipeline, besides `sequence_s`.
+        n_behind: prompts of others behind which one is computed in the mean, where requests of one length come again.
     """
 
     step_s: float
@@ -36,6 +39,7 @@ class HostCosts(NamedTuple):
     first_token_s: float
     together: float
     stage_sequence_s: float = 0.0
+    n_behind: float = 0.0
 
     def of_step(self, n_sequences: FloatArray, n_stages: int) -> FloatArray:
         """Seconds that a step of so many sequences takes besides its kernels, in every stage."""
@@ -123,6 +127,7 @@ class Engine:
         counts_all_sequences: True if a step needs room for a token of every sequence of all micro-batches, else of one.
         stage_error: how far forecasts of pipelines are off: the standard deviation of the logarithm of measured over
             forecast times that a doubling of the stages adds.
+        driver_of: how published rows were measured.
         product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
     """
 
@@ -138,6 +143,7 @@ class Engine:
     contradicted: tuple[Contradiction, ...] = ()
     dealt_among: Callable[[int], Sequence[int]] = divisors
     counts_all_sequences: bool = False
+    driver_of: DriverOf = driver_of
     product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)
 
     def stages_error(self, n_stages: int) -> float:

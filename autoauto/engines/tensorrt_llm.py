@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from autoauto.engines.arrivals import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, LoadDriver, driver_of
 from autoauto.engines.command import (
     ALL_ADDRESSES,
     Command,
@@ -24,7 +25,7 @@ from autoauto.engines.command import (
 )
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
-from autoauto.records.costs.decoder import WeightFormat
+from autoauto.records.costs.decoder import WeightFormat, Workload
 from autoauto.records.units import MIB
 
 _YAML_FILE = "llm_api.yaml"
@@ -98,6 +99,25 @@ def _limits(command: Command) -> Limits:
     )
 
 
+_WAITING = Workload(1024, 1024)
+
+
+def _driver_of(source: str, tensor_parallel: int, longest: Workload) -> LoadDriver:
+    """How rows were measured.
+
+    [inferencemax] gives steps 16,384 tokens, and has requests of 1024 and 1024 tokens wait for others in groups of less
+    than 8 GPUs. Times of the 8B model grow with the length of answers over the number of clients, as if one more asked
+    and waited for an answer to end, which spreads requests of one length.
+    """
+    if source.startswith(INFERENCEMAX_ROWS):
+        waits = longest == _WAITING and tensor_parallel < 8
+        arrivals = VARYING._replace(wait_steps=20 if waits else 0)
+        return INFERENCEMAX._replace(arrivals=arrivals, n_max_batched_tokens=16_384)
+    if "trtllm/1.0.0rc3/meta-llama_Llama-3.1-8B" in source:
+        return LoadDriver(VARYING, n_beyond=1)
+    return driver_of(source, tensor_parallel, longest)
+
+
 ENGINE = Engine(
     name="trtllm",
     title="TensorRT-LLM",
@@ -113,7 +133,8 @@ ENGINE = Engine(
     ),
     # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]; the last by rows of 2, 4 and 8 stages
     # [perf-overview]: of 30, 35, 40, 45, 50 and 55 microseconds the best (studies/gpu_accuracy.py).
-    host=HostCosts(0.06e-3, 10e-6, 0.10, 0.16, 45e-6),
+    host=HostCosts(0.06e-3, 10e-6, 0.03, 0.0, 45e-6, 2.6),
+    driver_of=_driver_of,
     # Rows of nvfp4 seem to hold a kernel that rounds activations, which the engine joins to the one before. Of 0.6, 0.7
     # and 0.8 the best for 38 even rows.
     product_factors={WeightFormat.NVFP4: 0.7},

@@ -144,7 +144,8 @@ ENGINE = Engine(
     kernel_times="vllm",
     mixes=True,
     memory=_COUNTS_GRAPHS,  # studies/gpu_memory.py
-    host=HostCosts(0.31e-3, 34e-6, 0.05, 0.14),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    host=HostCosts(0.31e-3, 34e-6, 0.05, 0.0, n_behind=1.4),
     rules=(*ENGINE_RULES, _windows),
     dealt_among=_dealt_among,
     counts_all_sequences=True,

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import engine_named
 from autoauto.evaluate.serving.costs import PositionCosts, StagePosition, position_costs
 from autoauto.evaluate.serving.pipelines import NO_LINK, pipeline_rates
-from autoauto.evaluate.serving.rates import Rates
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates
 from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.errors import Unsupported
 from autoauto.records.units import FloatArray, IntArray
@@ -38,6 +39,8 @@ class FixedReplicas:
         n_blocks: of every stage.
         n_replicas: how many there are.
         n_max_batched_tokens: of a step.
+        arrivals: of requests.
+        n_beyond: clients that ask beyond those that are answered at a time.
     """
 
     decoder: Decoder
@@ -46,6 +49,8 @@ class FixedReplicas:
     n_blocks: tuple[int, ...]
     n_replicas: int = 1
     n_max_batched_tokens: int = 8192
+    arrivals: Arrivals = DEFAULT_ARRIVALS
+    n_beyond: int = 0
 
     @property
     def engine(self) -> Engine:
@@ -74,7 +79,9 @@ class FixedReplicas:
         b: FloatArray = np.atleast_1d(n_sequences).astype(np.float64)
         n_blocks = np.tile(np.array(self.n_blocks)[:, None], len(b))
         stages = self.stages(n_sequences)
-        rates = pipeline_rates(stages, n_blocks, b, self.requests, self.engine, self.n_max_batched_tokens).rates
+        rates = pipeline_rates(
+            stages, n_blocks, b, self.requests, self.engine, self.n_max_batched_tokens, self.arrivals
+        ).rates
         return rates._replace(
             tokens_per_s=self.n_replicas * rates.tokens_per_s, requests_per_s=self.n_replicas * rates.requests_per_s
         )
@@ -114,9 +121,10 @@ class FixedReplicas:
             Unsupported: not one sequence fits, or as `layer_costs`.
         """
         asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self._held_sequences()
-        rates = self.rates(min(asked, held))
+        taken = min(asked, held)
+        rates = self.rates(taken)
         answered_s = rates.ttft_s + (self.requests.output_tokens - 1) * rates.tpot_s
-        return rates._replace(ttft_s=rates.ttft_s + max(0.0, asked / held - 1) * answered_s)
+        return rates._replace(ttft_s=rates.ttft_s + ((asked + self.n_beyond) / taken - 1) * answered_s)
 
     def of_waves(self, n_requests: int) -> Rates:
         """What they give for requests that all wait at the beginning, at the batch size with the most tokens/s.

@@ -225,14 +225,27 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     elif row.count("attention_dp", missing=1) > 1:
         raise _each_attends()
     with row.reading("engine"):
-        engine = engine_named(row.text("engine")).name
+        engine = engine_named(row.text("engine"))
     with row.reading("system"):
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
-    serving = Serving(system, engine, row.count("tensor_parallel"), _n_dealt(row, decoder), weights, kv_cache)
-    requests = Workload(row.count("input_tokens"), row.count("output_tokens"))
+    tensor_parallel, longest = (
+        row.count("tensor_parallel"),
+        Workload(row.count("input_tokens"), row.count("output_tokens")),
+    )
+    serving = Serving(system, engine.name, tensor_parallel, _n_dealt(row, decoder), weights, kv_cache)
+    driver = engine.driver_of(row.text("silicon_data_source"), tensor_parallel, longest)
     n_blocks = _even(decoder.n_layers, row.count("n_ipu", missing=1))
-    return FixedReplicas(decoder, serving, requests, n_blocks, row.count("replicas", missing=1))
+    return FixedReplicas(
+        decoder,
+        serving,
+        driver.requests(longest),
+        n_blocks,
+        row.count("replicas", missing=1),
+        driver.n_max_batched_tokens,
+        driver.arrivals,
+        driver.n_beyond,
+    )
 
 
 def _n_dealt(row: Row, decoder: Decoder) -> int:
@@ -430,8 +443,8 @@ def _same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> Decode
 def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str, ...]:
     """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
     assumed = (
-        f"intervals hold {100 * INTERVAL:.0f} % of measured rows; bounds on latency are kept by forecasts; where rows "
-        f"were measured, by an end of the interval that {100 * HELD:.0f} % keep"
+        f"intervals hold {100 * INTERVAL:.0f} % of measured rows; bounds on latency are kept by an end of the "
+        f"interval that {100 * HELD:.0f} % keep; ten requests of one length a client, the first of all at once"
     )
     if calibrated is None:
         return (assumed,)

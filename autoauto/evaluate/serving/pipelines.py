@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
 from autoauto.evaluate.serving.costs import PositionCosts, ServingCosts, Sizes, StagePosition, requests_of, session_of
 from autoauto.evaluate.serving.fitting import Need, where_it_fits
-from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, rates_of
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockCuts, BlockStages, equal_blocks, without_surplus
 from autoauto.records.costs.decoder import Workload
@@ -57,12 +58,13 @@ def pipeline_rates(
     requests: Workload,
     engine: Engine,
     n_max_batched_tokens: int,
+    arrivals: Arrivals = DEFAULT_ARRIVALS,
 ) -> PipelineRates:
     """What a pipeline gives whose stages have so many blocks, shape (stages, batch sizes)."""
     steps = [stage.steps(n) for stage, n in zip(stages, n_blocks, strict=True)]
     decode, prompt = (np.array(column) for column in zip(*steps, strict=True))
     send = np.array([stage.send_s for stage in stages])
-    rates = rates_of(StageSteps(decode, prompt, send), n_sequences, requests, engine, n_max_batched_tokens)
+    rates = rates_of(StageSteps(decode, prompt, send), n_sequences, requests, engine, n_max_batched_tokens, arrivals)
     slowest = (decode + n_sequences / requests.output_tokens * prompt).argmax(axis=0)
     cache = np.array([n * stage.cache_bytes for stage, n in zip(stages, n_blocks, strict=True)]).max(axis=0)
     return PipelineRates(rates, slowest, cache)

@@ -62,7 +62,19 @@ def test_the_share_that_bounds_hold_at_is_that_of_the_prior(share: float) -> Non
     random = np.random.default_rng(1)
     spreads = np.where(random.random(100_000) < PRIOR.p_far, PRIOR.far, PRIOR.near)
     logs = random.normal(random.normal(0, spreads), PRIOR.scatter)
-    assert (np.exp(logs) <= factor_of([], PRIOR, share).held).mean() == pytest.approx(share, abs=0.01)
+    factor = factor_of([], PRIOR)
+    assert (np.exp(logs) <= factor.at(share)).mean() == pytest.approx(share, abs=0.01)
+    assert factor.probability_below(factor.at(share)) == pytest.approx(share)
+
+
+def test_what_is_less_certain_has_its_ends_further_away() -> None:
+    random = np.random.default_rng(2)
+    factor, wider = factor_of([1.2] * 3, PRIOR), factor_of([1.2] * 3, PRIOR).widened(0.3)
+    spreads = np.where(random.random(100_000) < PRIOR.p_far, PRIOR.far, PRIOR.near)
+    logs = random.normal(random.normal(0, spreads), PRIOR.scatter) + random.normal(0, 0.3, 100_000)
+    unmeasured = factor_of([], PRIOR).widened(0.3)
+    assert ((unmeasured.low <= np.exp(logs)) & (np.exp(logs) <= unmeasured.high)).mean() == pytest.approx(0.8, abs=0.01)
+    assert wider.low < factor.low < factor.factor == wider.factor < factor.held < wider.held < wider.high
 
 
 def test_many_rows_far_from_1_are_certain() -> None:
