@@ -232,7 +232,20 @@ class _BranchAndBound:
             if best is not None and best.bound <= self._target:
                 best = None
             if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
-                return best and self._smallest_of_ties(best)
+                return best and self._smallest_of_ties(self._most_promising(best))
+
+    def _most_promising(self, best: Candidate) -> Candidate:
+        """The candidate above the target of the largest expected gain, as of configurations of engines (`MeasureNext`).
+
+        Args:
+            best: the candidate of the highest bound, which it stays where nothing works so far or it is only a bound.
+        """
+        if best.is_bound or not self._best:
+            return best
+        open_cells = (cell for cell in self._cells if (first := cell.best()) is not None and first.bound > self._target)
+        candidates = [candidate for cell in open_cells for candidate in cell.open_candidates()]
+        exact = (each for each in candidates if each.bound > self._target and not each.is_bound)
+        return max(exact, key=lambda each: (each.expected_gain(self._best), each.rank))
 
     def _smallest_of_ties(self, best: Candidate) -> Candidate:
         """The candidate of the smallest batch in the cell of the best whose bound is within the noise of that.
