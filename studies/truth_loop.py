@@ -13,11 +13,10 @@ them after every measurement, `answers`, null while nothing is known to keep the
 the share of the best measured rate after every measurement is printed, where an answer that breaks the bound by more
 than twice the noise counts as 0, as none does.
 
-`--stop` ends a question as the rule does, when nothing else is likely better by 2 %. `--half even|odd` takes the
-questions of which `zlib.crc32` of the six columns, joined by "|", is even or odd. `--intervals` prints how many of the
-rows that were not measured lie in their interval after every measurement. `--fit` prints the constants of
-`autoauto/study/methods/ratios.py` and `autoauto/evaluate/serving/likeness.py`: fitted to rows of even questions of
-which `zlib.crc32(id)` is even, too.
+`--stop` ends a question as the rule does, when nothing else is likely better by 2 %. `--intervals` prints how many of
+the rows that were not measured lie in their interval of 80 %, after every measurement. `--half even|odd` takes the rows
+of which `zlib.crc32(id)` is even or odd, as constants were chosen on the even half alone; `--questions even|odd` takes
+whole questions by `zlib.crc32` of their six columns, joined by "|".
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import log, nan
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,7 +39,7 @@ from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
 from autoauto.study.methods.measure_next import TOLERANCE, MeasureNext
 from autoauto.study.methods.ratios import Ratios, correlations
-from studies.gpu_accuracy import decoder_of_row
+from studies.gpu_accuracy import decoder_of_row, half
 
 COLUMNS = ("model_path", "system", "backend", "gemm_quant_mode", "isl", "osl")
 QUANTILES = (0.3, 0.5, 0.7)
@@ -113,10 +112,11 @@ class Replayed(NamedTuple):
 def main() -> None:
     """Replay all questions."""
     arguments = _arguments()
-    questions = [rows for rows in questions_of(read_rows(arguments.rows)) if arguments.half in ("all", rows.half)]
+    rows = [row for row in read_rows(arguments.rows) if arguments.half in ("all", half(row))]
+    questions = [each for each in questions_of(rows) if arguments.questions in ("all", each.half)]
     replayed = [
-        replay(rows, bound_s, arguments.measurements, arguments.noise, seed_of(arguments.seed, number), arguments.stop)
-        for number, (rows, bound_s) in enumerate(bounded(questions))
+        replay(asked, bound_s, arguments, np.random.default_rng([arguments.seed, number]))
+        for number, (asked, bound_s) in enumerate(bounded(questions))
     ]
     if arguments.json:
         print(json.dumps([each.json for each in replayed], indent=1))
@@ -136,7 +136,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--measurements", type=int, default=5, metavar="K")
     parser.add_argument("--noise", type=float, default=0.0, metavar="SHARE")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--half", choices=("all", "even", "odd"), default="all")
+    for name in ("--half", "--questions"):
+        parser.add_argument(name, choices=("all", "even", "odd"), default="all")
     parser.add_argument("--stop", action="store_true")
     parser.add_argument("--intervals", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -201,11 +202,6 @@ def bounded(questions: Sequence[Rows]) -> Iterator[tuple[Rows, float]]:
             yield rows, float(np.quantile(rows.tpot_s, quantile))
 
 
-def seed_of(seed: int, number: int) -> np.random.Generator:
-    """The noise of a question."""
-    return np.random.default_rng([seed, number])
-
-
 def expected_log_tpot(rows: Rows, bound_s: float) -> tuple[FloatArray, FloatArray]:
     """Logarithms of TPOT before anything is measured, and how doubtful they are.
 
@@ -214,21 +210,30 @@ def expected_log_tpot(rows: Rows, bound_s: float) -> tuple[FloatArray, FloatArra
     """
     rough = rough_log_tpot(rows.configurations, Workload(*map(int, rows.columns[-2:])))
     is_rough = np.isnan(rows.log_forecasts)
-    level = np.median((rows.log_forecasts - rough)[~is_rough]) if not is_rough.all() else log(bound_s) - np.median(rough)
+    level = (
+        np.median((rows.log_forecasts - rough)[~is_rough]) if not is_rough.all() else log(bound_s) - np.median(rough)
+    )
     return np.where(is_rough, rough + level, rows.log_forecasts), np.where(is_rough, DOUBT, 1.0)
 
 
-def replay(
-    rows: Rows, bound_s: float, n_measurements: int, noise: float, random: np.random.Generator, stop: bool = False
-) -> Replayed:
+class Budget(Protocol):
+    """What the command line says of a replay."""
+
+    measurements: int
+    noise: float
+    stop: bool
+
+
+def replay(rows: Rows, bound_s: float, budget: Budget, random: np.random.Generator) -> Replayed:
     """Measure rows of a question, as the rule says."""
     log_tpot, doubts = expected_log_tpot(rows, bound_s)
+    noise = budget.noise
     ratios = Ratios(correlations(places(rows.configurations), rows.labels, doubts), doubts**2, noise)
     loop = MeasureNext(rows.n_sequences / np.exp(log_tpot), log(bound_s) - log_tpot, ratios, noise)
     replayed = Replayed(rows, bound_s, [], [], [], [])
-    while len(replayed.measured) < min(n_measurements, len(rows.ids)):
-        index = loop.next() if stop else loop.candidate()
-        if index is None or index in replayed.measured:
+    while len(replayed.measured) < min(budget.measurements, len(rows.ids)):
+        index = loop.next() if budget.stop else loop.candidate()
+        if index is None or index in replayed.measured:  # of a finalist that would be measured again there is one row
             break
         ratios.add(index, log(rows.tpot_s[index]) + noise * random.standard_normal() - log_tpot[index])
         replayed.measured.append(index)
@@ -258,7 +263,8 @@ def _report(title: str, replayed: Sequence[Replayed], n_measurements: int, *, wi
     print(f"{title}: {len(replayed)} questions with a bound, {n_measured:.2f} measured in the mean")
     for k in range(n_measurements):
         shares = np.array([each.shares[min(k, len(each.shares) - 1)] for each in replayed])
-        line = f"  after {k + 1}: {shares.mean():7.2%}  worst {shares.min():6.1%}  below {GOOD:.0%}: {np.mean(shares < GOOD):6.2%}"
+        line = f"  after {k + 1}: {shares.mean():7.2%}  worst {shares.min():6.1%}"
+        line += f"  below {GOOD:.0%}: {np.mean(shares < GOOD):6.2%}"
         if with_intervals:
             within = [each.within[k] for each in replayed if k < len(each.within)]
             line += f"  in intervals {np.nanmean(within):6.1%}"

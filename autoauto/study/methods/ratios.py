@@ -31,6 +31,8 @@ from autoauto.records.units import FloatArray
 
 OWN = 0.01
 """Standard deviation of what a configuration's log ratio shares with no other."""
+LABEL_DISTANCE = 0.5
+"""Between configurations of which one label is different, in units in which the correlation falls to 1/e."""
 _EXACT = 1e-12
 """Variance of a measurement without noise; 0 would make configurations that are alike singular."""
 _N_HALVINGS = 40
@@ -52,7 +54,9 @@ class Hypothesis(NamedTuple):
 
 
 HYPOTHESES = (Hypothesis(0.38, 0.1, 0.05), Hypothesis(0.52, 0.1, 0.135), Hypothesis(0.1, 0.9, 0.4))
-"""Of forecasts of serving engines; fitted to measured rows by `studies/truth_fit.py`, but for the last."""
+"""Of forecasts of serving engines: two by the likelihood of measured rows of which `zlib.crc32(id)` is even, and one as
+wide as the few groups that the forecast does not explain. Of such values, those with the best replays of even rows,
+`python studies/truth_loop.py --half even`."""
 
 
 class Belief(NamedTuple):
@@ -79,17 +83,18 @@ class Belief(NamedTuple):
 
     def share_below(self, limits: FloatArray) -> FloatArray:
         """The probability of every configuration that its log ratio is no more than its limit."""
-        return self.average(ndtr((limits - self.means) / self.deviations))
+        return self.average(np.asarray(ndtr((limits - self.means) / self.deviations)))
 
     def quantile(self, share: float) -> FloatArray:
         """The log ratio below which a configuration's lies with this probability, by bisection."""
-        ends = self.means + ndtri(share) * self.deviations
+        ends: FloatArray = self.means + float(ndtri(share)) * self.deviations
         low, high = ends.min(axis=0), ends.max(axis=0)  # all distributions have the share between
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
             above = self.share_below(middle) < share
             low, high = np.where(above, middle, low), np.where(above, high, middle)
-        return high
+        quantile: FloatArray = high
+        return quantile
 
     def interval(self, share: float) -> tuple[FloatArray, FloatArray]:
         """The ends between which ratios, not logarithms, lie with this probability."""
@@ -166,6 +171,3 @@ def correlations(places: FloatArray, labels: FloatArray, doubts: FloatArray) -> 
         return near
 
     return with_one
-
-
-LABEL_DISTANCE = 0.5
