@@ -32,7 +32,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from autoauto.evaluate.serving.likeness import DOUBT, Likeness, places, rough_log_tpot
+from autoauto.evaluate.serving.likeness import DOUBT, Likeness, coordinates, rough_log_tpot
 from autoauto.evaluate.serving.measured import Row, forecast_of, read_rows
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
@@ -113,10 +113,10 @@ def main() -> None:
     """Replay all questions."""
     arguments = _arguments()
     rows = [row for row in read_rows(arguments.rows) if arguments.half in ("all", half(row))]
-    questions = [each for each in questions_of(rows) if arguments.questions in ("all", each.half)]
+    cases = [each for each in cases_of(rows) if arguments.questions in ("all", each.half)]
     replayed = [
         replay(asked, bound_s, arguments, np.random.default_rng([arguments.seed, number]))
-        for number, (asked, bound_s) in enumerate(bounded(questions))
+        for number, (asked, bound_s) in enumerate(bounded(cases))
     ]
     if arguments.json:
         print(json.dumps([each.json for each in replayed], indent=1))
@@ -144,7 +144,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def questions_of(rows: Sequence[Row]) -> list[Rows]:
+def cases_of(rows: Sequence[Row]) -> list[Rows]:
     """Those with enough rows that have a rate."""
     by_columns: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
@@ -195,9 +195,9 @@ def _log_forecast(row: Row) -> float:
         return nan
 
 
-def bounded(questions: Sequence[Rows]) -> Iterator[tuple[Rows, float]]:
+def bounded(cases: Sequence[Rows]) -> Iterator[tuple[Rows, float]]:
     """Every question with every bound."""
-    for rows in questions:
+    for rows in cases:
         for quantile in QUANTILES:
             yield rows, float(np.quantile(rows.tpot_s, quantile))
 
@@ -228,7 +228,7 @@ def replay(rows: Rows, bound_s: float, budget: Budget, random: np.random.Generat
     """Measure rows of a question, as the rule says."""
     log_tpot, doubts = expected_log_tpot(rows, bound_s)
     noise = budget.noise
-    ratios = Ratios(correlations(places(rows.configurations), rows.labels, doubts), doubts**2, noise)
+    ratios = Ratios(correlations(coordinates(rows.configurations), rows.labels, doubts), doubts**2, noise)
     loop = MeasureNext(rows.n_sequences / np.exp(log_tpot), log(bound_s) - log_tpot, ratios, noise)
     replayed = Replayed(rows, bound_s, [], [], [], [])
     while len(replayed.measured) < min(budget.measurements, len(rows.ids)):

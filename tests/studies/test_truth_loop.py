@@ -12,7 +12,7 @@ import pytest
 
 from autoauto.evaluate.serving.likeness import Likeness
 from autoauto.records.units import FloatArray
-from studies.truth_loop import Replayed, Rows, bounded, questions_of, replay, share_of_best
+from studies.truth_loop import Replayed, Rows, bounded, cases_of, replay, share_of_best
 from tests.studies.test_gpu_accuracy import written
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -47,7 +47,7 @@ def test_an_exact_forecast_finds_the_best_at_once_and_stops_where_asked() -> Non
     assert len(replayed(rows, 0.034, stop=True).measured) < 4
 
 
-def test_a_forecast_that_is_off_by_a_factor_is_learned() -> None:
+def test_a_forecast_that_is_off_by_a_factor_is_fitted() -> None:
     rows = rows_of([3 * each for each in TPOT_S], TPOT_S)
     assert replayed(rows, 0.081).answers[-1] == 5
 
@@ -57,9 +57,9 @@ def test_without_forecasts_the_best_is_found_in_few() -> None:
         assert replayed(rows_of(TPOT_S), bound_s).shares[-1] == 1.0
 
 
-def changed(tpot_s: FloatArray, kept: Sequence[int]) -> FloatArray:
+def changed(tpot_s: FloatArray, measured: Sequence[int]) -> FloatArray:
     """Other values wherever nothing was measured."""
-    return np.where(np.isin(np.arange(len(tpot_s)), kept), tpot_s, 7.0 * tpot_s[::-1])
+    return np.where(np.isin(np.arange(len(tpot_s)), measured), tpot_s, 7.0 * tpot_s[::-1])
 
 
 @pytest.mark.parametrize("forecasts_s", [None, tuple(1.2 * each for each in TPOT_S)])
@@ -109,6 +109,6 @@ def test_the_program_prints_what_was_measured_and_the_answers(
     )
 
 
-def test_questions_have_enough_rows_and_three_bounds() -> None:
-    assert questions_of([]) == []
+def test_a_case_has_enough_rows_and_three_bounds() -> None:
+    assert cases_of([]) == []
     assert len(list(bounded([rows_of(TPOT_S)]))) == 3

@@ -1,4 +1,4 @@
-"""Which configurations of engines are alike, `places`, and how TPOT goes with a configuration, `rough_log_tpot`.
+"""Which configurations of engines are alike, `coordinates`, and how TPOT goes with a configuration, `rough_log_tpot`.
 
 Errors of forecasts are alike where configurations are. How far two are from each other is told in powers of 2 of what
 they count, each in units in which the correlation of errors falls to 1/e.
@@ -39,10 +39,10 @@ DOUBT = 2.5
 """How many times more than a forecast a rough one is off between configurations."""
 
 
-def places(configurations: Sequence[Likeness]) -> FloatArray:
+def coordinates(configurations: Sequence[Likeness]) -> FloatArray:
     """The coordinates of configurations, (configurations, axes), for `correlations`."""
-    coordinates: FloatArray = np.log2(np.array(configurations, dtype=float)) / np.array(LENGTHS)
-    return coordinates
+    powers: FloatArray = np.log2(np.array(configurations, dtype=float))
+    return powers / np.array(LENGTHS)
 
 
 class Rough(NamedTuple):

@@ -154,18 +154,18 @@ class Ratios:
         return evidence, ratios @ weights, prior - np.einsum("ij,ji->i", across, weights)
 
 
-def correlations(places: FloatArray, labels: FloatArray, doubts: FloatArray) -> Correlation:
+def correlations(coordinates: FloatArray, labels: FloatArray, doubts: FloatArray) -> Correlation:
     """Configurations that are near by their coordinates and have the same labels are alike.
 
     Args:
-        places: (configurations, coordinates), in units in which the correlation falls to 1/e.
+        coordinates: (configurations, axes), in units in which the correlation falls to 1/e.
         labels: (configurations, labels): numbers that are equal or not; a different one is a distance of
             `LABEL_DISTANCE`.
         doubts: how much more than by a forecast the log ratio of a configuration bends; 1 for a forecast.
     """
 
     def with_one(index: int) -> FloatArray:
-        squares = ((places - places[index]) ** 2).sum(axis=1)
+        squares = ((coordinates - coordinates[index]) ** 2).sum(axis=1)
         squares += LABEL_DISTANCE**2 * (labels != labels[index]).sum(axis=1)
         near: FloatArray = doubts * doubts[index] * np.exp(-np.sqrt(squares))
         return near

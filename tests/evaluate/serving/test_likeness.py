@@ -7,12 +7,12 @@ from math import exp
 import numpy as np
 import pytest
 
-from autoauto.evaluate.serving.likeness import LENGTHS, Likeness, places, rough_log_tpot
+from autoauto.evaluate.serving.likeness import LENGTHS, Likeness, coordinates, rough_log_tpot
 from autoauto.records.costs.decoder import Workload
 
 
-def test_places_are_powers_of_2_in_lengths() -> None:
-    first, second = places([Likeness(8, 2), Likeness(16, 2)])
+def test_coordinates_are_powers_of_2_in_lengths() -> None:
+    first, second = coordinates([Likeness(8, 2), Likeness(16, 2)])
     assert (second - first)[0] == pytest.approx(1 / LENGTHS.n_sequences)
     assert not (second - first)[1:].any()
 
@@ -26,7 +26,7 @@ def test_more_sequences_take_longer_and_give_more() -> None:
 
 def test_longer_prompts_make_sequences_cost_more() -> None:
     def growth(requests: Workload) -> float:
-        one, many = rough_log_tpot([Likeness(1), Likeness(64)], requests)
-        return exp(many - one)
+        single, many = rough_log_tpot([Likeness(1), Likeness(64)], requests)
+        return exp(many - single)
 
     assert growth(Workload(8192, 1024)) > 1.3 * growth(Workload(1024, 1024))

@@ -87,7 +87,7 @@ def test_one_noise_above_the_bound_is_accepted_and_three_are_not() -> None:
         assert loop.answer() == answer
 
 
-def test_what_cannot_be_told_apart_is_a_tie_and_is_measured_again() -> None:
+def test_scores_within_the_noise_tie_and_are_measured_again() -> None:
     correlation = correlations(np.array([[0.0], [1.0]]), np.zeros((2, 0)), np.ones(2))
     loop = MeasureNext(np.ones(2), np.full(2, inf), Ratios(correlation, np.ones(2), 0.05), 0.05)
     for index, log_ratio in enumerate((0.0, 0.02)):

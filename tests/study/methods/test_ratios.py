@@ -12,10 +12,10 @@ from autoauto.study.methods.ratios import LABEL_DISTANCE, OWN, Hypothesis, Ratio
 SHARED_ONLY = (Hypothesis(1.0, 0.3, 0.0),)
 
 
-def ratios_of(places: list[float], noise: float = 0.0, hypotheses: tuple[Hypothesis, ...] | None = None) -> Ratios:
+def ratios_of(coordinates: list[float], noise: float = 0.0, hypotheses: tuple[Hypothesis, ...] | None = None) -> Ratios:
     """Configurations on a line."""
-    doubts = np.ones(len(places))
-    correlation = correlations(np.array(places)[:, None], np.zeros((len(places), 1)), doubts)
+    doubts = np.ones(len(coordinates))
+    correlation = correlations(np.array(coordinates)[:, None], np.zeros((len(coordinates), 1)), doubts)
     return Ratios(correlation, doubts, noise, *([] if hypotheses is None else [hypotheses]))
 
 
@@ -26,7 +26,7 @@ def test_without_measurements_the_interval_is_that_of_the_prior() -> None:
     assert low == pytest.approx(1 / high, rel=1e-6)
 
 
-def test_what_all_share_is_learned_from_one() -> None:
+def test_what_all_share_is_fitted_to_one() -> None:
     ratios = ratios_of([0.0, 9.0], noise=0.1, hypotheses=SHARED_ONLY)
     ratios.add(0, 0.5)
     belief = ratios.belief()
