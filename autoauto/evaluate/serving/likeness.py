@@ -41,8 +41,8 @@ DOUBT = 2.5
 
 def coordinates(configurations: Sequence[Likeness]) -> FloatArray:
     """The coordinates of configurations, (configurations, axes), for `correlations`."""
-    powers: FloatArray = np.log2(np.array(configurations, dtype=float))
-    return powers / np.array(LENGTHS)
+    scaled: FloatArray = np.log2(np.array(configurations, dtype=float)) / np.array(LENGTHS)
+    return scaled
 
 
 class Rough(NamedTuple):
