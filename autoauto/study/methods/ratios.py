@@ -56,7 +56,7 @@ class Hypothesis(NamedTuple):
 HYPOTHESES = (Hypothesis(0.38, 0.1, 0.05), Hypothesis(0.52, 0.1, 0.135), Hypothesis(0.1, 0.9, 0.4))
 """Of forecasts of serving engines: two by the likelihood of measured rows of which `zlib.crc32(id)` is even, and one as
 wide as the few groups that the forecast does not explain. Of such values, those with the best replays of even rows,
-`python studies/truth_loop.py --half even`."""
+`python studies/truth_loop.py --half even`; docs/validation.md says what else had a part in it."""
 
 
 class Belief(NamedTuple):
