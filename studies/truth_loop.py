@@ -15,7 +15,7 @@ than twice the noise counts as 0, as none does.
 
 `--stop` ends a question as the rule does, when nothing else is likely better by 2 %. `--intervals` prints how many of
 the rows that were not measured lie in their interval of 80 %, after every measurement. `--half even|odd` takes the rows
-of which `zlib.crc32(id)` is even or odd: constants were chosen by replays of the even half; `--questions even|odd` takes
+of which `zlib.crc32(id)` is even or odd: the even half chose constants. `--questions even|odd` takes
 whole questions by `zlib.crc32` of their six columns, joined by "|".
 """
 
