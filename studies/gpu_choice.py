@@ -36,7 +36,7 @@ from studies.gpu_fit import UNEXPLAINED
 
 BOUNDS_S = {"tpot": (0.015, 0.020, 0.030, 0.050), "ttft": (0.2, 0.5, 1.0, 2.0)}
 PRIORS = {"tpot": TPOT_PRIOR, "ttft": TTFT_PRIOR}
-SHARES = (0.5, 0.55, HELD, 0.65, 0.7, 0.8, 0.9)
+SHARES = (0.5, 0.55, 0.6, HELD, 0.7, 0.75, 0.8, 0.9)
 BINS = (0.0, 0.2, 0.5, 0.65, 0.8, 0.95, 1.0)
 
 

@@ -30,7 +30,8 @@ class HostCosts(NamedTuple):
         first_token_s: of every request: tokenizing the prompt and starting the response.
         together: the share of requests of one length that arrive together with all others in flight after the first
             wave, too, and wait for their prompts.
-        stage_sequence_s: of every sequence in every step of a stage of a pipeline, besides `sequence_s`.
+        stage_sequence_s: of every sequence in every step of a stage of a pipeline, besides `sequence_s`; where no
+            pipeline of an engine was measured, that of TensorRT-LLM is assumed.
         n_behind: prompts of others behind which one is computed in the mean, where requests of one length come again.
     """
 
@@ -38,7 +39,7 @@ class HostCosts(NamedTuple):
     sequence_s: float
     first_token_s: float
     together: float
-    stage_sequence_s: float = 0.0
+    stage_sequence_s: float = 45e-6
     n_behind: float = 0.0
 
     def of_step(self, n_sequences: FloatArray, n_stages: int) -> FloatArray:
