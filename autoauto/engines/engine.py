@@ -45,6 +45,20 @@ class HostCosts(NamedTuple):
 NOT_MEASURED = 0.17
 """The `stage_error` of an engine of whose pipelines nothing was measured: by so much for a doubling of the stages were
 pipelines of TensorRT-LLM slower than forecast, before its own costs of a stage were fitted."""
+
+
+class NodePart(NamedTuple):
+    """What a replica has of a node.
+
+    Attributes:
+        node: counted over the cluster.
+        n_gpus: for stages that follow each other.
+    """
+
+    node: int
+    n_gpus: int
+
+
 ShareOfMemory = Callable[[int, int, int], float]
 """The share of a GPU's memory that an engine takes, from its bytes, the tensor-parallel size and the stages."""
 
@@ -163,6 +177,23 @@ class Engine:
             f"{self.name} deals experts among {counts} of {split.tensor_parallel} GPUs of a group, "
             f"got {split.expert_parallel}"
         )
+
+    def nodes_conflict(self, parts: Sequence[NodePart]) -> str:
+        """Why a replica cannot have its stages on these nodes, in this order; an empty text if it can.
+
+        A process on each node counts as many GPUs, and the nodes one after the other: engines are told two numbers.
+        """
+        is_even = len({part.n_gpus for part in parts}) == 1 and len({part.node for part in parts}) == len(parts)
+        if len(parts) == 1 or (self.launcher.spans_machines and is_even):
+            return ""
+        return self.nodes_rule
+
+    @property
+    def nodes_rule(self) -> str:
+        """Where a replica may stand, as the beginning of a sentence."""
+        if self.launcher.spans_machines:
+            return f"{self.name} has the stages of a replica in one node, or as many in each of several nodes"
+        return f"{self.name} has the stages of a replica in one node"
 
     def n_counted_sequences(self, n_sequences: int, n_stages: int) -> int:
         """The sequences for each of which a step needs room for a token, with `n_sequences` in a micro-batch."""

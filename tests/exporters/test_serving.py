@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -311,28 +312,33 @@ def test_replicas_whose_plans_differ_have_pods_of_their_own(folder: Path, tmp_pa
     assert [each["replicas"] for each in pods] == [2, 2]
     labels = {each["template"]["spec"]["nodeSelector"]["autoauto/gpu"] for each in pods}
     assert labels == {"h100_sxm", "l40s"}
-    parts = [
-        (r.parts[0].kind, r.parts[0].machine, r.parts[0].gpus)
-        for r in served_replicas(made, "vllm", spans_machines=True)
-    ]
+    parts = [(r.parts[0].kind, r.parts[0].machine, r.parts[0].gpus) for r in served_replicas(made, SERVED["vllm"])]
     assert parts == [("h100_sxm", 0, (0,)), ("h100_sxm", 0, (1,)), ("l40s", 1, (0,)), ("l40s", 1, (1,))]
 
 
 def test_gpus_are_counted_in_their_machine(deployed: Deploy) -> None:
-    made = deployed("vllm", 5, 1, "h100_sxm-16")  # a machine has four groups of two
-    with pytest.raises(BadInput, match=r"--to vllm has as many GPUs .* got 8 h100_sxm of machine 0, 2 h100_sxm of"):
-        served_replicas(made, "vllm", spans_machines=True)
-    replicas = served_replicas(deployed("vllm", 4, 2, "h100_sxm-16"), "vllm", spans_machines=False)
+    replicas = served_replicas(deployed("vllm", 4, 2, "h100_sxm-16"), SERVED["vllm"])
     assert [(part.machine, part.gpus) for r in replicas for part in r.parts] == [(0, (*range(8),)), (1, (*range(8),))]
 
 
+def test_a_replica_has_as_many_gpus_of_every_machine(folder: Path) -> None:
+    knobs = Knobs(6, replicas=2, batch_size=10, engine="vllm", tensor_parallel=1, **REQUESTS)
+    uneven, even = (load_flow(folder, f"h100_sxm-{gpus}", "gpu").expect(knobs) for gpus in ("12", "6+6"))
+    assert (
+        "or as many in each of several nodes, got 2 x 6 stages of 1 GPU on nodes with groups for 8 + 4" in uneven.reason
+    )
+    assert even.fits
+    across = load_flow(folder, "h100_sxm-4+4", "gpu").expect(replace(knobs, replicas=1))
+    made = deployment(load_flow(folder, "h100_sxm-4+4", "gpu"), str(folder), across)
+    (replica,) = served_replicas(made, SERVED["vllm"])
+    assert [(part.machine, part.gpus) for part in replica.parts] == [(0, (0, 1, 2)), (1, (0, 1, 2))]
+
+
 def test_tensorrt_llm_refuses_a_replica_on_several_machines(folder: Path, tmp_path: Path) -> None:
-    cluster = load_flow(folder, "h100_sxm-16", "gpu")
+    flow = load_flow(folder, "h100_sxm-16", "gpu")
     knobs = Knobs(2, batch_size=10, engine="trtllm", tensor_parallel=8, **REQUESTS)
-    made = deployment(cluster, str(folder), cluster.expect(knobs))
-    with pytest.raises(BadInput, match=r"^--to tensorrt-llm starts a replica on one machine, got stages on 8 h100_sxm"):
-        write_artifact(made, "tensorrt-llm", tmp_path / "a")
-    assert [*tmp_path.iterdir()] == []
+    assert flow.expect(knobs).reason.startswith("trtllm has the stages of a replica in one node, got 1 x 2 stages")
+    assert flow.expect(replace(knobs, session=replace(knobs.session, engine="vllm"))).fits
 
 
 @pytest.mark.parametrize(

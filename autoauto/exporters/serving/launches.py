@@ -9,9 +9,10 @@ from autoauto.engines.command import Command, Launch, Machines
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES
 from autoauto.exporters.exporter import DecoderModel, Deployment
-from autoauto.exporters.serving.replicas import MachinePart, ServedReplica, gpu_session, served_replicas
+from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import BadInput
+from autoauto.targets.gpu.nodes import NodeGpus
 from autoauto.targets.gpu.session import GpuSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
@@ -32,7 +33,7 @@ class ServedProcess(NamedTuple):
     """
 
     replica: ServedReplica
-    part: MachinePart
+    part: NodeGpus
     launch: Launch
 
     @property
@@ -94,7 +95,7 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
         session.expert_parallel,
     )
     every = []
-    for replica in served_replicas(deployment, engine.launcher.to, spans_machines=engine.launcher.spans_machines):
+    for replica in served_replicas(deployment, engine):
         for rank, part in enumerate(replica.parts):
             machines = Machines(len(replica.parts), rank, _JOIN_PORT + replica.number)
             share = _share(deployment, part.kind, len(replica.blocks), engine)
