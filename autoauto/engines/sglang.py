@@ -10,7 +10,6 @@ from autoauto.engines.command import (
     ALL_ADDRESSES,
     MASTER,
     Command,
-    CommandOption,
     CommandSyntax,
     Launch,
     Launcher,
@@ -29,28 +28,7 @@ _MAKES = {WeightFormat.FP8_DYNAMIC: "fp8"}
 """[sglang-serve] makes nvfp4 of experts only."""
 _CACHE = {WeightFormat.BF16: "bf16", WeightFormat.FP8: "fp8_e4m3"}
 _VARIABLE = "SGLANG_PP_LAYER_PARTITION"
-_SYNTAX = CommandSyntax(
-    ("python3", "-m", "sglang.launch_server"),
-    (
-        CommandOption("--model-path"),
-        CommandOption("--host"),
-        CommandOption("--port", int),
-        CommandOption("--tp-size", int),
-        CommandOption("--pp-size", int),
-        CommandOption("--ep-size", int),
-        CommandOption("--max-running-requests", int),
-        CommandOption("--pp-max-micro-batch-size", int),
-        CommandOption("--chunked-prefill-size", int),
-        CommandOption("--context-length", int),
-        CommandOption("--mem-fraction-static", float),
-        CommandOption("--kv-cache-dtype", str, ("auto", "fp8_e5m2", "fp8_e4m3", "mxfp8", "bf16", "bfloat16")),
-        CommandOption("--quantization", str, ("fp8", "mxfp8", "modelopt", "modelopt_fp8", "modelopt_fp4")),
-        CommandOption("--nnodes", int),
-        CommandOption("--node-rank", int),
-        CommandOption("--dist-init-addr"),
-    ),
-    takes_model=False,
-)
+_SYNTAX = CommandSyntax(("python3", "-m", "sglang.launch_server"), "sglang", takes_model=False)
 
 
 def _command(launch: Launch, port: int) -> Command:
@@ -64,6 +42,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--ep-size", dealt_among(launch)),
             ("--max-running-requests", launch.n_in_flight),
             ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),
+            ("--cuda-graph-max-bs-decode", launch.n_sequences),
             ("--chunked-prefill-size", launch.max_batched_tokens),
             ("--context-length", launch.max_length),
             ("--mem-fraction-static", launch.memory_share),

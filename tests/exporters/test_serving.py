@@ -119,7 +119,7 @@ def test_vllm_is_started_with_the_configuration(deployed: Deploy, folder: Path, 
         "--pipeline-parallel-size": "3",
         "--max-num-seqs": "30",
         "--max-num-batched-tokens": "8192",
-        "--max-model-len": "640",
+        "--max-model-len": "768",
         "--gpu-memory-utilization": "0.92",
     }
     partition = [int(n) for n in variables["VLLM_PP_LAYER_PARTITION"].split(",")]
@@ -166,7 +166,8 @@ def test_sglang_is_started_with_the_configuration(deployed: Deploy, folder: Path
         "--max-running-requests": "20",
         "--pp-max-micro-batch-size": "10",
         "--chunked-prefill-size": "2048",
-        "--context-length": "640",
+        "--context-length": "768",
+        "--cuda-graph-max-bs-decode": "10",
     }
     assert variables["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
     assert sum(map(int, variables["SGLANG_PP_LAYER_PARTITION"].split(","))) == N_BLOCKS
@@ -176,10 +177,42 @@ def test_tensorrt_llm_counts_the_sequences_of_a_micro_batch(deployed: Deploy, tm
     write_artifact(deployed("tensorrt-llm", 3, kv_cache_precision=WeightFormat.FP8), "tensorrt-llm", tmp_path / "a")
     words, _ = started(tmp_path / "a", "replica-0.sh")
     given = options(words)
-    assert (given["--max_batch_size"], given["--max_num_tokens"], given["--max_seq_len"]) == ("10", "8192", "640")
+    assert (given["--max_batch_size"], given["--max_num_tokens"], given["--max_seq_len"]) == ("10", "8192", "768")
     content = yaml.safe_load((tmp_path / "a" / given["--extra_llm_api_options"]).read_text(encoding="utf-8"))
     assert content["kv_cache_config"] == {"free_gpu_memory_fraction": 0.9, "dtype": "fp8"}
+    assert content["cuda_graph_config"] == {"enable_padding": True, "max_batch_size": 10}
     assert sum(content["pp_partition"]) == N_BLOCKS
+
+
+@pytest.mark.parametrize(
+    ("written", "changed", "reason"),
+    [
+        ("enable_padding", "enable_paddings", "reads no cuda_graph_config.enable_paddings"),
+        ("pp_partition", "pp_partitions", "reads no pp_partitions"),
+        ('"max_batch_size": 10', '"max_batch_size": 8', "10 sequences"),
+    ],
+)
+def test_a_changed_file_of_an_engine_fails(
+    written: str, changed: str, reason: str, deployed: Deploy, tmp_path: Path
+) -> None:
+    made = deployed("tensorrt-llm", 3)
+    write_artifact(made, "tensorrt-llm", tmp_path / "a")
+    path = tmp_path / "a" / "replica-0-llm_api.yaml"
+    text = path.read_text(encoding="utf-8")
+    assert written in text
+    path.write_text(text.replace(written, changed), encoding="utf-8")
+    failed = [each for each in exporter_named("tensorrt-llm").check(made, tmp_path / "a") if each.passed is False]
+    assert failed
+    assert reason in failed[0].detail or reason == "10 sequences"
+
+
+def test_a_variable_that_an_engine_does_not_read_fails(deployed: Deploy, tmp_path: Path) -> None:
+    made = deployed("vllm", 3)
+    write_artifact(made, "vllm", tmp_path / "a")
+    script = tmp_path / "a" / "replica-0.sh"
+    script.write_text(script.read_text(encoding="utf-8").replace("exec", "export VLLM_PARTITION=2,2,2\nexec"))
+    failed = [each.detail for each in exporter_named("vllm").check(made, tmp_path / "a") if each.passed is False]
+    assert failed == ["vllm serve reads no VLLM_PARTITION"]
 
 
 @by_format
@@ -209,6 +242,34 @@ def test_containers_have_the_commands_and_gpus_of_the_scripts(to: str, deployed:
     if to == "tensorrt-llm":
         (files,) = (each["data"] for each in documents if each["kind"] == "ConfigMap")
         assert set(files) == {options(container["command"])["--extra_llm_api_options"]}
+
+
+@by_format
+def test_pods_start_slowly_and_keep_their_weights(to: str, deployed: Deploy, tmp_path: Path) -> None:
+    write_artifact(deployed(to, 1, 2, tensor_parallel=4), to, tmp_path / "folder")
+    flow = load_flow("Qwen/Qwen3-8B", "h100_sxm-8", "gpu")
+    knobs = Knobs(1, replicas=2, batch_size=10, engine=SERVED[to].name, tensor_parallel=4, **REQUESTS)
+    write_artifact(deployment(flow, "Qwen/Qwen3-8B", flow.expect(knobs)), to, tmp_path / "named")
+    folder, named = (
+        list(yaml.safe_load_all((tmp_path / name / "kubernetes.yaml").read_text(encoding="utf-8")))
+        for name in ("folder", "named")
+    )
+    assert [each for each in folder if each["kind"] == "PersistentVolumeClaim"] == []
+    (claim,) = (each for each in named if each["kind"] == "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "21Gi"  # 8.2e9 weights in 2 bytes, a quarter more
+    (pods,) = (each["spec"] for each in named if each["kind"] == "Deployment")
+    assert pods["strategy"] == {"type": "Recreate"}
+    pod = pods["template"]["spec"]
+    assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/gpu"]
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert volumes["weights"]["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+    (container,) = pod["containers"]
+    assert {"name": "HF_HOME", "value": "/huggingface"} in container["env"]
+    assert {each["mountPath"] for each in container["volumeMounts"]} >= {"/huggingface", "/dev/shm"}
+    probe = container["startupProbe"]
+    assert probe["httpGet"] == container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 3600
 
 
 @by_format

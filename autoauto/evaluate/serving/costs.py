@@ -18,7 +18,7 @@ from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockStages
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.profile import RESERVE, TEMPORARY
+from autoauto.records.costs.profile import RESERVE, TEMPORARY, WEIGHTS
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Device, Link
 from autoauto.records.units import FloatArray, IntArray
@@ -31,8 +31,8 @@ from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import GpuTarget, system_of
 
-WEIGHTS, KV_CACHE = "weights", "KV cache"
-"""Categories of memory, beside `RESERVE` and `TEMPORARY`."""
+KV_CACHE = "KV cache"
+"""A category of memory, beside those of `records/costs/profile.py`."""
 Sizes = tuple[int, ...]
 """Batch sizes."""
 

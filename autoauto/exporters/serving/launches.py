@@ -11,6 +11,7 @@ from autoauto.engines.registry import ENGINES
 from autoauto.exporters.exporter import DecoderModel, Deployment
 from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.costs.profile import WEIGHTS
 from autoauto.records.errors import BadInput
 from autoauto.targets.gpu.nodes import NodeGpus
 from autoauto.targets.gpu.session import GpuSession
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target a
     from autoauto.space.modes.generation import Generation
 
 _SHARE_DIGITS = 10_000
+_LENGTH_HEADROOM, _LENGTH_BLOCK = 0.1, 256
 _JOIN_PORT = 29_500
 """On which machines of the first replica find its first machine; of the next replica the next."""
 
@@ -70,6 +72,12 @@ def generation(deployment: Deployment) -> Generation:
     return mode
 
 
+def weight_bytes(deployment: Deployment) -> int:
+    """Of the weights of all GPUs of a replica, as they are in memory."""
+    of_a_gpu = sum(stage.memory_bytes[WEIGHTS] for stage in deployment.plan.plans[0].stages)
+    return of_a_gpu * gpu_session(deployment).tensor_parallel
+
+
 def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ...]:
     """All processes of all replicas.
 
@@ -88,7 +96,7 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
         (),
         deployment.knobs.batch_size,
         session.max_batched_tokens,
-        mode.input_tokens + mode.output_tokens,
+        accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length),
         1.0,
         _made_weights(model.decoder, session, engine),
         _cache_format(model.decoder, session),
@@ -102,6 +110,18 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
             own = launch._replace(blocks=replica.blocks, memory_share=share, machines=machines)
             every.append(ServedProcess(replica, part, own))
     return tuple(every)
+
+
+def accepted_length(n_tokens: int, n_positions: int | None) -> int:
+    """The tokens of the longest sequence that an engine accepts: a tenth more than modelled, in full blocks of 256.
+
+    A template of a chat and a prompt that is a little longer fit then. The model has no more than its positions.
+
+    >>> accepted_length(2048, None), accepted_length(2048, 2048)
+    (2304, 2048)
+    """
+    most = -(-n_tokens * (1 + _LENGTH_HEADROOM) // _LENGTH_BLOCK) * _LENGTH_BLOCK
+    return int(most) if n_positions is None else min(int(most), n_positions)
 
 
 def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> WeightFormat | None:
