@@ -21,6 +21,7 @@ from autoauto.engines.command import (
     partition_variable,
 )
 from autoauto.engines.engine import Engine, EngineMemory, HostCosts
+from autoauto.engines.rules import ENGINE_RULES, joined_blocks
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.units import GIB, MIB
 
@@ -116,6 +117,7 @@ ENGINE = Engine(
         counts_activations=False,
     ),
     host=HostCosts(0.44e-3, 24e-6, 0.26, 0.79),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    rules=(*ENGINE_RULES, joined_blocks),
     launcher=Launcher(
         to="sglang",
         source="package sglang 0.5.23",

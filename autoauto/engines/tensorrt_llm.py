@@ -23,6 +23,7 @@ from autoauto.engines.command import (
 )
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
+from autoauto.engines.rules import ENGINE_RULES, joined_blocks
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.units import MIB
 
@@ -125,6 +126,7 @@ ENGINE = Engine(
             "weights are read in 4, as of an engine without CUDA graphs",
         ),
     ),
+    rules=(*ENGINE_RULES, joined_blocks),
     launcher=Launcher(
         to="tensorrt-llm",
         source="commit 00209af1 of trtllm-serve",

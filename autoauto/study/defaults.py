@@ -134,15 +134,20 @@ def _lengths(flow: Flow) -> tuple[int, ...]:
 def _replicas(flow: Flow, group_sizes: Sequence[int]) -> tuple[tuple[int, ...], tuple[Constraint, ...]]:
     """The numbers of pipelines that a search tries, and a constraint on them.
 
-    Like pipelines that share nothing are as many as there are groups of GPUs for, or one alone.
+    Like pipelines that share nothing are as many as there are groups of GPUs for, or one alone. Those that lie inside
+    machines may be fewer, by less than one a machine.
     """
     n_devices, kinds = len(flow.cluster), flow.cluster.kinds
     whole = all(flow.cluster.machine_size % n == 0 for n in group_sizes)
     if not flow.forecasts_cells or kinds or not whole or n_devices > MAX_EVERY_COUNT:
         counts = {*default_counts(n_devices)}.union(*(default_counts(kind.n_devices) for kind in kinds))
         return tuple(sorted(counts)), ()
-    most = Constraint(f"replicas == 1 or n_devices + n_ipu * {flow.traits.groups} > {n_devices}")
-    return tuple(sorted({n_devices // n for n in range(1, n_devices + 1)})), (most,) if n_devices > 1 else ()
+    n_full, rest = divmod(n_devices, flow.cluster.machine_size)
+    n_machines = n_full + bool(rest)
+    inside = {n_full * (flow.cluster.machine_size // n) + rest // n for n in range(1, flow.cluster.machine_size + 1)}
+    counts = ({n_devices // n for n in range(1, n_devices + 1)} | inside) - {0}
+    most = Constraint(f"replicas == 1 or n_devices + {n_machines} * n_ipu * {flow.traits.groups} > {n_devices}")
+    return tuple(sorted(counts)), (most,) if n_devices > 1 else ()
 
 
 def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
