@@ -178,6 +178,20 @@ class Engine:
             f"got {split.expert_parallel}"
         )
 
+    def headroom_conflict(self, usable_share: float, gpu: str) -> str:
+        """Why a plan cannot leave free what the engine would take, or an empty text.
+
+        Args:
+            usable_share: of the memory of a GPU, that a plan may fill.
+            gpu: its name.
+        """
+        if usable_share >= 1 or self.memory.is_of_all:
+            return ""
+        return (
+            f"{self.title} takes a share of what is free, so a plan has all memory of {gpu}, got {usable_share:.1%} of "
+            "it; try without --headroom, or another engine"
+        )
+
     def nodes_conflict(self, parts: Sequence[NodePart]) -> str:
         """Why a replica cannot have its stages on these nodes, in this order; an empty text if it can.
 

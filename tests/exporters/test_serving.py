@@ -457,15 +457,12 @@ def test_another_engine_and_another_format_are_refused(deployed: Deploy, tmp_pat
 
 def test_headroom_is_a_smaller_share_where_the_share_is_of_all_memory(folder: Path, tmp_path: Path) -> None:
     flow = load_flow(folder, "h100_sxm-4", "gpu", headroom=0.25)
-    for to, engine in (("vllm", "vllm"), ("sglang", "sglang")):
-        trial = flow.expect(Knobs(2, batch_size=10, engine=engine, tensor_parallel=2, **REQUESTS))
-        made = deployment(flow, str(folder), trial)
-        if to == "sglang":
-            with pytest.raises(BadInput, match=r"SGLang takes a share of .* got 75.0% of it; try without --headroom"):
-                write_artifact(made, to, tmp_path / to)
-        else:
-            write_artifact(made, to, tmp_path / to)
-            assert options(started(tmp_path / to, "replica-0.sh")[0])["--gpu-memory-utilization"] == "0.69"
+    knobs = Knobs(2, batch_size=10, engine="vllm", tensor_parallel=2, **REQUESTS)
+    write_artifact(deployment(flow, str(folder), flow.expect(knobs)), "vllm", tmp_path / "a")
+    assert options(started(tmp_path / "a", "replica-0.sh")[0])["--gpu-memory-utilization"] == "0.69"
+    for engine in ("sglang", "trtllm"):
+        refused = flow.expect(replace(knobs, session=replace(knobs.session, engine=engine)))
+        assert "takes a share of what is free, so a plan has all memory of h100_sxm, got 75.0% of it" in refused.reason
 
 
 def test_python_exports_what_a_search_found(folder: Path, tmp_path: Path) -> None:

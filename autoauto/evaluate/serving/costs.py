@@ -198,12 +198,18 @@ class ServingCosts:
         )
 
     def stage(self, knobs: Knobs, position: StagePosition, sizes: Sizes) -> PositionCosts:
-        """The costs of stages of a position; raises as `layers`."""
+        """The costs of stages of a position.
+
+        Raises:
+            Unsupported: as `layers`, or the engine does not leave free what a plan does.
+        """
         device, session = self.kinds(knobs)[position.kind], session_of(knobs)
         system = system_of(device)
         rule = self.target.memory_rule(system, session, knobs.n_ipu, np.array(sizes) * knobs.n_ipu)
         # What headroom leaves. A file may say what a GPU is sold with, which is more than a program can have.
         share = min(1.0, device.memory_bytes / session.tensor_parallel / system.memory_bytes)
+        if conflict := self.target.engine(session).headroom_conflict(share, system.name):
+            raise Unsupported(conflict)
         limit_bytes = int(int(rule.limit_bytes * share) * (self.setting.planning_proportion or 1.0))
         n_tokens = np.array(sizes, dtype=np.float64) * knobs.n_ipu * requests_of(knobs).max_length
         return position_costs(self.layers(device, knobs, sizes), position, n_tokens, rule, limit_bytes)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.engines.command import Command, Launch, Machines
 from autoauto.engines.engine import Engine
-from autoauto.engines.registry import ENGINES
 from autoauto.exporters.exporter import DecoderModel, Deployment
 from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import Decoder, WeightFormat
@@ -163,10 +162,6 @@ def _share(deployment: Deployment, kind: str, n_stages: int, engine: Engine) -> 
     usable = min(device.memory_bytes for device in deployment.cluster.devices if device.name == kind)
     if usable >= system.memory_bytes:
         return share
-    if not engine.memory.is_of_all:
-        others = " or ".join(name for name, each in ENGINES.items() if each.memory.is_of_all)
-        raise BadInput(
-            f"{engine.title} takes a share of what is free, so a plan has all memory of {kind}, got "
-            f"{usable / system.memory_bytes:.1%} of it; try without --headroom, or --engine {others}"
-        )
+    if conflict := engine.headroom_conflict(usable / system.memory_bytes, kind):
+        raise BadInput(conflict)
     return floor(share * usable / system.memory_bytes * _SHARE_DIGITS) / _SHARE_DIGITS
