@@ -186,7 +186,8 @@ def _variables(sources: Sources) -> Iterator[Row]:
     yield from (Row(name, "variable") for name in sorted(found))
 
 
-READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {"vllm": vllm, "sglang": sglang}
+Reader = Callable[[Path], Iterator[Row]]
+READERS: Mapping[str, Reader] = {"vllm": vllm, "sglang": sglang}
 
 
 def main() -> None:

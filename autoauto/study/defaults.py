@@ -21,7 +21,7 @@ from autoauto.space.modes.mode import Strategy
 from autoauto.space.modes.training import Training, min_micro_batches
 from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
 from autoauto.space.sessions import session_of
-from autoauto.space.space import SearchSpace, of_global_batch
+from autoauto.space.space import MAX_CONFIGURATIONS, SearchSpace, of_global_batch
 
 MAX_BASELINE_BATCH_SIZE = 8
 MAX_EVERY_LENGTH = 16
@@ -82,6 +82,8 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
         values["constraints"] = (*values.get("constraints", ()), Constraint(f"n_devices <= {n_devices}"))
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
         values["constraints"] = (*values.get("constraints", ()), Constraint("n_ipu > 1 or stage_replicas == 0"))
+    if "batch_size" not in given and "batch_size" in values:
+        values["batch_size"] = _thinned(values)
     return on_cluster(SearchSpace(**values), flow)
 
 
@@ -121,6 +123,15 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
     divisors = (n for n in range(1, n_devices + 1) if n_devices % n == 0)
     counts = {*powers, *divisors}
     return tuple(sorted(counts | {n_devices // n for n in counts}))  # so many pipelines of n devices there are
+
+
+def _thinned(values: Mapping[str, Any]) -> tuple[int, ...]:
+    """The batch sizes, or every second of them and so on, so that a space of many other values is not too large."""
+    sizes: tuple[int, ...] = values["batch_size"]
+    others = prod(len(each) for name, each in values.items() if name not in ("batch_size", "constraints"))
+    while len(sizes) > 1 and others * len(sizes) > MAX_CONFIGURATIONS:
+        sizes = sizes[-1::-2][::-1]
+    return sizes
 
 
 def _lengths(flow: Flow) -> tuple[int, ...]:
