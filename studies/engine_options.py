@@ -53,15 +53,15 @@ class Sources:
 
     def fields(self, name: str) -> dict[str, ast.expr]:
         """The annotations of the fields of a class and of the classes that it extends."""
-        found: dict[str, ast.expr] = {}
+        known: dict[str, ast.expr] = {}
         if name not in self.classes:
-            return found
+            return known
         for base in self.classes[name].bases:
-            found |= self.fields(ast.unparse(base))
+            known |= self.fields(ast.unparse(base))
         for each in self.classes[name].body:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-                found[each.target.id] = each.annotation
-        return found
+                known[each.target.id] = each.annotation
+        return known
 
     def texts_of(self, node: ast.expr | None) -> tuple[str, ...]:
         """A list of texts, or those of a `Literal`; also by the name of a module's constant. () where it is neither."""
@@ -182,8 +182,8 @@ def _annotated(sources: Sources, field: str, annotation: ast.expr) -> Iterator[R
 
 
 def _variables(sources: Sources) -> Iterator[Row]:
-    found = {name for text in sources.texts.values() for name in _VARIABLE.findall(text)}
-    yield from (Row(name, "variable") for name in sorted(found))
+    known = {name for text in sources.texts.values() for name in _VARIABLE.findall(text)}
+    yield from (Row(name, "variable") for name in sorted(known))
 
 
 Reader = Callable[[Path], Iterator[Row]]
@@ -198,11 +198,12 @@ def main() -> None:
     args = parser.parse_args()
     package, version = args.wheel.name.split("-")[:2]
     rows = {row.name: row for row in READERS[args.engine](args.wheel)}
-    print(f"# package {package} {version}; Apache-2.0; names and kinds by studies/engine_options.py")
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(Row._fields)
+    writer.writerow((*Row._fields, "source"))
+    source = f"package {package} {version}; Apache-2.0; names and kinds by studies/engine_options.py"
     for row in sorted(rows.values()):
-        writer.writerow((row.name, row.kind, " ".join(row.choices)))
+        writer.writerow((row.name, row.kind, " ".join(row.choices), source))
+        source = ""  # in the first row
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Winners of random searches on GPUs, exported and checked: `python -m studies.gpu_exports --questions 40`.
+"""Winners of random searches on GPUs, exported and checked: `python -m studies.gpu_exports --searches 40`.
 
-A question is a dense model or a mixture of experts, an engine, 3 to 64 GPUs of one or two kinds, whose nodes are said
-or not, and the length of prompts and answers. Every winner is written by `export` and read back by its checks: options,
-variables and keys by the tables of the engines' own parsers (`data/engines/`), and replicas by the nodes that the
-engine can be told. One line a question; the exit code is 1 where a winner cannot be exported, or a check fails.
+A search is for a dense model or a mixture of experts and an engine, on 3 to 64 GPUs of one or two kinds, whose nodes
+are said or not, with one length of prompts and answers. Every winner is written by `export` and read back by its
+checks: options, variables and keys by the tables of the engines' own parsers (`data/engines/`), and replicas by the
+nodes that the engine can be told. One line a search; the exit code is 1 where a winner cannot be exported, or a check
+fails.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SYSTEMS = ("a100_sxm", "b200_sxm", "h100_sxm", "h200_sxm", "l40s")
 LENGTHS = ((128, 2048), (512, 128), (1024, 1024), (2000, 500), (8000, 1000))
 
 
-class Question(NamedTuple):
+class GpuSearch(NamedTuple):
     """What is asked.
 
     Attributes:
@@ -52,16 +53,16 @@ class Question(NamedTuple):
     output_tokens: int
 
 
-def questions(n: int, seed: int) -> list[Question]:
-    """Random questions whose engine was measured on all of their GPUs."""
-    random, asked = Random(seed), list[Question]()
+def searches(n: int, seed: int) -> list[GpuSearch]:
+    """Random searches whose engine was measured on all of their GPUs."""
+    random, asked = Random(seed), list[GpuSearch]()
     while len(asked) < n:
         systems = random.sample(SYSTEMS, random.choice((1, 1, 2)))
         able = set.intersection(*(set(system_named(name).engines) for name in systems))
         if able:
             clusters = "+".join(f"{name}-{_gpus(random, 64 // len(systems))}" for name in systems)
             lengths = random.choice(LENGTHS)
-            asked.append(Question(random.choice(MODELS), clusters, random.choice(sorted(able)), *lengths))
+            asked.append(GpuSearch(random.choice(MODELS), clusters, random.choice(sorted(able)), *lengths))
     return asked
 
 
@@ -73,13 +74,13 @@ def _gpus(random: Random, most: int) -> str:
     return "+".join(map(str, [*[n_each] * (n_nodes - 1), random.randint(1, n_each)]))
 
 
-def answer(question: Question) -> tuple[str, bool]:
-    """What came of a question, and whether it may be acted on: nothing that fits is an answer, too."""
-    flow = load_flow(question.model, question.cluster, "gpu")
+def answer(search: GpuSearch) -> tuple[str, bool]:
+    """What came of a search, and whether it may be acted on: nothing that fits is an answer, too."""
+    flow = load_flow(search.model, search.cluster, "gpu")
     given = {
-        "engine": (question.engine,),
-        "input_tokens": (question.input_tokens,),
-        "output_tokens": (question.output_tokens,),
+        "engine": (search.engine,),
+        "input_tokens": (search.input_tokens,),
+        "output_tokens": (search.output_tokens,),
     }
     try:
         best = search_flow(flow, default_space(flow, given)).best
@@ -87,11 +88,11 @@ def answer(question: Question) -> tuple[str, bool]:
         return f"nothing fits: {reason}", True
     if best is None:
         return "nothing fits", True
-    knobs, to = best.knobs, engine_named(question.engine).launcher.to
+    knobs, to = best.knobs, engine_named(search.engine).launcher.to
     shape = f"TP {knobs.session.cores_per_device} x PP {knobs.n_ipu} x {knobs.replicas}, batch {knobs.batch_size}"
     with TemporaryDirectory() as folder:
         try:
-            checks = write_artifact(deployment(flow, question.model, best), to, Path(folder) / "a", check=True)
+            checks = write_artifact(deployment(flow, search.model, best), to, Path(folder) / "a", check=True)
         except AutoautoError as reason:
             return f"{shape}: NOT EXPORTED, {reason}", False
     failed = [each for each in checks if each.passed is False]
@@ -101,21 +102,19 @@ def answer(question: Question) -> tuple[str, bool]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line for every question."""
+    """Print a line for every search."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=int, default=40, metavar="N", help="how many; default %(default)s")
-    parser.add_argument("--seed", type=int, default=62, help="of the questions; default %(default)s")
+    parser.add_argument("--searches", type=int, default=40, metavar="N", help="how many; default %(default)s")
+    parser.add_argument("--seed", type=int, default=62, help="of the searches; default %(default)s")
     args = parser.parse_args(argv)
     n_good = 0
-    for question in questions(args.questions, args.seed):
-        text, is_good = answer(question)
+    for search in searches(args.searches, args.seed):
+        text, is_good = answer(search)
         n_good += is_good
-        asked = (
-            f"{question.model} {question.cluster} {question.engine} {question.input_tokens}/{question.output_tokens}"
-        )
+        asked = f"{search.model} {search.cluster} {search.engine} {search.input_tokens}/{search.output_tokens}"
         print(f"{asked}: {text}", flush=True)
-    print(f"{n_good} of {args.questions} can be acted on")
-    return 0 if n_good == args.questions else 1
+    print(f"{n_good} of {args.searches} can be acted on")
+    return 0 if n_good == args.searches else 1
 
 
 if __name__ == "__main__":

@@ -146,15 +146,16 @@ _TYPES: Mapping[str, type[int] | type[float] | type[str] | None] = {
 @cache
 def command_table(name: str) -> CommandTable:
     """Read a file of `data/engines/`, which `studies/engine_options.py` writes."""
-    lines = (data_dir() / "engines" / f"{name}.csv").read_text(encoding="utf-8").splitlines()
     options: list[CommandOption] = []
     others: set[str] = set()
-    for row in DictReader(lines[1:]):
+    with (data_dir() / "engines" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(DictReader(file))
+    for row in rows:
         if row["kind"] in _TYPES:
             options.append(CommandOption(row["name"], _TYPES[row["kind"]], tuple(row["choices"].split())))
         else:
             others.add(row["name"])
-    return CommandTable(lines[0].removeprefix("# "), tuple(options), frozenset(others))
+    return CommandTable(rows[0]["source"], tuple(options), frozenset(others))
 
 
 class CommandSyntax(NamedTuple):

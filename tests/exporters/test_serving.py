@@ -399,7 +399,7 @@ def test_tensorrt_llm_refuses_a_replica_on_several_machines(folder: Path, tmp_pa
     flow = load_flow(folder, "h100_sxm-16", "gpu")
     knobs = Knobs(2, batch_size=10, engine="trtllm", tensor_parallel=8, **REQUESTS)
     assert flow.expect(knobs).reason.startswith("trtllm has the stages of a replica in one node, got 1 x 2 stages")
-    assert flow.expect(replace(knobs, session=replace(knobs.session, engine="vllm"))).fits
+    assert flow.expect(Knobs(2, batch_size=10, engine="vllm", tensor_parallel=8, **REQUESTS)).fits
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_headroom_is_a_smaller_share_where_the_share_is_of_all_memory(folder: Pa
     write_artifact(deployment(flow, str(folder), flow.expect(knobs)), "vllm", tmp_path / "a")
     assert options(started(tmp_path / "a", "replica-0.sh")[0])["--gpu-memory-utilization"] == "0.69"
     for engine in ("sglang", "trtllm"):
-        refused = flow.expect(replace(knobs, session=replace(knobs.session, engine=engine)))
+        refused = flow.expect(Knobs(2, batch_size=10, engine=engine, tensor_parallel=2, **REQUESTS))
         assert "takes a share of what is free, so a plan has all memory of h100_sxm, got 75.0% of it" in refused.reason
 
 

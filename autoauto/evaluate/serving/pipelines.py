@@ -20,6 +20,7 @@ import numpy as np
 from autoauto.engines.engine import Engine
 from autoauto.evaluate.serving.costs import PositionCosts, ServingCosts, Sizes, StagePosition, requests_of, session_of
 from autoauto.evaluate.serving.fitting import Need, where_it_fits
+from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockCuts, BlockStages, equal_blocks, without_surplus
@@ -30,7 +31,6 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import FloatArray, IntArray, format_bytes
 from autoauto.space.knobs import Knobs
-from autoauto.targets.gpu.nodes import Nodes
 from autoauto.targets.gpu.target import system_of
 
 NO_LINK = Link(1e18, 0)

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.evaluate.serving.costs import ServingCosts, Sizes, session_of
+from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, PipelineRates, across_kinds, in_line
 from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE, End, Rates, RatesAt, ReplicaRates, rates_at
 from autoauto.evaluate.setting import Setting
@@ -25,7 +26,7 @@ from autoauto.records.plans.plan import Plan, replicated
 from autoauto.records.units import BoolArray, FloatArray, IntArray
 from autoauto.space.knobs import Knobs
 from autoauto.targets.gpu.calibration import Factors
-from autoauto.targets.gpu.nodes import Nodes, groups_of
+from autoauto.targets.gpu.nodes import groups_of
 
 _MAX_PIPELINES = 4096
 
@@ -142,7 +143,7 @@ class Way:
             plan = like.pipelines.plan(int(like.rows[index]), index)
             kinds = tuple(stage.device_kind for stage in plan.stages)
             for number in range(like.n):
-                groups = like.groups[number] if like.groups else self.nodes.place(free, kinds)
+                groups = like.groups[number] if like.groups else self.nodes.groups_for(free, kinds)
                 assert groups is not None
                 free = self.nodes.without(free, groups)
                 devices = (self.cluster.machine_device(self.offset + group) for group in groups)
@@ -243,10 +244,10 @@ class ReplicaWays:
             return
         free, one_by_one = [nodes.full] * len(sizes), []
         for _ in range(replicas):
-            room = {each: [nodes.place(each, row) is not None for row in kinds] for each in set(free)}
+            room = {each: [nodes.groups_for(each, row) is not None for row in kinds] for each in set(free)}
             one_by_one.append(LikeReplicas(1, pipelines, np.array([room[each] for each in free]).T, why))
             for index, row in enumerate(one_by_one[-1].rows):
-                if row >= 0 and (groups := nodes.place(free[index], kinds[row])) is not None:
+                if row >= 0 and (groups := nodes.groups_for(free[index], kinds[row])) is not None:
                     free[index] = nodes.without(free[index], groups)
         yield Way(one_by_one, factors, cluster, nodes)
 

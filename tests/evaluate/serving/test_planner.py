@@ -13,6 +13,7 @@ from autoauto.estimate.table import cost_table, with_cuts_at
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.costs import ServingCosts, StagePosition
+from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, across_kinds
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.records.costs.cost import CostTable
@@ -21,7 +22,7 @@ from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, Link, Period
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
-from autoauto.targets.gpu.nodes import NodeGpus, Nodes
+from autoauto.targets.gpu.nodes import NodeGpus
 from tests.decoders import decoder_folder
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.engines.registry import ENGINES, engine_named
-from autoauto.targets.gpu.nodes import NodeGpus, Nodes, groups_of, parts_of
+from autoauto.evaluate.serving.nodes import Nodes
+from autoauto.targets.gpu.nodes import NodeGpus, groups_of, parts_of
 
 pytest.importorskip("aiconfigurator_core", reason="the figures of GPUs are of extra gpu")
 
@@ -49,10 +50,10 @@ def test_what_whole_replicas_leave_is_used_across_nodes() -> None:
 def test_a_node_of_a_pipeline_has_gpus_of_one_kind() -> None:
     unlike = [*groups(2), *(NodeGpus(1, "b", (number,)) for number in range(2))]
     nodes = Nodes(unlike, engine_named("vllm"))
-    assert nodes.place(nodes.full, ("a", "a", "b", "b")) == (0, 1, 2, 3)
-    assert nodes.place(nodes.full, ("b", "b", "a", "a")) == (2, 3, 0, 1)
-    assert nodes.place(nodes.full, ("a", "b", "b", "a")) is None
-    assert nodes.place(nodes.full, ("a", "b", "b")) is None
+    assert nodes.groups_for(nodes.full, ("a", "a", "b", "b")) == (0, 1, 2, 3)
+    assert nodes.groups_for(nodes.full, ("b", "b", "a", "a")) == (2, 3, 0, 1)
+    assert nodes.groups_for(nodes.full, ("a", "b", "b", "a")) is None
+    assert nodes.groups_for(nodes.full, ("a", "b", "b")) is None
 
 
 def test_a_reason_says_the_nodes() -> None:
