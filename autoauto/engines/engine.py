@@ -178,6 +178,16 @@ class Engine:
             f"got {split.expert_parallel}"
         )
 
+    def makes_conflict(self, published: WeightFormat, weights: WeightFormat) -> str:
+        """Why the engine does not make weights of a published checkpoint when it loads it, or an empty text."""
+        if weights is published or (published is WeightFormat.BF16 and weights in self.launcher.makes):
+            return ""
+        made = " or ".join(map(str, self.launcher.makes)) if published is WeightFormat.BF16 else ""
+        return (
+            f"{self.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
+            f"configuration in {weights}"
+        )
+
     def headroom_conflict(self, usable_share: float, gpu: str) -> str:
         """Why a plan cannot leave free what the engine would take, or an empty text.
 

@@ -402,7 +402,7 @@ def test_tensorrt_llm_refuses_a_replica_on_several_machines(folder: Path, tmp_pa
     assert flow.expect(Knobs(2, batch_size=10, engine="vllm", tensor_parallel=8, **REQUESTS)).fits
 
 
-@pytest.mark.parametrize(
+not_made = pytest.mark.parametrize(
     ("to", "knobs", "line"),
     [
         (
@@ -418,6 +418,19 @@ def test_tensorrt_llm_refuses_a_replica_on_several_machines(folder: Path, tmp_pa
         ("tensorrt-llm", {"precision": WeightFormat.FP8}, "TensorRT-LLM makes nothing else of a checkpoint in bf16"),
     ],
 )
+
+
+@not_made
+def test_what_export_refuses_is_said_of_a_configuration(
+    to: str, knobs: dict[str, Any], line: str, folder: Path
+) -> None:
+    setting = load_flow(folder, "h100_sxm-2", "gpu").setting
+    asked = Knobs(1, engine=SERVED[to].name, **REQUESTS, **knobs).session
+    assert setting.needs(asked) == f"{SERVED[to].name} needs a checkpoint that is published in {knobs['precision']}"
+    assert setting.needs(Knobs(1, engine=SERVED[to].name, **REQUESTS).session) == ""
+
+
+@not_made
 def test_what_an_engine_cannot_is_refused(
     to: str, knobs: dict[str, object], line: str, deployed: Deploy, tmp_path: Path
 ) -> None:

@@ -131,15 +131,10 @@ def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> Weig
     """
     published = decoder.checkpoint.weights
     weights = WeightFormat(session.precision or published)
-    if weights is published:
-        return None
-    if published is WeightFormat.BF16 and weights in engine.launcher.makes:
-        return weights
-    made = " or ".join(map(str, engine.launcher.makes)) if published is WeightFormat.BF16 else ""
-    raise BadInput(
-        f"{engine.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
-        f"configuration in {weights}; try a model that is published in {weights}, or --precision {published}"
-    )
+    if conflict := engine.makes_conflict(published, weights):
+        advice = f"try a model that is published in {weights}, or --precision {published}"
+        raise BadInput(f"{conflict}; {advice}")
+    return None if weights is published else weights
 
 
 def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
