@@ -50,7 +50,7 @@ REQUESTS = Workload(1024, 512)
 N_MAX_TOKENS = 8192
 SHAPES = ((1, 8), (2, 8), (2, 64), (4, 8), (4, 64))
 """GPUs of a group, and sequences."""
-NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
+NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0, 0.0)
 REASONS = {
     "vllm": "ours adds the host CPU, as measured rows have it; theirs caps tokens/s by a TTFT with 0.8 ms a block",
     "sglang": "ours adds the host CPU and computes prompts first, theirs in mixed steps; theirs counts 3 of them less",

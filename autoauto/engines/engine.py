@@ -50,6 +50,20 @@ class HostCosts(NamedTuple):
 NOT_MEASURED = 0.17
 """The `stage_error` of an engine of whose pipelines nothing was measured: by so much for a doubling of the stages were
 pipelines of TensorRT-LLM slower than forecast, before its own costs of a stage were fitted."""
+
+
+class NodePart(NamedTuple):
+    """What a replica has of a node.
+
+    Attributes:
+        node: counted over the cluster.
+        n_gpus: for stages that follow each other.
+    """
+
+    node: int
+    n_gpus: int
+
+
 ShareOfMemory = Callable[[int, int, int], float]
 """The share of a GPU's memory that an engine takes, from its bytes, the tensor-parallel size and the stages."""
 
@@ -170,6 +184,47 @@ class Engine:
             f"{self.name} deals experts among {counts} of {split.tensor_parallel} GPUs of a group, "
             f"got {split.expert_parallel}"
         )
+
+    def makes_conflict(self, published: WeightFormat, weights: WeightFormat) -> str:
+        """Why the engine does not make weights of a published checkpoint when it loads it, or an empty text."""
+        if weights is published or (published is WeightFormat.BF16 and weights in self.launcher.makes):
+            return ""
+        made = " or ".join(map(str, self.launcher.makes)) if published is WeightFormat.BF16 else ""
+        return (
+            f"{self.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
+            f"configuration in {weights}"
+        )
+
+    def headroom_conflict(self, usable_share: float, gpu: str) -> str:
+        """Why a plan cannot leave free what the engine would take, or an empty text.
+
+        Args:
+            usable_share: of the memory of a GPU, that a plan may fill.
+            gpu: its name.
+        """
+        if usable_share >= 1 or self.memory.is_of_all:
+            return ""
+        return (
+            f"{self.title} takes a share of what is free, so a plan has all memory of {gpu}, got {usable_share:.1%} of "
+            "it; try without --headroom, or another engine"
+        )
+
+    def nodes_conflict(self, parts: Sequence[NodePart]) -> str:
+        """Why a replica cannot have its stages on these nodes, in this order; an empty text if it can.
+
+        A process on each node counts as many GPUs, and the nodes one after the other: engines are told two numbers.
+        """
+        is_even = len({part.n_gpus for part in parts}) == 1 and len({part.node for part in parts}) == len(parts)
+        if len(parts) == 1 or (self.launcher.spans_machines and is_even):
+            return ""
+        return self.nodes_rule
+
+    @property
+    def nodes_rule(self) -> str:
+        """Where a replica may stand, as the beginning of a sentence."""
+        if self.launcher.spans_machines:
+            return f"{self.name} has the stages of a replica in one node, or as many in each of several nodes"
+        return f"{self.name} has the stages of a replica in one node"
 
     def n_counted_sequences(self, n_sequences: int, n_stages: int) -> int:
         """The sequences for each of which a step needs room for a token, with `n_sequences` in a micro-batch."""

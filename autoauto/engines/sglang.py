@@ -11,7 +11,6 @@ from autoauto.engines.command import (
     ALL_ADDRESSES,
     MASTER,
     Command,
-    CommandOption,
     CommandSyntax,
     Launch,
     Launcher,
@@ -23,6 +22,7 @@ from autoauto.engines.command import (
     partition_variable,
 )
 from autoauto.engines.engine import Engine, EngineMemory, HostCosts
+from autoauto.engines.rules import ENGINE_RULES, joined_blocks
 from autoauto.records.costs.decoder import WeightFormat, Workload
 from autoauto.records.units import GIB, MIB
 
@@ -30,28 +30,7 @@ _MAKES = {WeightFormat.FP8_DYNAMIC: "fp8"}
 """[sglang-serve] makes nvfp4 of experts only."""
 _CACHE = {WeightFormat.BF16: "bf16", WeightFormat.FP8: "fp8_e4m3"}
 _VARIABLE = "SGLANG_PP_LAYER_PARTITION"
-_SYNTAX = CommandSyntax(
-    ("python3", "-m", "sglang.launch_server"),
-    (
-        CommandOption("--model-path"),
-        CommandOption("--host"),
-        CommandOption("--port", int),
-        CommandOption("--tp-size", int),
-        CommandOption("--pp-size", int),
-        CommandOption("--ep-size", int),
-        CommandOption("--max-running-requests", int),
-        CommandOption("--pp-max-micro-batch-size", int),
-        CommandOption("--chunked-prefill-size", int),
-        CommandOption("--context-length", int),
-        CommandOption("--mem-fraction-static", float),
-        CommandOption("--kv-cache-dtype", str, ("auto", "fp8_e5m2", "fp8_e4m3", "mxfp8", "bf16", "bfloat16")),
-        CommandOption("--quantization", str, ("fp8", "mxfp8", "modelopt", "modelopt_fp8", "modelopt_fp4")),
-        CommandOption("--nnodes", int),
-        CommandOption("--node-rank", int),
-        CommandOption("--dist-init-addr"),
-    ),
-    takes_model=False,
-)
+_SYNTAX = CommandSyntax(("python3", "-m", "sglang.launch_server"), "sglang", takes_model=False)
 
 
 def _command(launch: Launch, port: int) -> Command:
@@ -65,6 +44,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--ep-size", dealt_among(launch)),
             ("--max-running-requests", launch.n_in_flight),
             ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),
+            ("--cuda-graph-max-bs-decode", launch.n_sequences),
             ("--chunked-prefill-size", launch.max_batched_tokens),
             ("--context-length", launch.max_length),
             ("--mem-fraction-static", launch.memory_share),
@@ -150,6 +130,7 @@ ENGINE = Engine(
     ),
     host=HostCosts(0.20e-3, 17e-6, 0.17, 0.88),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
     driver_of=_driver_of,
+    rules=(*ENGINE_RULES, joined_blocks),
     launcher=Launcher(
         to="sglang",
         source="package sglang 0.5.23",

@@ -7,14 +7,13 @@ The share of memory is of what weights leave free, for the KV cache. Uneven stag
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autoauto.engines.arrivals import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, LoadDriver, driver_of
 from autoauto.engines.command import (
     ALL_ADDRESSES,
     Command,
-    CommandOption,
     CommandSyntax,
     Launch,
     Launcher,
@@ -25,28 +24,14 @@ from autoauto.engines.command import (
 )
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
+from autoauto.engines.rules import ENGINE_RULES, joined_blocks
 from autoauto.records.costs.decoder import WeightFormat, Workload
 from autoauto.records.units import MIB
 
 _YAML_FILE = "llm_api.yaml"
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _YAML_OPTION = "--extra_llm_api_options"
-_SYNTAX = CommandSyntax(
-    ("trtllm-serve", "serve"),
-    (
-        CommandOption("--host"),
-        CommandOption("--port", int),
-        CommandOption("--backend", str, ("pytorch", "tensorrt", "_autodeploy")),
-        CommandOption("--tensor_parallel_size", int),
-        CommandOption("--pipeline_parallel_size", int),
-        CommandOption("--moe_expert_parallel_size", int),
-        CommandOption("--max_batch_size", int),
-        CommandOption("--max_num_tokens", int),
-        CommandOption("--max_seq_len", int),
-        CommandOption("--enable_chunked_prefill", None),
-        CommandOption(_YAML_OPTION),
-    ),
-)
+_SYNTAX = CommandSyntax(("trtllm-serve", "serve"), "tensorrt_llm")
 
 
 def _command(launch: Launch, port: int) -> Command:
@@ -69,7 +54,9 @@ def _command(launch: Launch, port: int) -> Command:
     cache: dict[str, object] = {"free_gpu_memory_fraction": launch.memory_share}
     if launch.kv_cache:
         cache["dtype"] = _CACHE[launch.kv_cache]
-    content: dict[str, object] = {"kv_cache_config": cache}
+    # By default graphs are made for few batch sizes, and a batch of another size runs without one.
+    graphs = {"enable_padding": True, "max_batch_size": launch.n_sequences}
+    content: dict[str, object] = {"kv_cache_config": cache, "cuda_graph_config": graphs}
     if launch.n_stages > 1:
         content["pp_partition"] = list(launch.blocks)
     return Command((*_SYNTAX.program, launch.model, *words), {}, {_YAML_FILE: _yaml(content)})
@@ -80,11 +67,21 @@ def _yaml(content: Mapping[str, object]) -> str:
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in content.items())
 
 
+def _keys(content: Mapping[str, object]) -> Iterator[str]:
+    """Those of a file, with those of a part behind its own: "kv_cache_config.dtype"."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{inner}" for inner in value)
+        else:
+            yield key
+
+
 def _limits(command: Command) -> Limits:
     import yaml  # of extra gpu
 
     given = _SYNTAX.parse(command.words)
     content = yaml.safe_load(command.files[Path(given[_YAML_OPTION]).name])
+    _SYNTAX.check_others(_keys(content))
     n_stages = given["--pipeline_parallel_size"]
     return Limits(
         given["model"],
@@ -150,6 +147,7 @@ ENGINE = Engine(
             "weights are read in 4, as of an engine without CUDA graphs",
         ),
     ),
+    rules=(*ENGINE_RULES, joined_blocks),
     launcher=Launcher(
         to="tensorrt-llm",
         source="commit 00209af1 of trtllm-serve",

@@ -10,7 +10,6 @@ from autoauto.engines.command import (
     ALL_ADDRESSES,
     MASTER,
     Command,
-    CommandOption,
     CommandSyntax,
     Launch,
     Launcher,
@@ -28,28 +27,10 @@ from autoauto.records.units import MIB
 _MAKES = {WeightFormat.FP8_DYNAMIC: "fp8_per_tensor", WeightFormat.FP8_BLOCK: "fp8_per_block"}
 """[vllm-serve] makes 4 bits and int8 of experts only, and static scales of activations not at all."""
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
+_GRAPH_SEQUENCES = 512
+"""Of the largest CUDA graph, where none is asked for [vllm-serve]."""
 _VARIABLE = "VLLM_PP_LAYER_PARTITION"
-_SYNTAX = CommandSyntax(
-    ("vllm", "serve"),
-    (
-        CommandOption("--host"),
-        CommandOption("--port", int),
-        CommandOption("--tensor-parallel-size", int),
-        CommandOption("--pipeline-parallel-size", int),
-        CommandOption("--enable-expert-parallel", None),
-        CommandOption("--max-num-seqs", int),
-        CommandOption("--max-num-batched-tokens", int),
-        CommandOption("--max-model-len", int),
-        CommandOption("--gpu-memory-utilization", float),
-        CommandOption("--kv-cache-dtype", str, ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")),
-        CommandOption("--quantization", str, ("fp8", "fp8_per_tensor", "fp8_per_block", "fp8_per_channel")),
-        CommandOption("--nnodes", int),
-        CommandOption("--node-rank", int),
-        CommandOption("--master-addr"),
-        CommandOption("--master-port", int),
-        CommandOption("--headless", None),
-    ),
-)
+_SYNTAX = CommandSyntax(("vllm", "serve"), "vllm")
 
 
 def _command(launch: Launch, port: int) -> Command:
@@ -66,6 +47,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--gpu-memory-utilization", launch.memory_share),
             ("--kv-cache-dtype", launch.kv_cache and _CACHE[launch.kv_cache]),
             ("--quantization", launch.weights and _MAKES[launch.weights]),
+            ("--max-cudagraph-capture-size", launch.n_sequences if launch.n_sequences > _GRAPH_SEQUENCES else None),
             *_machines(launch.machines),
         ]
     )

@@ -106,6 +106,10 @@ class ServesDecoder(Protocol):
 
     decoder: Decoder
 
+    def needs(self, session: Session) -> str:
+        """What a configuration needs besides the model, which its launch command cannot make; or an empty text."""
+        ...
+
 
 class CompilingTarget(Target, Protocol):
     """A kind of device that ranges of layers can be compiled for, by a cost model or by running them.

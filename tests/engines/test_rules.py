@@ -44,9 +44,32 @@ def test_a_block_of_fp8_is_on_one_gpu() -> None:
     assert refused(DENSE, BF16, 8) == {None}
 
 
-def test_a_head_of_keys_that_is_narrower_than_a_block_is_not_split_from_its_neighbour() -> None:
+def test_engines_but_vllm_do_not_split_a_block_of_keys() -> None:
     narrow = replace(DENSE, head_size=64, intermediate_size=8192)
-    assert [n for n in (1, 2, 4, 8) if refused(narrow, FP8, n) != {None}] == [8]
+    for name, engine in ENGINES.items():
+        refusing = [n for n in (1, 2, 4, 8) if engine.takes(narrow, GroupSplit(n), FP8)]
+        assert refusing == ([] if name == "vllm" else [8])
+
+
+def test_every_gpu_has_as_much_of_a_feed_forward_layer() -> None:
+    odd = replace(DENSE, intermediate_size=9730)
+    assert [n for n in (1, 2, 4, 8) if refused(odd, BF16, n) != {None}] == [4, 8]
+    (said,) = refused(odd, BF16, 4)
+    assert said is not None
+    assert said.startswith("intermediate_size 9730 of dense must be a multiple of 4 GPUs, got 2432.5 a GPU; try")
+    (said,) = refused(replace(MIXTURE, experts=Experts(128, 8, 766)), BF16, 4)
+    assert said is not None
+    assert said.startswith("moe_intermediate_size 766 of dense must be a multiple of 4 GPUs, got 191.5")
+    assert refused(replace(MIXTURE, experts=Experts(128, 8, 766)), BF16, 4, 4) == {None}
+
+
+def test_engines_but_vllm_refuse_a_block_between_two_joined_matrices_on_one_gpu_too() -> None:
+    none, said = sorted(refused(replace(DENSE, intermediate_size=9700), FP8, 1), key=str)
+    assert none is None
+    assert said is not None
+    assert said.endswith(
+        "a multiple of 1 GPU x 128 weights with one scale in fp8-block, got 75.7812 of them a GPU; try another format"
+    )
 
 
 def test_a_group_of_four_bits_is_on_one_gpu() -> None:

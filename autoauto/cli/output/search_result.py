@@ -26,7 +26,7 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
     """Print what a search has found: its best configuration, or its Pareto front, and comparisons with others."""
     print_busy(flow)
     if result.best is not None:
-        show_uses_of(summary)
+        show_uses_of(summary, flow.setting.needs(result.best.knobs.session))
         origin, clock_hz = flow.traits.origin, flow.setting.shown_clock_hz
         show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
         show_comparisons(summary)
@@ -84,7 +84,9 @@ def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, o
     show(front_table(front, objectives, counts, origin))
 
 
-def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, error: float | None = None) -> None:
+def show_uses(
+    winner: Trial, comparisons: Sequence[Comparison], origin: Origin, error: float | None = None, needs: str = ""
+) -> None:
     """Print how many devices the winner uses, and what simple uses of the cluster give.
 
     Args:
@@ -92,25 +94,26 @@ def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, 
         comparisons: of the winner with others.
         origin: of the winner's throughput.
         error: half the width of its confidence interval; None for a single number.
+        needs: what the winner needs besides the model.
     """
     from autoauto.report.tables.study import uses_table
     from autoauto.report.tables.table import show
     from autoauto.report.wording import headline
 
-    print_line(headline(winner, origin, error))
+    print_line("; ".join(filter(None, (headline(winner, origin, error), needs))))
     table = uses_table(comparisons, origin)
     show("")
     if table.rows:
         show(table, "")
 
 
-def show_uses_of(summary: StudySummary) -> None:
+def show_uses_of(summary: StudySummary, needs: str = "") -> None:
     """Print what `show_uses` prints, of the winner of a stored study."""
     from autoauto.report.wording import error_of, origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
     assert summary.winner is not None
-    show_uses(summary.winner, study_comparisons(summary), origin_of(summary), error_of(summary))
+    show_uses(summary.winner, study_comparisons(summary), origin_of(summary), error_of(summary), needs)
 
 
 def show_comparisons(summary: StudySummary) -> None:

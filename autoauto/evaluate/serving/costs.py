@@ -18,7 +18,7 @@ from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockStages
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.profile import RESERVE, TEMPORARY
+from autoauto.records.costs.profile import RESERVE, TEMPORARY, WEIGHTS
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Device, Link
 from autoauto.records.units import FloatArray, IntArray
@@ -31,8 +31,8 @@ from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import GpuTarget, system_of
 
-WEIGHTS, KV_CACHE = "weights", "KV cache"
-"""Categories of memory, beside `RESERVE` and `TEMPORARY`."""
+KV_CACHE = "KV cache"
+"""A category of memory, beside those of `records/costs/profile.py`."""
 Sizes = tuple[int, ...]
 """Batch sizes."""
 
@@ -198,12 +198,18 @@ class ServingCosts:
         )
 
     def stage(self, knobs: Knobs, position: StagePosition, sizes: Sizes) -> PositionCosts:
-        """The costs of stages of a position; raises as `layers`."""
+        """The costs of stages of a position.
+
+        Raises:
+            Unsupported: as `layers`, or the engine does not leave free what a plan does.
+        """
         device, session = self.kinds(knobs)[position.kind], session_of(knobs)
         system = system_of(device)
         rule = self.target.memory_rule(system, session, knobs.n_ipu, np.array(sizes) * knobs.n_ipu)
         # What headroom leaves. A file may say what a GPU is sold with, which is more than a program can have.
         share = min(1.0, device.memory_bytes / session.tensor_parallel / system.memory_bytes)
+        if conflict := self.target.engine(session).headroom_conflict(share, system.name):
+            raise Unsupported(conflict)
         limit_bytes = int(int(rule.limit_bytes * share) * (self.setting.planning_proportion or 1.0))
         n_tokens = np.array(sizes, dtype=np.float64) * knobs.n_ipu * requests_of(knobs).max_length
         return position_costs(self.layers(device, knobs, sizes), position, n_tokens, rule, limit_bytes)

@@ -34,7 +34,8 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.engines.registry import engine_named
+from autoauto.engines.engine import NOT_MEASURED
+from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import Rates
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
@@ -442,9 +443,11 @@ def _same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> Decode
 
 def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str, ...]:
     """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
+    unmeasured = [engine.title for engine in ENGINES.values() if engine.stage_error == NOT_MEASURED]
     assumed = (
         f"intervals hold {100 * INTERVAL:.0f} % of measured rows; bounds on latency are kept by an end of the "
-        f"interval that {100 * HELD:.0f} % keep; ten requests of one length a client, the first of all at once"
+        f"interval that {100 * HELD:.0f} % keep; ten requests of one length a client, the first of all at once; no "
+        f"pipeline was measured of {' or '.join(unmeasured)}, where stages are assumed to wait for the host as in others"
     )
     if calibrated is None:
         return (assumed,)

@@ -21,6 +21,7 @@ from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
 from autoauto.evaluate.serving.costs import PositionCosts, ServingCosts, Sizes, StagePosition, requests_of, session_of
 from autoauto.evaluate.serving.fitting import Need, where_it_fits
+from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, rates_of
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockCuts, BlockStages, equal_blocks, without_surplus
@@ -75,7 +76,7 @@ class EnginePipelines:
 
     Attributes:
         rows: shape (rows, stages), the position of every stage.
-        n_of_kind: shape (rows, kinds), how many groups of GPUs a row takes.
+        kinds: by row, the name of the GPUs of every stage.
         period_s: shape (rows, batch sizes), infinite where the model does not fit.
     """
 
@@ -89,7 +90,7 @@ class EnginePipelines:
         self._kind_names, self._devices, self._target = costs.kind_names(knobs), costs.kinds(knobs), costs.target
         self._kinds = np.array([position.kind for position in positions])
         self._costs = [costs.stage(knobs, position, sizes) for position in positions]
-        self.n_of_kind = np.array([np.bincount(self._kinds[row], minlength=len(self._kind_names)) for row in rows])
+        self.kinds = [tuple(self._kind_names[kind] for kind in self._kinds[row]) for row in rows]
         self._counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
         every = [each.stages(self._n_prompts) for each in self._costs]
         self._stages = BlockStages(*(np.array(column) for column in zip(*every, strict=True)))
@@ -203,36 +204,41 @@ def in_line(costs: ServingCosts, knobs: Knobs, sizes: Sizes, links: Sequence[Lin
     return EnginePipelines(costs, knobs, sizes, positions, np.array([[positions.index(stage) for stage in stages]]))
 
 
-def across_kinds(costs: ServingCosts, knobs: Knobs, sizes: Sizes, able: Sequence[int]) -> EnginePipelines:
-    """All pipelines of GPUs of the kinds that can be a stage.
+def across_kinds(costs: ServingCosts, knobs: Knobs, sizes: Sizes, able: Sequence[int], nodes: Nodes) -> EnginePipelines:
+    """All pipelines of GPUs of the kinds that can be a stage, with as many stages in each of their nodes.
 
     Raises:
         Infeasible: they are too few.
     """
     kinds = costs.setting.devices(knobs).kinds
-    limits = [kind.n_devices if number in able else 0 for number, kind in enumerate(kinds)]
     ends = ((True, False), (False, False), (False, True), (True, True))
     positions = [StagePosition(kind, *end, kinds[kind].device_link) for kind in able for end in ends]
-    rows = np.array(list(_rows(positions, limits, knobs.n_ipu)))
-    if not len(rows):
-        raise Infeasible(f"{knobs.n_ipu} groups must run the model, got {sum(limits)}", 0)
-    return EnginePipelines(costs, knobs, sizes, positions, rows)
-
-
-def _rows(positions: Sequence[StagePosition], limits: Sequence[int], n_stages: int) -> Iterator[list[int]]:
-    """The positions of the stages of every pipeline that has at most so many GPUs of each kind."""
     number = {position[:3]: index for index, position in enumerate(positions)}
+    rows: dict[tuple[int, ...], None] = {}
+    for n_nodes in nodes.splits(knobs.n_ipu):
+        size = knobs.n_ipu // n_nodes
+        limits = [nodes.n_able(kind.device.name, size) if i in able else 0 for i, kind in enumerate(kinds)]
+        for in_nodes in _orders(limits, n_nodes):
+            stages = [kind for kind in in_nodes for _ in range(size)]
+            last = len(stages) - 1
+            rows[tuple(number[kind, i == 0, i == last] for i, kind in enumerate(stages))] = None
+    if not rows:
+        raise Infeasible(nodes.why_no_room(knobs.n_ipu, 1), 0)
+    return EnginePipelines(costs, knobs, sizes, positions, np.array(list(rows)))
+
+
+def _orders(limits: Sequence[int], n_nodes: int) -> Iterator[list[int]]:
+    """The kinds of the nodes of pipelines that have at most so many of each; those inside in the order of the kinds."""
     kinds = [kind for kind, limit in enumerate(limits) if limit]
-    if n_stages == 1:
-        yield from ([number[kind, True, True]] for kind in kinds)
+    if n_nodes == 1:
+        yield from ([kind] for kind in kinds)
         return
     for first, last in product(kinds, kinds):
         left = [limit - (kind == first) - (kind == last) for kind, limit in enumerate(limits)]
         if min(left) < 0:
             continue
-        for inside in _parts(left, n_stages - 2):
-            between = [number[kind, False, False] for kind, n in enumerate(inside) for _ in range(n)]
-            yield [number[first, True, False], *between, number[last, False, True]]
+        for inside in _parts(left, n_nodes - 2):
+            yield [first, *(kind for kind, n in enumerate(inside) for _ in range(n)), last]
 
 
 def _parts(limits: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:

@@ -21,7 +21,9 @@ from autoauto.records.units import GIB, MIB
 TARGET = "gpu"
 CLOCK_HZ = 1e9
 """A cycle of a GPU is a nanosecond: its costs are times."""
-_NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5})")
+_NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5}(\+[1-9][0-9]{0,5})*)")
+_NEXT_KIND = re.compile(r"\+(?=[^0-9+]*[a-z])")
+"""Between the GPUs of two systems; a number after "+" is another node."""
 _SHOWN_MIB = {"h100_sxm": 81_559, "h100_pcie": 81_559, "h200_sxm": 143_771, "b200_sxm": 183_359, "l4": 23_034}
 """What nvidia-smi shows as total, of systems whose figure in the package is that of the data sheet."""
 _DRIVER_BYTES, _DRIVER_SHARE = 0.4 * GIB, 0.0017
@@ -111,24 +113,53 @@ def system_named(name: str) -> GpuSystem:
     return _system(name, content)
 
 
+def kind_names(name: str) -> list[str]:
+    """The clusters of single systems whose names are joined to one.
+
+    >>> kind_names("h100_sxm-6+6+l40s-8")
+    ['h100_sxm-6+6', 'l40s-8']
+    """
+    return _NEXT_KIND.split(name)
+
+
 def cluster_named(name: str) -> Cluster:
     """Like GPUs by system and number, for example "h100_sxm-6": a line of single GPUs, node after node.
 
+    Nodes have as many GPUs as is usual for the system, or as the name says: "h100_sxm-6+6" is two nodes of six.
+
     Raises:
-        BadInput: the name is no system and number.
+        BadInput: the name is no system and number, or its nodes cannot be.
         MissingExtra: the package is not installed.
     """
     match = _NAME.fullmatch(name)
-    if match is None or int(match["n_gpus"]) > MAX_DEVICES:
+    nodes = sorted(map(int, match["n_gpus"].split("+")), reverse=True) if match else []
+    if match is None or sum(nodes) > MAX_DEVICES:
         known = ", ".join(system_names())
-        raise BadInput(f"a cluster of GPUs is SYSTEM-N, for example h100_sxm-8, of {known}; got {name!r:.60}")
-    return cluster_of(system_named(match["system"]), int(match["n_gpus"]), name)
+        raise BadInput(
+            f"a cluster of GPUs is SYSTEM-N, for example h100_sxm-8, of {known}, or SYSTEM-N+N with the GPUs of every "
+            f"node; got {name!r:.60}"
+        )
+    system = system_named(match["system"])
+    if len(nodes) == 1:
+        return cluster_of(system, nodes[0], name)
+    if nodes[0] > system.n_gpus_per_node or len(set(nodes[:-1])) > 1:
+        raise BadInput(
+            f"nodes of {system.name} have up to {system.n_gpus_per_node} GPUs, as many in each but one that may have "
+            f"fewer, got {name!r:.60}; try {system.name}-{sum(nodes)}"
+        )
+    return cluster_of(system, sum(nodes), name, nodes[0])
 
 
-def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
-    """So many GPUs, node after node; the host exchanges tokens with the first and the last, which takes no time."""
-    every = system.n_gpus_per_node
-    between = [system.link(same_node=bool(after % every)) for after in range(1, n_gpus)]
+def machine_of(system: GpuSystem, n_gpus: int | None = None) -> Machine:
+    """A node of a system, of as many GPUs as is usual for it or as are given."""
+    size = system.n_gpus_per_node if n_gpus is None else n_gpus
+    return Machine(size, system.host_bytes_per_s * size)
+
+
+def cluster_of(system: GpuSystem, n_gpus: int, name: str, n_each: int | None = None) -> Cluster:
+    """So many GPUs, node after node of `n_each`; the host exchanges tokens with the first and the last, in no time."""
+    machine = machine_of(system, n_each)
+    between = [system.link(same_node=bool(after % machine.n_devices)) for after in range(1, n_gpus)]
     host = Link(system.host_bytes_per_s, 0)
     return Cluster(
         name=name,
@@ -136,7 +167,7 @@ def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
         devices=(system.device,) * n_gpus,
         receive_links=(host, *between),
         send_links=(*between, host),
-        machine=Machine(every, system.host_bytes_per_s * every),
+        machine=machine,
     )
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
+from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Device, Period
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
@@ -106,6 +107,15 @@ class GpuTarget:
             if (rows.system, rows.weights) == (serving.system, serving.weights) and rows.is_of(self.decoder):
                 return factors.holding(rows.tpot)
         return factors
+
+    def needs(self, session: Session) -> str:
+        """Implements `ServesDecoder`: a checkpoint in a format that the engine does not make of this one."""
+        assert isinstance(session, GpuSession)
+        published, engine = self.decoder.checkpoint.weights, self.engine(session)
+        weights = WeightFormat(session.precision or published)
+        if not engine.makes_conflict(published, weights):
+            return ""
+        return f"{engine.name} needs a checkpoint that is published in {weights}"
 
     def engine(self, session: GpuSession) -> Engine:
         """The engine of a session."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from autoauto.engines.registry import engine_named
 from autoauto.estimate.table import cost_table, with_cuts_at
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.costs import ServingCosts, StagePosition
+from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, across_kinds
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.records.costs.cost import CostTable
@@ -20,6 +22,7 @@ from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, Link, Period
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
+from autoauto.targets.gpu.nodes import NodeGpus
 from tests.decoders import decoder_folder
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
@@ -74,8 +77,11 @@ def table_of(flow: Flow, knobs: Knobs, number: int, kind: DeviceKind) -> CostTab
 
 
 def pipelines_of(flow: Flow, knobs: Knobs) -> EnginePipelines:
+    """All pipelines of GPUs that stand alone in their nodes, so that any order is one."""
     able = range(len(flow.cluster.kinds))
-    return across_kinds(ServingCosts(flow.setting), knobs, (knobs.batch_size,), able)
+    alone = [NodeGpus(number, device.name, (0,)) for number, device in enumerate(flow.cluster.devices)]
+    nodes = Nodes(alone, engine_named("vllm"))
+    return across_kinds(ServingCosts(flow.setting), knobs, (knobs.batch_size,), able, nodes)
 
 
 def planned(flow: Flow, knobs: Knobs) -> Plan:

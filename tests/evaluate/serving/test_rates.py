@@ -59,7 +59,7 @@ def test_every_stage_of_a_pipeline_waits_for_the_host() -> None:
 
 
 def test_prompts_first_delay_tokens_by_half_of_those_that_come_together_and_the_throughput_by_all() -> None:
-    together = HostCosts(0.0, 0.0, 0.0, 1.0)
+    together = HostCosts(0.0, 0.0, 0.0, 1.0, 0.0)
     first = rates([0.004], [0.006], 10, Workload(100, 20), together, mixes=False)
     mixed = rates([0.004], [0.006], 10, Workload(100, 20), mixes=True)
     assert first.tpot_s == pytest.approx(0.0055)
@@ -87,7 +87,7 @@ def test_prompts_of_the_first_wave_are_computed_step_by_step() -> None:
 
 
 def test_of_requests_of_one_length_a_share_comes_together_again() -> None:
-    host = HostCosts(0.0, 0.0, 0.5, 0.25)
+    host = HostCosts(0.0, 0.0, 0.5, 0.25, 0.0)
     result = rates([0.004], [0.006], 9, Workload(100, 20), host)
     assert result.ttft_s == pytest.approx(0.5 + 0.004 + 0.006 + 0.25 * 8 * 0.006)
 

@@ -12,7 +12,7 @@ from autoauto.records.costs.decoder import Decoder
 from autoauto.records.units import GIB
 from autoauto.targets.gpu.systems import GpuSystem
 
-NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
+NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.fixture

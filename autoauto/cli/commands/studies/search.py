@@ -257,7 +257,8 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         print_json(expected._asdict() | {"best": best, "cells": cells, "n_again": n_again, "expected_s": expected_s})
         return _dry_exit_code(expected)
     if winner is not None:
-        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED)
+        needs = flow.setting.needs(winner.trial.knobs.session)
+        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED, needs=needs)
     show(dry_run_table(expected.cells, config.objectives))
     if (n_others := len(space.cells) - len(expected.cells)) > 0:
         print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")
