@@ -61,7 +61,7 @@ def read_metrics(text: str) -> Mapping[str, list[float]]:
     values: dict[str, list[float]] = defaultdict(list)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            values[sample.name].append(sample.value)
+            values[sample.name].append(float(sample.value))
     return values
 
 

@@ -54,7 +54,7 @@ class EventStream:
 
 
 @dataclass(slots=True)
-class Generation:
+class StreamedAnswer:
     """What came of one request; times are of `perf_counter`.
 
     Attributes:
@@ -112,7 +112,7 @@ class OpenAiEndpoint:
 
     async def generate(
         self, prompt: Sequence[int] | str, n_tokens: int, on_event: Callable[[float], None]
-    ) -> Generation:
+    ) -> StreamedAnswer:
         """Send a prompt and read its answer of `n_tokens` tokens; `on_event` gets the time of every event with text."""
         from aiohttp import ClientError
 
@@ -127,7 +127,7 @@ class OpenAiEndpoint:
             **self._extra,
         }
         content = msgspec.json.encode(body)
-        answer = Generation(perf_counter())
+        answer = StreamedAnswer(perf_counter())
         try:
             async with self._session.post(
                 self._url, data=content, headers=_headers(), allow_redirects=False
@@ -211,7 +211,7 @@ def _without_key(text: str) -> str:
     return text.replace(key, "***") if key else text
 
 
-def _note(answer: Generation, data: bytes, now_s: float, on_event: Callable[[float], None]) -> None:
+def _note(answer: StreamedAnswer, data: bytes, now_s: float, on_event: Callable[[float], None]) -> None:
     """Add an event to an answer.
 
     Raises:

@@ -11,11 +11,11 @@
                                 +--  server (study, report)  <-----------------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Six
-lie below the rooms that use them: `engines` (load, targets, exporters, evaluate), `load` (targets, serve), `processes` (targets, profile, programs,
-exporters, study, serve, server), `http` (serve, server), `database` (profile, study, server) and `memo` (profile,
-evaluate, study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies below all that it names the
-values of (engines, targets, profile, exporters). `plugin` is what packages of others import of ours; nothing of ours
-imports it.
+lie below the rooms that use them: `engines` (load, targets, exporters, evaluate), `load` (targets, serve), `processes`
+(targets, profile, programs, exporters, study, serve, server), `http` (serve, server), `database` (profile, study,
+server) and `memo` (profile, evaluate, study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies
+below all that it names the values of (engines, targets, profile, exporters). `plugin` is what packages of others import
+of ours; nothing of ours imports it.
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
