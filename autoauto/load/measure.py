@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from math import sqrt
 from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +25,13 @@ from autoauto.engines.metrics import ServerState
 from autoauto.load.arrivals import closed_loop, poisson
 from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
 from autoauto.load.percentiles import Percentiles
+from autoauto.load.prompts import TextPrompts, token_prompt
 from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.units import Array
 
+Prompt = Callable[[int], Sequence[int] | str]
+ASSUMED_VOCABULARY = 10_000
 N_BATCHES = 10
 """Equal parts of the steady part, whose means give the confidence interval of the throughput."""
 STUDENT_T = 2.262
@@ -65,10 +70,23 @@ async def _measure(url: str, load: TokenLoad, model: str, chat: bool, silence_s:
     # with TLS a connection costs too much to open one for each request
     connector = TCPConnector(limit=0, force_close=not url.startswith("https:"))
     async with ClientSession(connector=connector, timeout=timeout) as session:
-        name = (await served_model(session, url, model))["id"]
-        running = RunningLoad(OpenAiEndpoint(session, url, name, chat, load.extra), load)
+        served = await served_model(session, url, model)
+        endpoint = OpenAiEndpoint(session, url, served["id"], chat, load.extra)
+        prompt, assumed = await _prompts(endpoint, load, chat, served)
+        running = RunningLoad(endpoint, load, prompt)
         await running.put_on()
-        return running.result(url)
+        return running.result(url, assumed)
+
+
+async def _prompts(
+    endpoint: OpenAiEndpoint, load: TokenLoad, chat: bool, served: Mapping[str, Any]
+) -> tuple[Prompt, tuple[str, ...]]:
+    """The prompt of every request by its number, and what was assumed of it."""
+    if chat:
+        return await TextPrompts.fitted(load, endpoint.n_tokens_of), ()
+    size = load.vocabulary_size or (served.get("meta") or {}).get("n_vocab")
+    assumed = () if size else (f"the vocabulary was assumed to have {ASSUMED_VOCABULARY:,} tokens or more",)
+    return partial(token_prompt, load, size or ASSUMED_VOCABULARY), assumed
 
 
 class RunningLoad:
@@ -77,10 +95,11 @@ class RunningLoad:
     Args:
         endpoint: to which they are sent.
         load: that is put on.
+        prompt: of a request by its number.
     """
 
-    def __init__(self, endpoint: OpenAiEndpoint, load: TokenLoad) -> None:
-        self._endpoint, self._load = endpoint, load
+    def __init__(self, endpoint: OpenAiEndpoint, load: TokenLoad, prompt: Prompt) -> None:
+        self._endpoint, self._load, self._prompt = endpoint, load, prompt
         self._answers: dict[int, StreamedAnswer] = {}
         self._event_s = array("d")
         self._n_warm, self._n_failed_in_turn = 0, 0
@@ -126,7 +145,7 @@ class RunningLoad:
 
     async def _send(self, number: int, _due_s: float) -> None:
         load = self._load
-        answer = await self._endpoint.generate(load.prompt(number), load.output_tokens, self._event_s.append)
+        answer = await self._endpoint.generate(self._prompt(number), load.output_tokens, self._event_s.append)
         self._answers[number] = answer
         self._n_failed_in_turn = self._n_failed_in_turn + 1 if answer.failure else 0
         self._n_warm += number < load.n_before
@@ -141,8 +160,12 @@ class RunningLoad:
         if state is not None:
             self._states.append(state)
 
-    def result(self, url: str) -> TokenMeasurement:
+    def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
         """What was measured.
+
+        Args:
+            url: of the server.
+            assumed: of the load, a sentence each.
 
         Raises:
             MeasurementsFailed: requests of the warm-up failed, or all others.
@@ -154,11 +177,13 @@ class RunningLoad:
         if not answered:
             raise MeasurementsFailed(f"{url} must answer requests, got {len(failed)} failed: {failed[0].failure}")
         tokens_per_s, half_width, is_steady = self._throughput()
-        notes = list(self._notes(answered, failed))
+        notes = [*assumed, *self._notes(answered, failed)]
         if not is_steady:
             notes.append(
                 "the load is too short for a steady part, so tokens/s includes its begin and end; try more requests"
             )
+        elif load.half_width is not None and half_width > load.half_width:
+            notes.append(f"the throughput is known within {half_width:.1%}, asked was {load.half_width:.1%}")
         gaps = [gap for answer in answered for gap in np.diff(answer.event_s).tolist()]
         return TokenMeasurement(
             tokens_per_s=tokens_per_s,
