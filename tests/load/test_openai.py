@@ -36,12 +36,12 @@ def test_times_are_those_of_the_field() -> None:
 def generate(server: StandIn, chat: bool = False, **extra: object) -> StreamedAnswer:
     from aiohttp import ClientSession
 
-    async def one() -> StreamedAnswer:
+    async def answer() -> StreamedAnswer:
         async with ClientSession() as session:
             endpoint = OpenAiEndpoint(session, server.url, "m", chat, extra)
             return await endpoint.generate("hello" if chat else [7, 8, 9], 4, lambda _: None)
 
-    return asyncio.run(one())
+    return asyncio.run(answer())
 
 
 def answering(*pieces: bytes) -> Callable[..., Any]:
