@@ -138,6 +138,12 @@ def test_lengths_that_are_known_better_change_tpot_and_throughput(path: Path) ->
     assert (known.input_tokens, tpot_s(known), known.tokens_per_s) == (512, pytest.approx(0.02), 402)
 
 
+def test_unequal_lengths_are_said(path: Path) -> None:
+    lengths = {"unit": "tokens", "avg": 101.0, "min": 1, "max": 200}
+    (figures,) = loads(path, {**AIPERF, "output_sequence_length": lengths})
+    assert figures.notes == ("answers have 1 to 200 tokens, so means of requests and of tokens differ",)
+
+
 def test_throughputs_that_disagree_are_said(path: Path) -> None:
     (figures,) = loads(path, {**AIPERF, "request_throughput": {"avg": 4.0}})
     assert figures.notes == ("tokens/s are 202, requests/s times tokens of an answer 404",)

@@ -16,14 +16,14 @@ from autoauto.cli.output.lines import warn
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
 
-EXAMPLE = "measured RESULT.json --engine ENGINE --system h100_sxm --tensor-parallel 2 > rows.csv"
+EXAMPLE = "measured FILE.json --engine ENGINE --system h100_sxm --tensor-parallel 2 > rows.csv"
 _MAX_COUNT = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files, and what they do not say."""
     count = at_most(_MAX_COUNT)
-    parser.add_argument("results", nargs="+", type=Path, metavar="RESULT.json", help="files of one configuration")
+    parser.add_argument("results", nargs="+", type=Path, metavar="FILE.json", help="files of one configuration")
     parser.add_argument("--engine", required=True, help="the serving engine that was measured")
     parser.add_argument("--system", required=True, metavar="GPUS", help="the GPUs, for example h100_sxm")
     parser.add_argument("--model", metavar="MODEL", help="its name here; default: its name in the file")

@@ -9,6 +9,9 @@ from typing import Any
 
 from autoauto.records.errors import BadInput
 
+MAX_SPREAD = 0.1
+"""How far lengths may lie apart, relative to the largest, before it is said."""
+
 
 @dataclass(frozen=True)
 class LoadFigures:
@@ -84,6 +87,13 @@ class Fields:
         if value is None:
             raise BadInput(f"{self._where} must have the length of {what}, got no {'.'.join(path)}; try another file")
         return value
+
+    def spread(self, what: str, *path: str) -> tuple[str, ...]:
+        """What is said of prompts or answers of unequal lengths; the path is that of the smallest and the largest."""
+        low, high = self.number(*path, "min") or 0.0, self.number(*path, "max") or 0.0
+        if high - low <= MAX_SPREAD * high:
+            return ()
+        return (f"{what} have {low:.0f} to {high:.0f} tokens, so means of requests and of tokens differ",)
 
 
 def failed_note(n_failed: float | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""guidellm's benchmarks.json [guidellm]: one load or several.
+"""guidellm's summary in JSON [guidellm]: one load or several.
 
 Its time per output token has the first token in it, so it is not read.
 """
@@ -42,5 +42,9 @@ def _loads(benchmarks: list[Any], where: str) -> Iterator[LoadFigures]:
             ttft_s=fields.number("time_to_first_token_ms", "successful", "mean", unit_s=1e-3),
             latency_s=fields.number("request_latency", "successful", "mean"),
             concurrency=in_flight,
-            notes=("requests in flight are those of successful requests in the mean",) if in_flight else (),
+            notes=(
+                *fields.spread("prompts", "prompt_token_count", "successful"),
+                *fields.spread("answers", "output_token_count", "successful"),
+                *(("requests in flight are those of successful requests in the mean",) if in_flight else ()),
+            ),
         )

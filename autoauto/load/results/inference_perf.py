@@ -1,4 +1,4 @@
-"""inference-perf's summary_lifecycle_metrics.json, or that of a stage [inference-perf].
+"""inference-perf's metrics of the life of requests, of all or of a stage, in JSON [inference-perf].
 
 Its time per output token counts two events a token, so it is half of the truth, and is not read. Its lengths are those
 of the text as its own tokenizer cuts it.
@@ -38,6 +38,8 @@ def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
             ttft_s=fields.number("latency", "time_to_first_token", "mean"),
             latency_s=fields.number("latency", "request_latency", "mean"),
             notes=(
+                *fields.spread("prompts", "prompt_len"),
+                *fields.spread("answers", "output_len"),
                 "lengths in the file are those of text that was tokenized again",
                 *failed_note(Fields(content, where).number("failures", "count")),
             ),
