@@ -14,9 +14,10 @@ from math import log2, sqrt
 from typing import NamedTuple
 
 from autoauto.engines.command import Launcher
+from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
 from autoauto.records.costs.decoder import Decoder, WeightFormat
-from autoauto.records.units import FloatArray
+from autoauto.records.units import MIB, FloatArray
 
 
 class HostCosts(NamedTuple):
@@ -59,6 +60,10 @@ class ConstantShare:
         return self.share
 
 
+Release = tuple[int, int, int]
+"""The version of an engine."""
+
+
 class EngineMemory(NamedTuple):
     """What an engine holds on a GPU besides weights and KV cache, and how much of the memory it takes.
 
@@ -66,19 +71,29 @@ class EngineMemory(NamedTuple):
         share: of the memory of a GPU that the engine takes for all, or of what is free once weights are there.
         activation_factors: bytes of activations per token and element of attention, halved, by tensor-parallel size.
         min_activation_bytes: lower bound of the activations.
+        base_bytes: kernels and libraries on a GPU alone.
+        group_bytes: buffers of NCCL and of all-reduces on a GPU of a group of several.
+        logit_bytes: per sequence and token of the vocabulary, while tokens are sampled.
+        graph_bytes: per block, what is set aside for CUDA graphs; twice that on a GPU of a group of several.
         is_of_free: True if `share` is of what is free, for the KV cache alone.
-        counts_activations: True if `share` is for activations and workspace too.
-        activation_overhead: what is held besides, as a share of the activations.
-        other_overhead: what is held besides, as a share of what CUDA holds.
+        counts_activations: True if `share` is for activations and graphs too.
+        earlier: what releases before another held, by that release, the oldest first.
     """
 
     share: ShareOfMemory
     activation_factors: Mapping[int, float]
     min_activation_bytes: int
+    base_bytes: int = 512 * MIB
+    group_bytes: int = 1638 * MIB
+    logit_bytes: float = 0.0
+    graph_bytes: int = 0
     is_of_free: bool = False
     counts_activations: bool = True
-    activation_overhead: float = 0.0
-    other_overhead: float = 0.0
+    earlier: tuple[tuple[Release, EngineMemory], ...] = ()
+
+    def of(self, release: Release) -> EngineMemory:
+        """What a release holds."""
+        return next((memory for before, memory in self.earlier if release < before), self)
 
     def activation_factor(self, tensor_parallel: int) -> float:
         """The factor of a group; of a size between two that are known, that of the smaller, which holds more."""
@@ -100,6 +115,7 @@ class Engine:
         kernel_times: the engine whose measured kernels stand for its own, as the package of extra gpu names it.
         mixes: True if a step computes prompts and decodes; else prompts come first and decoding waits.
         memory: what it takes and holds on a GPU.
+        contradicted: forecasts that measured rows contradict.
         host: what the host CPU adds.
         launcher: how it is started.
         rules: what it takes of models, groups and formats.
@@ -119,6 +135,7 @@ class Engine:
     launcher: Launcher
     stage_error: float = NOT_MEASURED
     rules: tuple[Rule, ...] = ENGINE_RULES
+    contradicted: tuple[Contradiction, ...] = ()
     dealt_among: Callable[[int], Sequence[int]] = divisors
     counts_all_sequences: bool = False
     product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)

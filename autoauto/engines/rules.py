@@ -5,10 +5,10 @@ A rule says in one line which dimension of the model does not fit, or nothing. I
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
 
 
 class GroupSplit(NamedTuple):
@@ -60,32 +60,43 @@ def whole_scales(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> 
     Blocks of fp8 are squares, so both dimensions of a matrix count; groups of AWQ and GPTQ lie in rows, so only inputs
     that are split do: of the projection behind the attention, and of the last matrix of the feed-forward layer.
     """
-    size = _SHARED.get(weights)
-    if weights is decoder.checkpoint.weights and weights in _IN_GROUPS:
-        size = decoder.checkpoint.group_size
-    if size is None:
-        return None
-    n_gpus = split.tensor_parallel
-    dimensions = [("heads x head_dim", decoder.attention_size, n_gpus)]
-    if weights is WeightFormat.FP8_BLOCK:
-        n_parts = min(n_gpus, decoder.n_kv_heads)
-        dimensions.append(("key/value heads x head_dim", decoder.n_kv_heads * decoder.head_size, n_parts))
-    if decoder.experts is None:
-        dimensions.append(("intermediate_size", decoder.intermediate_size, n_gpus))
-    else:
-        n_parts = n_gpus // split.expert_parallel
-        dimensions.append(("moe_intermediate_size", decoder.experts.intermediate_size, n_parts))
-    for name, length, n_parts in dimensions:
-        if n_parts > 1 and length % (n_parts * size):
+    formats = decoder.part_formats(weights)
+    for name, length, n_parts, part in _split_dimensions(decoder, split, formats):
+        shared = _shared(formats[part])
+        if shared > 1 and n_parts > 1 and length % (n_parts * shared):
             return (
-                f"{name} {length} of {decoder.name} must be a multiple of {n_parts} GPUs x {size} weights with one "
-                f"scale in {weights}, got {length / n_parts / size:g} of them a GPU; try a smaller tensor_parallel"
+                f"{name} {length} of {decoder.name} must be a multiple of {n_parts} GPUs x {shared} weights with one "
+                f"scale in {formats[part].weights}, got {length / n_parts / shared:g} of them a GPU; try a smaller "
+                "tensor_parallel"
             )
     return None
 
 
-_SHARED = {WeightFormat.FP8_BLOCK: 128}
-"""Weights in a row of a block that have one scale."""
+def _split_dimensions(
+    decoder: Decoder, split: GroupSplit, formats: Mapping[BlockPart, PartFormat]
+) -> Iterator[tuple[str, int, int, BlockPart]]:
+    """Dimensions in which scales are split: name, length, among how many GPUs, and of what."""
+    n_gpus = split.tensor_parallel
+    yield "heads x head_dim", decoder.attention_size, n_gpus, BlockPart.OUTPUT
+    if formats[BlockPart.QKV].weights is WeightFormat.FP8_BLOCK:
+        n_kv = decoder.n_kv_heads
+        yield "key/value heads x head_dim", n_kv * decoder.head_size, min(n_gpus, n_kv), BlockPart.QKV
+    if decoder.experts is not None:
+        n_parts = n_gpus // split.expert_parallel
+        yield "moe_intermediate_size", decoder.experts.intermediate_size, n_parts, BlockPart.EXPERTS
+        return
+    yield "intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.DOWN
+    if formats[BlockPart.GATE_UP].weights is WeightFormat.FP8_BLOCK:
+        yield "intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.GATE_UP
+
+
+def _shared(stored: PartFormat) -> int:
+    """Weights in a row that have one scale; 1 where a row has one, or none."""
+    if stored.weights is WeightFormat.FP8_BLOCK:
+        return 128
+    return stored.group_size or 1 if stored.weights in _IN_GROUPS else 1
+
+
 _IN_GROUPS = (WeightFormat.INT4, WeightFormat.INT8)
 
 

@@ -22,6 +22,7 @@ from autoauto.engines.command import (
     dealt_among,
     option_words,
 )
+from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.units import MIB
@@ -102,7 +103,14 @@ ENGINE = Engine(
     title="TensorRT-LLM",
     kernel_times="trtllm",
     mixes=True,
-    memory=EngineMemory(ConstantShare(0.9), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB, is_of_free=True),
+    memory=EngineMemory(
+        ConstantShare(0.9),
+        {1: 11, 2: 6.5, 4: 5, 8: 5},
+        70 * MIB,
+        base_bytes=2816 * MIB,  # 3.5 GiB of [aiconfigurator], less what the driver keeps; no start was measured
+        group_bytes=392 * MIB,
+        is_of_free=True,
+    ),
     # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]; the last by rows of 2, 4 and 8 stages
     # [perf-overview]: of 30, 35, 40, 45, 50 and 55 microseconds the best (studies/gpu_accuracy.py).
     host=HostCosts(0.06e-3, 10e-6, 0.10, 0.16, 45e-6),
@@ -110,6 +118,17 @@ ENGINE = Engine(
     # and 0.8 the best for 38 even rows.
     product_factors={WeightFormat.NVFP4: 0.7},
     stage_error=0.03,  # rows of 2, 4 and 8 stages scatter hardly more than those of one (docs/validation.md)
+    contradicted=(
+        Contradiction(
+            "gb200",
+            WeightFormat.BF16,
+            has_experts=False,
+            n_rows=10,
+            tpot=(2.6, 4.7, 11.1),
+            reason="all are of Qwen3-32B with TP 2, where one request in flight takes 21 to 42 ms a token although its "
+            "weights are read in 4, as of an engine without CUDA graphs",
+        ),
+    ),
     launcher=Launcher(
         to="tensorrt-llm",
         source="commit 00209af1 of trtllm-serve",

@@ -9,8 +9,8 @@ import pytest
 
 from autoauto.engines.registry import ENGINES
 from autoauto.engines.rules import GroupSplit
-from autoauto.graph.huggingface import decoder_of
-from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat
+from autoauto.graph.decoders.huggingface import decoder_of
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat, Window
 from tests.decoders import decoder_folder
 
 FP8, INT4, BF16 = WeightFormat.FP8_BLOCK, WeightFormat.INT4, WeightFormat.BF16
@@ -55,6 +55,14 @@ def test_a_group_of_four_bits_is_on_one_gpu() -> None:
     assert refused(replace(IN_GROUPS, checkpoint=Checkpoint(INT4)), INT4, 8) == {None}
 
 
+def test_parts_in_bf16_have_no_scales_to_split() -> None:
+    down = ((BlockPart.DOWN, PartFormat()), (BlockPart.GATE_UP, PartFormat()))
+    checkpoint = Checkpoint(INT4, group_size=128, unlike=down)
+    assert refused(replace(IN_GROUPS, checkpoint=checkpoint), INT4, 8) == {None}
+    assert refused(replace(DENSE, checkpoint=Checkpoint(FP8, unlike=down)), FP8, 8) == {None}
+    assert refused(replace(DENSE, checkpoint=Checkpoint(FP8, unlike=down[:1])), FP8, 8) != {None}
+
+
 def test_whole_experts_are_not_split() -> None:
     (said,) = refused(MIXTURE, FP8, 4)
     assert said is not None
@@ -82,3 +90,13 @@ def test_a_config_says_how_many_weights_have_one_scale(
 ) -> None:
     decoder = decoder_of(decoder_folder(tmp_path / "small", quantization_config=entry))
     assert (decoder.checkpoint.weights, decoder.checkpoint.group_size) == (INT4, size)
+
+
+def test_a_window_in_some_blocks_of_qwen_is_refused_by_one_engine() -> None:
+    windowed = replace(DENSE, checkpoint=Checkpoint(window=Window(8, 4096)))
+    said = {name: engine.takes(windowed, GroupSplit(), BF16) for name, engine in ENGINES.items()}
+    assert said["vllm"] is not None
+    assert "in all of its 36 blocks or in none, got 8; try another engine" in said["vllm"]
+    assert {reason for name, reason in said.items() if name != "vllm"} == {None}
+    assert refused(replace(windowed, architecture="LlamaForCausalLM"), BF16, 1) == {None}
+    assert refused(replace(windowed, checkpoint=Checkpoint(window=Window(36, 4096))), BF16, 1) == {None}

@@ -10,7 +10,7 @@ from autoauto.cli.output.generation import describe_generation
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
-from autoauto.space.table import flat
+from autoauto.space.table import own_values
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -159,7 +159,7 @@ def _users_front(result: SearchResult) -> dict[str, Any]:
 def describe_cell(cell: Cell) -> dict[str, Any]:
     """A cell as plain values, its knobs among them."""
     return {
-        **flat(cell.knobs),
+        **own_values(cell.knobs),
         "batch_size": cell.largest and cell.largest.knobs.batch_size,
         "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,
         "reason": "" if cell.best else cell.trials[0].reason,
@@ -173,7 +173,7 @@ def describe_expected(expected: ExpectedCell) -> dict[str, Any]:
     speed = best.samples_per_s if best else 0.0
     device_speed = best.device_samples_per_s if best else 0.0
     speeds = {"samples_per_s": speed, "device_samples_per_s": device_speed, "n_devices": shown.knobs.n_devices}
-    return {**flat(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
+    return {**own_values(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
 
 
 def describe_speed(trial: Trial) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def describe_best(best: Trial) -> dict[str, Any]:
     from autoauto.space.trial import numbers_of
 
     return {
-        **flat(best.knobs),
+        **own_values(best.knobs),
         **describe_speed(best),
         **numbers_of(best),
         "value": best.values[0],
@@ -215,7 +215,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
         "compared": [
             comparison._asdict()
             | {
-                "knobs": comparison.knobs and flat(comparison.knobs),
+                "knobs": comparison.knobs and own_values(comparison.knobs),
                 "speed": comparison.speed and comparison.speed._asdict(),
                 "source": comparison.speed and (Origin.ESTIMATED if comparison.estimated else origin_of(summary)),
             }
@@ -225,7 +225,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
         "n_repeats": verification.n_turns if verification else 0,
         "verdict": verification and str(verification.verdict),
         "repeated": [
-            row._asdict() | {"knobs": flat(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
+            row._asdict() | {"knobs": own_values(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
         ],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +16,15 @@ from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.errors import Unsupported
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.costs import layer_costs
-from autoauto.targets.gpu.memory import memory_rule
+from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 
 _MOST_SEQUENCES = 2048
 """Of a micro-batch, as published rows were measured [perf-overview]."""
 _N_SIZES = 64
+_SEQUENCES_LIMIT = 2**20
+"""Above what fits any GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class FixedReplicas:
         layers = layer_costs(
             self.decoder, self.serving, system, self.engine, self.requests, sizes, self.n_max_batched_tokens
         )
-        rule = memory_rule(self.decoder, self.serving, system, self.engine, n_stages, self.n_max_batched_tokens)
+        rule = self._rule(sizes * n_stages)
         links = (*system.links_between(n_stages, self.serving.tensor_parallel), NO_LINK)
         n_tokens = sizes * float(n_stages * self.requests.max_length)
         positions = (StagePosition(0, not i, i == n_stages - 1, link) for i, link in enumerate(links))
@@ -82,8 +85,25 @@ class FixedReplicas:
 
     def max_sequences(self) -> int:
         """The most sequences of a micro-batch whose keys and values fit every stage; 0 where weights do not."""
-        n_tokens = min(stage.max_tokens(n) for stage, n in zip(self.stages(1), self.n_blocks, strict=True))
-        return int(n_tokens // (len(self.n_blocks) * self.requests.max_length))
+        stages, n_stages = self.stages(1), len(self.n_blocks)
+
+        def lacks(n_sequences: int) -> bool:
+            rule = self._rule(np.array([n_stages * n_sequences]))
+            n_tokens = n_stages * n_sequences * self.requests.max_length
+            for stage, n_blocks in zip(stages, self.n_blocks, strict=True):
+                weights = float(stage.weight_bytes[1:].sum() + n_blocks * stage.weight_bytes[0])
+                if n_blocks * n_tokens * stage.kv_bytes > rule.max_kv_bytes(weights).item():
+                    return True
+            return False
+
+        return bisect_left(range(1, _SEQUENCES_LIMIT), True, key=lacks)
+
+    def _rule(self, n_in_flight: IntArray) -> MemoryRule:
+        """What every GPU holds besides weights and KV cache."""
+        system, n_stages = system_named(self.serving.system), len(self.n_blocks)
+        return memory_rule(
+            self.decoder, self.serving, system, self.engine, n_stages, self.n_max_batched_tokens, n_in_flight
+        )
 
     def closed_loop(self, n_clients: int) -> Rates:
         """What they give clients that wait for an answer before they ask again.

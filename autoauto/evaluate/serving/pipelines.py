@@ -11,6 +11,7 @@ row for every choice of kinds, in which those inside stand in the order of the c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from autoauto.engines.engine import Engine
 from autoauto.evaluate.serving.costs import PositionCosts, ServingCosts, Sizes, StagePosition, requests_of, session_of
+from autoauto.evaluate.serving.fitting import Need, where_it_fits
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockCuts, BlockStages, equal_blocks, without_surplus
@@ -28,6 +30,7 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import FloatArray, IntArray, format_bytes
 from autoauto.space.knobs import Knobs
+from autoauto.targets.gpu.target import system_of
 
 NO_LINK = Link(1e18, 0)
 """Behind the last stage."""
@@ -81,7 +84,7 @@ class EnginePipelines:
         self._engine, self._n_all = costs.target.engine(self._session), costs.target.decoder.n_layers
         self._b = np.array(sizes, dtype=np.float64)
         self._n_prompts = self._b / self._requests.output_tokens
-        self._kind_names = costs.kind_names(knobs)
+        self._kind_names, self._devices, self._target = costs.kind_names(knobs), costs.kinds(knobs), costs.target
         self._kinds = np.array([position.kind for position in positions])
         self._costs = [costs.stage(knobs, position, sizes) for position in positions]
         self.n_of_kind = np.array([np.bincount(self._kinds[row], minlength=len(self._kind_names)) for row in rows])
@@ -107,7 +110,7 @@ class EnginePipelines:
     def _filling(self, columns: IntArray) -> BlockStages:
         """What stages lack without blocks, and what a block takes, in bytes."""
         block = np.array([each.block_bytes[columns] for each in self._costs])
-        lacking = np.array([np.full(len(columns), -each.usable_bytes) for each in self._costs])
+        lacking = np.array([-each.usable_bytes[columns] for each in self._costs])
         return BlockStages(lacking, block, np.full(block.shape, self._n_all))
 
     def rates(self, row: int) -> PipelineRates:
@@ -129,11 +132,26 @@ class EnginePipelines:
         stage = max(plan.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
         return Infeasible(
             f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: layers "
-            f"{stage.layers} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; try a "
-            "smaller batch size, larger groups or more stages",
+            f"{stage.layers} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; "
+            f"{where_it_fits(self._need(row, index))}",
             excess_bytes=plan.excess_bytes,
             layers=stage.layers,
             memory_bytes=stage.memory_bytes,
+        )
+
+    def _need(self, row: int, index: int) -> Need:
+        """What must fit the GPUs of a row, as if all were of its kind with the most memory."""
+        session, used = self._session, [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
+        device = max(used, key=lambda device: device.memory_bytes)
+        system, n_bytes = system_of(device), int(device.memory_bytes / session.tensor_parallel)
+        return Need(
+            self._target.decoder,
+            self._target.serving(system, session),
+            replace(system, memory_bytes=min(n_bytes, system.memory_bytes)),
+            self._requests,
+            int(self._b[index]),
+            self.rows.shape[1],
+            session.max_batched_tokens,
         )
 
     def _n_blocks(self, row: int) -> IntArray:

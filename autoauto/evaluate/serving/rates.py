@@ -72,6 +72,9 @@ def rates_of(
     prompts = b / requests.output_tokens
     cycle = _cycle_s(stages, prompts, b, engine)
     tokens_per_s = n_stages * b / cycle
+    if requests.output_tokens == 1:  # answered by their prompts; by Little's law a request takes a cycle
+        first = cycle + engine.host.first_token_s
+        return Rates(cycle / n_stages, np.zeros_like(cycle), first, tokens_per_s, tokens_per_s)
     between, waiting = _token_s(stages, prompts, b, requests, engine, n_max_batched_tokens)
     return Rates(
         period_s=cycle / n_stages,

@@ -26,7 +26,8 @@ HELD = 0.65
 """The share of rows that lie below the end at which bounds on latencies must hold. Chosen by `studies/gpu_choice.py` on
 the even half of the measured rows: the smallest with which the measured configurations that are chosen keep 98 % of
 bounds."""
-_CERTAIN = 1e12
+_CERTAIN = 30.0
+"""Logarithm of odds above which an event is certain."""
 _N_HALVINGS = 50
 _STANDARD = NormalDist()
 
@@ -169,6 +170,11 @@ class Factors(NamedTuple):
         """See `Factor.widened`."""
         return Factors(self.tpot.widened(deviation), self.ttft.widened(deviation))
 
+    def holding(self, ratios: Sequence[float]) -> Factors:
+        """With an interval of TPOT that holds these measured ratios, too."""
+        low, high = min(self.tpot.low, *ratios), max(self.tpot.high, *ratios)
+        return self._replace(tpot=self.tpot._replace(low=low, high=high))
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -238,8 +244,8 @@ def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
     near, far = (
         prior.scatter**2 / n_rows + spread**2 for spread in (prior.near, prior.far)
     )  # variances of what is measured
-    odds = prior.p_far / (1 - prior.p_far) * sqrt(near / far) * exp(measured**2 / 2 * (1 / near - 1 / far))
-    return odds / (1 + odds) if odds < _CERTAIN else 1.0
+    log_odds = log(prior.p_far / (1 - prior.p_far) * sqrt(near / far)) + measured**2 / 2 * (1 / near - 1 / far)
+    return 1 / (1 + exp(-log_odds)) if log_odds < _CERTAIN else 1.0
 
 
 UNMEASURED = _factors(())

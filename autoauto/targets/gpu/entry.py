@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from autoauto.engines.registry import equal_groups_note
+from autoauto.engines.registry import ENGINES, equal_groups_note
+from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, DeviceKind, LinkedMachine, Period
 from autoauto.records.target import Target
@@ -87,8 +89,15 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     check_installed()
     assert request.decoder is not None
     names = tuple(dict.fromkeys(device.name for device in request.cluster.devices))
-    notes = (equal_groups_note(),) if len(names) > 1 else ()
+    notes: tuple[str, ...] = (equal_groups_note(),) if len(names) > 1 else ()
+    notes += _contradictions(request.decoder, names)
     return GpuTarget(request.decoder, tuple(map(system_named, names)), notes), request.cluster
+
+
+def _contradictions(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for every group of which forecasts of a decoder may be asked, and that measured rows contradict."""
+    every = ((engine.name, rows) for engine in ENGINES.values() for rows in engine.contradicted)
+    return tuple(rows.note(name) for name, rows in every if rows.system in systems and rows.is_of(decoder))
 
 
 GPU = NamedTarget(

@@ -1,6 +1,7 @@
 """GPUs and the links between them, `GpuSystem`, and clusters of them by name: `cluster_named("h100_sxm-6")`.
 
 Figures are those of the package of extra gpu, one YAML file a system, which is read and not run [aiconfigurator].
+Memory is what a program can have, which is less than what a GPU is sold with: `usable_bytes`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,25 @@ from autoauto.engines.engine import Engine
 from autoauto.records.errors import BadInput, Unsupported, did_you_mean, missing_extra
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Machine
 from autoauto.records.installation import gpu_tables_dir
+from autoauto.records.units import GIB, MIB
 
 TARGET = "gpu"
 CLOCK_HZ = 1e9
 """A cycle of a GPU is a nanosecond: its costs are times."""
 _NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5})")
-_LARGEST_GROUP = 8
-"""The last group size that the figures of NCCL's memory tell apart."""
+_SHOWN_MIB = {"h100_sxm": 81_559, "h100_pcie": 81_559, "h200_sxm": 143_771, "b200_sxm": 183_359, "l4": 23_034}
+"""What nvidia-smi shows as total, of systems whose figure in the package is that of the data sheet."""
+_DRIVER_BYTES, _DRIVER_SHARE = 0.4 * GIB, 0.0017
+"""What the driver keeps of the total that nvidia-smi shows: 0.42 to 0.70 GiB of 22 to 179 GiB in logs of engines."""
+
+
+def usable_bytes(shown_bytes: float) -> int:
+    """What a program can have of the memory that nvidia-smi shows, as `torch.cuda.mem_get_info` tells it; whole MiB.
+
+    >>> [round(usable_bytes(mib * MIB) / GIB, 2) for mib in (23_034, 81_559, 143_771, 183_359)]
+    [22.06, 79.11, 139.76, 178.36]
+    """
+    return int((shown_bytes * (1 - _DRIVER_SHARE) - _DRIVER_BYTES) // MIB) * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +43,12 @@ class GpuSystem:
 
     Attributes:
         name: that of the package, for example "h100_sxm".
-        memory_bytes: of one GPU.
+        memory_bytes: of one GPU, that a program can have.
         n_gpus_per_node: GPUs that are linked directly.
         intra_node_bytes_per_s: from one GPU to another of its node, one way.
         inter_node_bytes_per_s: to one of another node.
         host_bytes_per_s: from the host, one way.
         latency_s: of a message between GPUs.
-        nccl_bytes: what NCCL holds on a GPU, by the size of a group.
-        other_bytes: what CUDA and its libraries hold on a GPU.
         engines: those whose kernels were measured on it.
     """
 
@@ -48,15 +59,7 @@ class GpuSystem:
     inter_node_bytes_per_s: float
     host_bytes_per_s: float
     latency_s: float
-    nccl_bytes: tuple[tuple[int, int], ...]
-    other_bytes: int
     engines: tuple[str, ...]
-
-    def nccl_bytes_of(self, tensor_parallel: int) -> int:
-        """What NCCL holds on a GPU of a group; of a size between two, that of the larger."""
-        known = dict(self.nccl_bytes)
-        size = min(tensor_parallel, _LARGEST_GROUP)
-        return known[min(n for n in known if n >= size)]
 
     def link(self, *, same_node: bool = True) -> Link:
         """Between two GPUs."""
@@ -162,16 +165,15 @@ def _folder() -> Path:
 
 
 def _system(name: str, content: dict[str, Any]) -> GpuSystem:
-    gpu, node, misc = content["gpu"], content["node"], content["misc"]
+    gpu, node = content["gpu"], content["node"]
+    shown_bytes = _SHOWN_MIB[name] * MIB if name in _SHOWN_MIB else float(gpu["mem_capacity"])
     return GpuSystem(
         name=name,
-        memory_bytes=int(gpu["mem_capacity"]),
+        memory_bytes=usable_bytes(shown_bytes),
         n_gpus_per_node=int(node["num_gpus_per_node"]),
         intra_node_bytes_per_s=float(node["intra_node_bw"]),
         inter_node_bytes_per_s=float(node["inter_node_bw"]),
         host_bytes_per_s=float(node["pcie_bw"]),
         latency_s=float(node["p2p_latency"]),
-        nccl_bytes=tuple(sorted((int(n), int(size)) for n, size in misc["nccl_mem"].items())),
-        other_bytes=int(misc["other_mem"]),
         engines=_engines_measured(name),
     )

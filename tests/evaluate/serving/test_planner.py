@@ -50,7 +50,7 @@ def table_of(flow: Flow, knobs: Knobs, number: int, kind: DeviceKind) -> CostTab
             0,
             {},
             {"held": held},
-            int(only.rule.fixed_bytes),
+            int(only.rule.fixed_bytes[0]),
             carried_bytes=0,
             input_bytes=round(layers.send_bytes[0]) if index else 0,
             output_bytes=round(layers.send_bytes[0]) if index < n_layers - 1 else 0,
@@ -90,6 +90,16 @@ def planned(flow: Flow, knobs: Knobs) -> Plan:
 @pytest.mark.parametrize("batch_size", [1, 16, 200])
 def test_no_plan_of_unlike_gpus_has_a_shorter_period(model: Path, cluster: str, n_ipu: int, batch_size: int) -> None:
     flow, knobs = load_flow(model, cluster, "gpu"), serving(n_ipu, batch_size)
+    pipelines = pipelines_of(flow, knobs)
+    plans = [pipelines.plan(row, 0) for row in range(len(pipelines.rows))]
+    assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_ipu", [1, 2, 4])
+def test_ends_that_are_stored_otherwise_are_cut_as_the_planner_does(tmp_path: Path, n_ipu: int) -> None:
+    entry = {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0", "model.layers.5.mlp"]}
+    flow = load_flow(decoder_folder(tmp_path / "ends", quantization_config=entry), "h100_sxm-3+l40s-2", "gpu")
+    knobs = serving(n_ipu, 16)
     pipelines = pipelines_of(flow, knobs)
     plans = [pipelines.plan(row, 0) for row in range(len(pipelines.rows))]
     assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.targets.gpu.calibration import HELD, INTERVAL, Group, Prior, Ratio, factor_of, fit
+from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, Group, Prior, Ratio, factor_of, fit
 
 PRIOR = Prior(0.1, 0.2, 1.0, 0.1)
 GROUP = Group("model", "vllm", "h100_sxm", "fp8")
@@ -63,6 +63,11 @@ def test_the_share_that_bounds_hold_at_is_that_of_the_prior(share: float) -> Non
     spreads = np.where(random.random(100_000) < PRIOR.p_far, PRIOR.far, PRIOR.near)
     logs = random.normal(random.normal(0, spreads), PRIOR.scatter)
     assert (np.exp(logs) <= factor_of([], PRIOR, share).held).mean() == pytest.approx(share, abs=0.01)
+
+
+def test_many_rows_far_from_1_are_certain() -> None:
+    """50 rows at 90 times the forecast: the logarithm of the odds is above 700, whose power no float holds."""
+    assert factor_of([90.0] * 50, TPOT_PRIOR).factor == pytest.approx(90, rel=0.01)
 
 
 def test_what_was_not_measured_of_a_row_has_no_part_in_its_factor() -> None:
