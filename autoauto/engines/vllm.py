@@ -20,6 +20,7 @@ from autoauto.engines.command import (
     partition_variable,
 )
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
+from autoauto.engines.metrics import MetricNames
 from autoauto.engines.rules import ENGINE_RULES
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.units import MIB
@@ -141,4 +142,13 @@ ENGINE = Engine(
         makes=_MAKES,
         remark="None is for the size of a micro-batch:\nwhere vLLM forms unequal ones, a pipeline gives less.",
     ),
+)
+
+METRICS = MetricNames(
+    engine=ENGINE.title,
+    running=("vllm:num_requests_running",),
+    waiting=("vllm:num_requests_waiting",),
+    kv_usage=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    preemptions=("vllm:num_preemptions_total",),
+    output_tokens=("vllm:generation_tokens_total",),
 )
