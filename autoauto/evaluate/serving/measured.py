@@ -447,7 +447,7 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
     assumed = (
         f"intervals hold {100 * INTERVAL:.0f} % of measured rows; bounds on latency are kept by an end of the "
         f"interval that {100 * HELD:.0f} % keep; ten requests of one length a client, the first of all at once; no "
-        f"pipeline of {' or '.join(unmeasured)} was measured: their stages are assumed to wait for the host as others do"
+        f"pipeline of {' or '.join(unmeasured)} was measured: stages are assumed to wait for the host as others do"
     )
     if calibrated is None:
         return (assumed,)

@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from autoauto.engines.registry import engine_named
-from autoauto.evaluate.serving.costs import KV_CACHE, WEIGHTS
+from autoauto.evaluate.serving.costs import KV_CACHE
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat, Workload
+from autoauto.records.costs.profile import WEIGHTS
 from autoauto.targets.gpu.costs import layer_costs
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
