@@ -29,7 +29,7 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
-from autoauto.records.target import Target, TargetTraits
+from autoauto.records.target import RunsServers, Target, TargetTraits
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.inference import Inference
@@ -41,6 +41,7 @@ from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
     from autoauto.evaluate.serving.flow import ServingFlow
+    from autoauto.evaluate.serving.live import LiveFlow
 
 
 class Flow:
@@ -89,12 +90,17 @@ class Flow:
         return PipelineFlow(self.plans, self._measurements)
 
     @cached_property
-    def serving(self) -> ServingFlow:
-        """What engines give that serve a decoder.
+    def serving(self) -> ServingFlow | LiveFlow:
+        """What engines give that serve a decoder: modelled, or measured where the target runs servers.
 
         Raises:
             BadInput: the target serves none.
         """
+        if isinstance(self.target, RunsServers):
+            from autoauto.evaluate.serving.live import LiveFlow  # of extra llamacpp
+
+            return LiveFlow(self.setting, self.target)
+
         from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
 
         return ServingFlow(self.setting)
