@@ -1,4 +1,4 @@
-"""llama.cpp's server, which serves a GGUF file on this machine: its command line, and what it holds.
+"""llama.cpp's server, which serves a GGUF file on this machine: its command line, what it holds and says of itself.
 
     llama-server -m FILE --parallel 8 --ctx-size 2048 ...       a slot is a sequence in flight; slots share --ctx-size
 
@@ -12,8 +12,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from autoauto.engines.command import CommandOption, CommandSyntax, option_words
+from autoauto.engines.metrics import MetricNames
 from autoauto.records.costs.decoder import Decoder, Workload
 
+METRICS = MetricNames(
+    engine="llama.cpp",
+    running=("llamacpp:requests_processing",),
+    waiting=("llamacpp:requests_deferred",),
+    output_tokens=("llamacpp:tokens_predicted_total",),
+)
 CONTEXT_STEP = 256
 """Tokens by which the context of a slot grows: the engine pads it to a multiple [llama-server]."""
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 import autoauto.engines as engines_package
 from autoauto.engines.engine import Engine
+from autoauto.engines.metrics import ServerState, state_of
 from autoauto.plugins import Registry
 from autoauto.records.errors import BadInput, did_you_mean
 
 DEFAULT_ENGINE = "vllm"
 
 
+def _modules() -> list[ModuleType]:
+    return [import_module(f"{engines_package.__name__}.{each.name}") for each in iter_modules(engines_package.__path__)]
+
+
 def _of_this_folder() -> dict[str, Engine]:
-    modules = [
-        import_module(f"{engines_package.__name__}.{each.name}") for each in iter_modules(engines_package.__path__)
-    ]
-    engines = [module.ENGINE for module in modules if hasattr(module, "ENGINE")]
+    engines = [module.ENGINE for module in _modules() if hasattr(module, "ENGINE")]
     return {engine.name: engine for engine in engines}
 
 
@@ -38,6 +41,16 @@ def engine_named(name: str) -> Engine:
         hint = did_you_mean(name, ENGINES, f"try {DEFAULT_ENGINE}")
         raise BadInput(f"an engine is {', '.join(ENGINES)}, got {name!r:.40}; {hint}")
     return ENGINES[name]
+
+
+def server_state(text: str) -> ServerState | None:
+    """What the engine of a text of /metrics says of itself; None where no engine is known that has its names.
+
+    Raises:
+        ValueError: the text is not of the format of Prometheus.
+    """
+    states = (state_of(text, module.METRICS) for module in _modules() if hasattr(module, "METRICS"))
+    return next((state for state in states if state is not None), None)
 
 
 def equal_groups_note() -> str:

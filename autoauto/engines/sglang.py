@@ -22,6 +22,7 @@ from autoauto.engines.command import (
     partition_variable,
 )
 from autoauto.engines.engine import Engine, EngineMemory, HostCosts
+from autoauto.engines.metrics import MetricNames
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.units import GIB, MIB
 
@@ -146,4 +147,13 @@ ENGINE = Engine(
         limits=_limits,
         makes=_MAKES,
     ),
+)
+
+METRICS = MetricNames(
+    engine=ENGINE.title,
+    running=("sglang:num_running_reqs",),
+    waiting=("sglang:num_queue_reqs",),
+    kv_usage=("sglang:token_usage",),
+    preemptions=("sglang:num_retracted_requests_total",),
+    output_tokens=("sglang:generation_tokens_total",),
 )

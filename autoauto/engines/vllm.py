@@ -21,6 +21,7 @@ from autoauto.engines.command import (
     partition_variable,
 )
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
+from autoauto.engines.metrics import MetricNames
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.units import MIB
 
@@ -124,4 +125,13 @@ ENGINE = Engine(
         makes=_MAKES,
         remark="None is for the size of a micro-batch:\nwhere vLLM forms unequal ones, a pipeline gives less.",
     ),
+)
+
+METRICS = MetricNames(
+    engine=ENGINE.title,
+    running=("vllm:num_requests_running",),
+    waiting=("vllm:num_requests_waiting",),
+    kv_usage=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    preemptions=("vllm:num_preemptions_total",),
+    output_tokens=("vllm:generation_tokens_total",),
 )

@@ -10,12 +10,12 @@
                                 +--  serve (targets, exporters)  <-------------+
                                 +--  server (study, report)  <-----------------+
 
-Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Five
-lie below the rooms that use them: `engines` (targets, exporters, evaluate), `processes` (targets, profile, programs,
-exporters, study, serve, server), `http` (serve, server), `database` (profile, study, server) and `memo` (profile,
-evaluate, study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies below all that it names the
-values of (engines, targets, profile, exporters). `plugin` is what packages of others import of ours; nothing of ours
-imports it.
+Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Six
+lie below the rooms that use them: `engines` (load, targets, exporters, evaluate), `load` (targets, serve), `processes`
+(targets, profile, programs, exporters, study, serve, server), `http` (serve, server), `database` (profile, study,
+server) and `memo` (profile, evaluate, study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies
+below all that it names the values of (engines, targets, profile, exporters). `plugin` is what packages of others import
+of ours; nothing of ours imports it.
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -32,7 +32,7 @@ from tests.house.trees import nodes
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule"})
 ALL_BUT_CLI = ROOMS | {
     *("records", "engines", "processes", "database", "space", "report"),
-    *("exporters", "evaluate", "study", "programs", "serve", "server", "http"),
+    *("exporters", "evaluate", "study", "programs", "load", "serve", "server", "http"),
 }
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
@@ -42,8 +42,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "plugin": frozenset({"records", "engines", "graph", "targets", "profile", "exporters"}),
     "memo": frozenset(),
     "engines": frozenset({"records", "plugins"}),
+    "load": frozenset({"records", "engines"}),
     **{room: frozenset({"records"}) for room in ROOMS},
-    "targets": frozenset({"records", "engines", "processes", "plugins"}),
+    "targets": frozenset({"records", "engines", "load", "processes", "plugins"}),
     "profile": frozenset({"records", "database", "memo", "plugins", "processes"}),
     "space": frozenset({"records", "targets", "schedule"}),
     "report": frozenset({"records", "space"}),
@@ -52,11 +53,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "evaluate": ROOMS | {"records", "engines", "space", "exporters", "memo"},
     "study": frozenset({"records", "space", "evaluate", "processes", "database", "memo"}),
     "http": frozenset({"records"}),
-    "serve": frozenset({"records", "targets", "exporters", "processes", "http"}),
+    "serve": frozenset({"records", "load", "targets", "exporters", "processes", "http"}),
     "server": ROOMS | {"exporters", "records", "space", "evaluate", "study", "processes", "database", "http", "report"},
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli", "processes"}),
-    "__init__": ALL_BUT_CLI - {"programs", "serve", "http"},
+    "__init__": ALL_BUT_CLI - {"programs", "load", "serve", "http"},
 }
 TOP_LEVEL = {
     *("pyproject.toml", "mkdocs.yml", "autoauto", "tests", "studies", "data", "docs"),

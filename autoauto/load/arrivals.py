@@ -1,0 +1,39 @@
+"""When requests are sent: `closed_loop`, by clients that wait for answers, `poisson`, independently of answers.
+
+Both take the numbers of requests from an iterator, which ends when enough was sent, and return when all are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from time import perf_counter
+
+import numpy as np
+
+Send = Callable[[int, float], Awaitable[None]]
+"""Sends the request of a number that was due at a time of `perf_counter`, and returns when it is answered or failed."""
+
+
+async def closed_loop(send: Send, n_clients: int, numbers: Iterator[int]) -> None:
+    """Clients, each of which sends its next request when it has the last answer: shows the throughput."""
+
+    async def client() -> None:
+        for number in numbers:
+            await send(number, perf_counter())
+
+    await asyncio.gather(*(client() for _ in range(n_clients)))
+
+
+async def poisson(send: Send, requests_per_s: float, numbers: Iterator[int], seed: int = 0) -> None:
+    """Requests at exponential intervals, as those of many users: shows the latency at a rate."""
+    random, due_s = np.random.default_rng(seed), perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in numbers:
+            due_s += random.exponential(1.0 / requests_per_s)
+            await asyncio.sleep(max(due_s - perf_counter(), 0.0))
+            group.create_task(_sent(send, number, due_s))
+
+
+async def _sent(send: Send, number: int, due_s: float) -> None:
+    await send(number, due_s)

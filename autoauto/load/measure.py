@@ -1,0 +1,244 @@
+"""Put a load on a server that generates text: `measure_tokens`.
+
+    requests  ├── warm-up ──┼───────────── counted ─────────────┤
+    in flight ▁▃▅███████████│███████████████████████████████████│▅▃▁
+                            └──────────── steady part ──────────┘
+
+The steady part begins when the warm-up is answered and ends when a client has nothing more to send. Tokens/s is of this
+part alone: every answer's tokens count where its events arrived, so that requests that the ends cut count in part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import count
+from math import sqrt
+from time import perf_counter, process_time
+
+import numpy as np
+
+from autoauto.engines.metrics import ServerState
+from autoauto.load.arrivals import closed_loop, poisson
+from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
+from autoauto.load.percentiles import Percentiles
+from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
+from autoauto.records.errors import MeasurementsFailed
+from autoauto.records.units import Array
+
+N_BATCHES = 10
+"""Equal parts of the steady part, whose means give the confidence interval of the throughput."""
+STUDENT_T = 2.262
+"""The 97.5 % quantile of Student's t distribution with `N_BATCHES` - 1 degrees of freedom: for intervals of 95 %."""
+MIN_STEADY_SHARE = 0.5
+CHANCE_SHARE = 0.01
+"""The share of a prompt's tokens that prompts may have in common by chance."""
+BUSY_CLIENT = 0.8
+"""The share of a core from which on the client may be what limits the throughput."""
+
+
+def measure_tokens(
+    url: str, load: TokenLoad, model: str = "", chat: bool = False, silence_s: float = 600.0
+) -> TokenMeasurement:
+    """Put a load on a server of the OpenAI protocol.
+
+    Args:
+        url: of the server, with or without /v1.
+        load: the requests.
+        model: its name there; "" for the only one.
+        chat: True for chat completions.
+        silence_s: a request fails when the server sends nothing for so long.
+
+    Raises:
+        BadInput: nothing answers there by the protocol, or there is no such model.
+        MeasurementsFailed: requests of the warm-up or all others failed.
+    """
+    return asyncio.run(_measure(url, load, model, chat, silence_s))
+
+
+async def _measure(url: str, load: TokenLoad, model: str, chat: bool, silence_s: float) -> TokenMeasurement:
+    from aiohttp import ClientSession, ClientTimeout, TCPConnector
+
+    timeout = ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_s)
+    # some servers close a connection after a stream without a word, so that the next request on it fails;
+    # with TLS a connection costs too much to open one for each request
+    connector = TCPConnector(limit=0, force_close=not url.startswith("https:"))
+    async with ClientSession(connector=connector, timeout=timeout) as session:
+        name = (await served_model(session, url, model))["id"]
+        running = RunningLoad(OpenAiEndpoint(session, url, name, chat, load.extra), load)
+        await running.put_on()
+        return running.result(url)
+
+
+class RunningLoad:
+    """Requests under way, and what came of them.
+
+    Args:
+        endpoint: to which they are sent.
+        load: that is put on.
+    """
+
+    def __init__(self, endpoint: OpenAiEndpoint, load: TokenLoad) -> None:
+        self._endpoint, self._load = endpoint, load
+        self._answers: dict[int, StreamedAnswer] = {}
+        self._event_s = array("d")
+        self._n_warm, self._n_failed_in_turn = 0, 0
+        self._start_s = self._end_s = float("nan")
+        self._client_cpu_s = 0.0
+        self._states: list[ServerState] = []
+        self._sampling: list[asyncio.Task[None]] = []
+        self._enough_at = load.n_requests
+
+    async def put_on(self) -> None:
+        """Send all requests and read their answers."""
+        load = self._load
+        await self._sample()
+        begin_cpu_s, begin_s = process_time(), perf_counter()
+        if not load.n_before:
+            self._start_s = begin_s
+        if load.requests_per_s is None:
+            await closed_loop(self._send, load.n_clients, self._numbers())
+        else:
+            await poisson(self._send, load.requests_per_s, self._numbers(), load.seed)
+        self._client_cpu_s = (process_time() - begin_cpu_s) / (perf_counter() - begin_s)
+        await asyncio.gather(*self._sampling)
+        await self._sample()
+
+    def _numbers(self) -> Iterator[int]:
+        """The numbers of requests until enough are counted; then a client has nothing to send: the steady part ends."""
+        for number in count():
+            if self._is_enough(number - self._load.n_before):
+                break
+            yield number
+        self._end_s = perf_counter()
+
+    def _is_enough(self, n_counted: int) -> bool:
+        load = self._load
+        if self._n_failed_in_turn > load.n_clients or (n_counted <= 0 and self._n_failed_in_turn):
+            return True
+        if n_counted < self._enough_at:
+            return False
+        if n_counted >= load.most_requests or load.half_width is None:
+            return True
+        self._enough_at = n_counted + load.n_clients
+        return _half_width(self._event_s, self._start_s, perf_counter()) <= load.half_width
+
+    async def _send(self, number: int, _due_s: float) -> None:
+        load = self._load
+        answer = await self._endpoint.generate(load.prompt(number), load.output_tokens, self._event_s.append)
+        self._answers[number] = answer
+        self._n_failed_in_turn = self._n_failed_in_turn + 1 if answer.failure else 0
+        self._n_warm += number < load.n_before
+        if number < load.n_before == self._n_warm:
+            self._start_s = perf_counter()
+        if len(self._answers) % load.n_clients == 0:
+            self._sampling.append(asyncio.create_task(self._sample()))
+
+    async def _sample(self) -> None:
+        """Ask the engine how it is, where it says so."""
+        state = await self._endpoint.server_state()
+        if state is not None:
+            self._states.append(state)
+
+    def result(self, url: str) -> TokenMeasurement:
+        """What was measured.
+
+        Raises:
+            MeasurementsFailed: requests of the warm-up failed, or all others.
+        """
+        load = self._load
+        failed = [answer for answer in self._answers.values() if answer.failure]
+        counted = [self._answers[n] for n in sorted(self._answers) if n >= load.n_before]
+        answered = [answer for answer in counted if not answer.failure]
+        if not answered:
+            raise MeasurementsFailed(f"{url} must answer requests, got {len(failed)} failed: {failed[0].failure}")
+        tokens_per_s, half_width, is_steady = self._throughput()
+        notes = list(self._notes(answered, failed))
+        if not is_steady:
+            notes.append(
+                "the load is too short for a steady part, so tokens/s includes its begin and end; try more requests"
+            )
+        gaps = [gap for answer in answered for gap in np.diff(answer.event_s).tolist()]
+        return TokenMeasurement(
+            tokens_per_s=tokens_per_s,
+            half_width=half_width,
+            ttft_s=Percentiles.of([answer.ttft_s for answer in answered]),
+            tpot_s=Percentiles.of([answer.tpot_s for answer in answered if answer.has_tpot]),
+            itl_s=Percentiles.of(gaps),
+            latency_s=Percentiles.of([answer.latency_s for answer in answered]),
+            n_requests=len(answered),
+            n_failed=len(failed),
+            n_tokens=sum(answer.n_tokens for answer in answered),
+            wall_s=max(answer.event_s[-1] for answer in answered) - min(answer.sent_s for answer in counted),
+            notes=tuple(notes),
+            server=self._server(),
+        )
+
+    def _throughput(self) -> tuple[float, float, bool]:
+        """Tokens/s, the relative half-width of its interval, and whether both are of the steady part."""
+        answers = [answer for answer in self._answers.values() if not answer.failure]
+        times = np.concatenate([np.asarray(answer.event_s) for answer in answers])
+        weights = np.concatenate([np.full(len(a.event_s), a.n_tokens / len(a.event_s)) for a in answers])
+        start_s, last_s = self._start_s, float(times.max())
+        in_steady = (times > start_s) & (times <= self._end_s)
+        n_counted = weights[times > start_s].sum()
+        is_steady = weights[in_steady].sum() >= MIN_STEADY_SHARE * n_counted
+        end_s = self._end_s if is_steady else last_s
+        n_tokens = weights[in_steady].sum() if is_steady else n_counted
+        return float(n_tokens / (end_s - start_s)), _half_width(self._event_s, start_s, end_s), bool(is_steady)
+
+    def _notes(self, answered: Sequence[StreamedAnswer], failed: Sequence[StreamedAnswer]) -> Iterator[str]:
+        load = self._load
+        if failed:
+            yield f"{len(failed)} requests failed, the first because {failed[0].failure}"
+        for what, expected, given in (
+            ("answers", load.output_tokens, [answer.n_tokens for answer in answered]),
+            ("prompts", load.input_tokens, [answer.n_prompt_tokens for answer in answered]),
+        ):
+            if {*given} != {expected}:
+                yield f"{what} have {min(given)} to {max(given)} tokens by the server's count, asked were {expected}"
+        n_cached = sum(answer.n_cached_tokens or 0 for answer in answered)
+        n_known = load.shared_prefix_tokens * len(answered) + CHANCE_SHARE * load.input_tokens * len(answered)
+        if n_cached > n_known:
+            yield f"{n_cached} tokens of prompts were cached, so not computed; try another seed or a fresh server"
+        n_at_once = sum(len(answer.event_s) == 1 and answer.n_tokens > 1 for answer in answered)
+        if n_at_once:
+            yield f"{n_at_once} answers of several tokens came in one event, so have no TPOT and a late TTFT"
+        if self._client_cpu_s > BUSY_CLIENT:
+            yield f"the client took {self._client_cpu_s:.2f} of a core, which may limit the throughput"
+        if self._states and self._states[0].running:
+            yield f"the server computed {self._states[0].running:.0f} requests before the load; try it alone"
+
+    def _server(self) -> ServerLoad | None:
+        if not self._states:
+            return None
+        waiting = [state.waiting for state in self._states if state.waiting is not None]
+        usage = [state.kv_usage for state in self._states if state.kv_usage is not None]
+        return ServerLoad(
+            before=self._states[0],
+            after=self._states[-1],
+            running=max(state.running for state in self._states),
+            waiting=max(waiting, default=None),
+            kv_usage=max(usage, default=None),
+        )
+
+
+def _half_width(event_s: Sequence[float], start_s: float, end_s: float) -> float:
+    """The relative half-width of the 95 % confidence interval of the rate of events; infinite where there are few.
+
+    Batch means: equal parts of the time, long enough to be nearly independent.
+
+    Args:
+        event_s: when events were, in order.
+        start_s: when the time begins.
+        end_s: when it ends.
+    """
+    if not end_s > start_s:
+        return float("inf")
+    edges = np.linspace(start_s, end_s, N_BATCHES + 1)
+    n_events: Array = np.diff(np.searchsorted(np.asarray(event_s), edges, side="right"))
+    mean = n_events.mean()
+    if not mean:
+        return float("inf")
+    return float(STUDENT_T * n_events.std(ddof=1) / sqrt(N_BATCHES) / mean)

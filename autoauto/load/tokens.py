@@ -1,0 +1,138 @@
+"""Load on a server that generates text and what it measures, as records: `TokenLoad`, `TokenMeasurement`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoauto.engines.metrics import ServerState
+from autoauto.load.percentiles import Percentiles
+from autoauto.records.errors import BadInput
+
+
+@dataclass(frozen=True)
+class TokenLoad:
+    """Requests for text.
+
+    Attributes:
+        n_clients: of the closed loop: as many requests are in flight.
+        input_tokens: of every prompt, without a common prefix.
+        output_tokens: of every answer.
+        vocabulary_size: prompts are random token ids below this.
+        n_requests: that are counted, at least.
+        n_warmup: requests before these; None for as many as clients.
+        seed: of prompts and arrivals. A server with a cache of prefixes has the prompts of a seed only once to compute.
+        extra: further fields of every request.
+        requests_per_s: of Poisson arrivals, in place of clients; None for a closed loop.
+        half_width: relative half-width of the 95 % confidence interval of the throughput at which the load may stop;
+            None to stop after `n_requests`.
+        max_requests: counted ones at which it stops in any case; None for 20 times `n_requests`.
+        shared_prefix_tokens: of the prompt, which all requests have in common.
+    """
+
+    n_clients: int
+    input_tokens: int
+    output_tokens: int
+    vocabulary_size: int
+    n_requests: int
+    n_warmup: int | None = None
+    seed: int = 0
+    extra: Mapping[str, object] = field(default_factory=dict)
+    requests_per_s: float | None = None
+    half_width: float | None = None
+    max_requests: int | None = None
+    shared_prefix_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("n_clients", "input_tokens", "output_tokens", "vocabulary_size", "n_requests"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} must be 1 or more, got {getattr(self, name)}")
+        if not 0 <= self.shared_prefix_tokens < self.input_tokens:
+            raise BadInput(f"shared_prefix_tokens must be below input_tokens, got {self.shared_prefix_tokens}")
+        if self.max_requests is not None and self.max_requests < self.n_requests:
+            raise BadInput(f"max_requests must be {self.n_requests} or more, got {self.max_requests}")
+
+    @property
+    def n_before(self) -> int:
+        """Requests of the warm-up."""
+        return self.n_clients if self.n_warmup is None else self.n_warmup
+
+    @property
+    def most_requests(self) -> int:
+        """The number of counted requests at which the load stops in any case."""
+        if self.half_width is None:
+            return self.n_requests
+        return self.max_requests or 20 * self.n_requests
+
+    def prompt(self, number: int) -> list[int]:
+        """The token ids of a request."""
+        n_own = self.input_tokens - self.shared_prefix_tokens
+        prefix = np.random.default_rng((self.seed, 0)).integers(self.vocabulary_size, size=self.shared_prefix_tokens)
+        own = np.random.default_rng((self.seed, 1, number)).integers(self.vocabulary_size, size=n_own)
+        return [*prefix.tolist(), *own.tolist()]
+
+
+@dataclass(frozen=True)
+class ServerLoad:
+    """What the engine said of itself.
+
+    Attributes:
+        before: the load.
+        after: it.
+        running: the most requests that were computed at once.
+        waiting: the most that were in the queue; None where the engine does not say.
+        kv_usage: the largest share of the KV cache that was used; None where the engine does not say.
+    """
+
+    before: ServerState
+    after: ServerState
+    running: float
+    waiting: float | None
+    kv_usage: float | None
+
+    @property
+    def n_preemptions(self) -> float | None:
+        """Under load; None where the engine does not say."""
+        if self.before.preemptions is None or self.after.preemptions is None:
+            return None
+        return self.after.preemptions - self.before.preemptions
+
+
+@dataclass(frozen=True)
+class TokenMeasurement:
+    """What a load measured of its counted requests, as `vllm-bench` defines it [serve-bench].
+
+    Attributes:
+        tokens_per_s: of answers in the steady part.
+        half_width: of its 95 % confidence interval, relative; by the means of equal parts.
+        ttft_s: of requests: from sending to the first event with text.
+        tpot_s: of requests whose tokens came in two events or more: from the first event to the last / (tokens - 1).
+        itl_s: of all gaps between two events of a request.
+        latency_s: of requests: from sending to the last event with text.
+        n_requests: that were answered.
+        n_failed: that were not, with the warm-up's.
+        n_tokens: of the answers.
+        wall_s: from the first request to the last answer, ramp and end included.
+        notes: what disturbs the numbers, a sentence each.
+        server: what the engine said of itself; None where it says nothing.
+    """
+
+    tokens_per_s: float
+    half_width: float
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    itl_s: Percentiles
+    latency_s: Percentiles
+    n_requests: int
+    n_failed: int
+    n_tokens: int
+    wall_s: float
+    notes: tuple[str, ...] = ()
+    server: ServerLoad | None = None
+
+    @property
+    def requests_per_s(self) -> float:
+        """In the steady part."""
+        return self.tokens_per_s * self.n_requests / self.n_tokens
