@@ -148,7 +148,7 @@ class CommandSyntax(NamedTuple):
             raise BadInput(f"{' '.join(self.program)} has no option {unknown[0]}")
         if self.takes_model and known.model is None:
             raise BadInput(f"{' '.join(self.program)} needs a model")
-        return {name: value for name, value in vars(known).items() if value not in (None, False)}
+        return {name: value for name, value in vars(known).items() if value is not None and value is not False}
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)

@@ -43,7 +43,7 @@ def serve_until_closed(channel: Channel, words: Sequence[str]) -> None:
     params.cache_type_k = params.cache_type_v = cache_type
     params.fit_params = False  # it would change what is measured
     params.endpoint_metrics = True
-    params.hostname, params.port = "127.0.0.1", 0  # the system chooses a free port, so that no other process can
+    params.port = 0  # of 127.0.0.1, the default; the system chooses a free port, so that no other process can
     server = xllamacpp.Server(params)
     channel.send(server.listening_address)
     try:
