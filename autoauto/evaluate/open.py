@@ -302,7 +302,7 @@ def _decoder_file(problem: Problem, objects: Objects, entry: NamedTarget | None)
     if objects.model is not None or not is_gguf(problem.model):
         return None
     if entry is None or not any(kind.runtime == GGUF_RUNTIME for kind in entry.sessions):
-        raise BadInput(f"a GGUF file is served by a runtime of the host, got --target {problem.target}; try --target host")
+        raise BadInput(f"a GGUF file is served on the host, got --target {problem.target}; try --target host")
     if problem.model_inputs != AS_IN_FILE:
         raise BadInput("the inputs of a GGUF file are tokens, got --shape, --batch-axis or --state; leave them out")
     return read_gguf(Path(str(problem.model)))

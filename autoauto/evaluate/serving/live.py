@@ -39,10 +39,12 @@ from autoauto.space.trial import Trial, measured_trial, unfit_trial
 MIN_TURNS, MAX_TURNS = 3, 8
 AGREEMENT = 0.01
 """The loads of a server end when its two least CPU times a token differ by no more than this share."""
-TURNS_S = 60.0
+TURNS_S = 30.0
 """After so long no further turn begins, if there were two."""
 QUIET = 0.05
 """A machine is quiet where the loads of a server get shares of its cores that differ by no more."""
+HOPELESS = 0.5
+"""Threads with which one client gets less than this share of what it gets with others are not tried further."""
 N_SINGLE = 3
 """Loads of one client to which forecasts are fitted."""
 _EXTRA = {"cache_prompt": False}
@@ -149,6 +151,7 @@ class _Reference:
         n_slots: of it.
         readings: of its loads.
         tokens_per_s: as first measured, so that all that is compared with it has one scale.
+        single_tokens_per_s: of one client.
         fit: of its steps.
     """
 
@@ -156,6 +159,7 @@ class _Reference:
     n_slots: int
     readings: Readings
     tokens_per_s: float
+    single_tokens_per_s: float
     fit: StepFit
 
 
@@ -252,6 +256,21 @@ class LiveFlow:
             raise found
         return found
 
+    def _check_hopeful(self, session: Session, single: Readings) -> None:
+        """Refuse threads that wait for each other, as on a busy machine: their loads would take minutes.
+
+        Raises:
+            Infeasible: one client gets much less than from other threads.
+        """
+        known = [each.single_tokens_per_s for each in self._references.values() if isinstance(each, _Reference)]
+        most, own = max(known, default=0.0), single.best.tokens_per_s
+        if own < HOPELESS * most:
+            raise Infeasible(
+                f"threads wait for each other on this machine: a server on {session.cores_per_device} cores gives one "
+                f"client {own:.3g} tokens/s, with other threads {most:.3g}; try it on an idle machine",
+                0,
+            )
+
     def _new_reference(self, session: Session, requests: Workload) -> _Reference:
         """Start a server with a slot for every client, or with fewer where memory lacks, and measure it."""
         n_slots, n_clients = self._target.n_clients, self._target.n_clients
@@ -263,15 +282,17 @@ class LiveFlow:
                 if n_slots == 1:
                     raise
                 n_slots //= 2
-        self._warm_up(server, requests)
         single, readings = Readings(), Readings()
+        single.add(self._load(server, requests, 1))
+        self._check_hopeful(session, single)
+        self._warm_up(server, requests)
         for _ in range(N_SINGLE):
             single.add(self._load(server, requests, 1))
         start_s = perf_counter()
         while _goes_on([readings], start_s):
             readings.add(self._load(server, requests, n_clients))
         fit = StepFit.of(single.cpu_s, readings.cpu_s, n_slots, readings.cores)
-        return _Reference(server, n_slots, readings, readings.best.tokens_per_s, fit)
+        return _Reference(server, n_slots, readings, readings.best.tokens_per_s, single.best.tokens_per_s, fit)
 
     def _measured(self, knobs: Knobs) -> tuple[float, TokenMeasurement]:
         """Tokens/s of a configuration, and what clients saw of its least disturbed load.

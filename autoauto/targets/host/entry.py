@@ -150,7 +150,8 @@ def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
     from autoauto.targets.host.llamacpp.target import LlamaCppTarget
 
     if given := [name for name, value in request.options.items() if value is not None and name != "clients"]:
-        raise BadInput(f"a GGUF file is served on the cores of this machine, got --{given[0].replace('_', '-')}; leave it out")
+        option = f"--{given[0].replace('_', '-')}"
+        raise BadInput(f"a GGUF file is served on the cores of this machine, got {option}; leave it out")
     return LlamaCppTarget.of(file, request.options["clients"]), request.cluster
 
 

@@ -3,8 +3,7 @@
     search ── ChildProcess ──▶ `serve_until_closed`: xllamacpp.Server on a free port
        ◀──── address, or why it does not come up ────
 
-The CPU time of all its threads is that of the process: `cpu_s` has the resolution of the scheduler, where /proc/PID/stat
-has steps of 10 ms.
+`cpu_s` is the CPU time of all its threads with the resolution of the scheduler; /proc/PID/stat has steps of 10 ms.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from autoauto.engines.llama_cpp import MEMORY_WORDS, read_command, why
 from autoauto.processes.channel import Channel
-from autoauto.processes.start import ChildProcess
+from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, ChildProcess
 from autoauto.records.errors import DoesNotFit, OutOfMemory, Unsupported
 
 START_S = 600.0
@@ -46,10 +46,8 @@ def serve_until_closed(channel: Channel, words: Sequence[str]) -> None:
     params.port = 0  # of 127.0.0.1, the default; the system chooses a free port, so that no other process can
     server = xllamacpp.Server(params)
     channel.send(server.listening_address)
-    try:
+    with suppress(EOFError):
         channel.recv()
-    except EOFError:
-        pass
     os._exit(0)
 
 
@@ -118,4 +116,6 @@ class RunningServer:
         code = None if ending is None else ending.exit_code
         if code == -9 or any(word in text for word in MEMORY_WORDS):
             return OutOfMemory(f"the server ran out of memory: {why(log)}", 0)
+        if code == UNGUARDED:
+            return Unsupported(UNGUARDED_HINT)
         return Unsupported(f"the server ended with exit code {code}: {why(log)}")

@@ -21,7 +21,7 @@ DEFAULT_TOKENS = 256
 """Of a prompt, and of an answer, where none are given."""
 MOST_MEASURED = 8
 """Configurations that a search measures at most: each is a server that starts, and takes loads in turn with another."""
-NOISE = 0.02
+NOISE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class LlamaCppTarget:
     @property
     def version(self) -> str:
         """Implements `Target`."""
-        return f"llamacpp 1, {self.n_clients} clients, {LlamaCppSession.package.distribution} {version('xllamacpp')}, {identity()}"
+        package = LlamaCppSession.package.distribution
+        return f"llamacpp 1, {self.n_clients} clients, {package} {version(package)}, {identity()}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ class LlamaCppTarget:
             space={
                 "n_ipu": (1,),
                 "replicas": (1,),
-                "batch_size": tuple(n for n in SLOTS if n <= self.n_clients) + ((self.n_clients,) if self.n_clients not in SLOTS else ()),
+                "batch_size": tuple(sorted({self.n_clients, *(n for n in SLOTS if n < self.n_clients)})),
                 "cores_per_device": tuple(sorted({max(n_cores // 2, 1), n_cores})),
                 "n_ubatch": (128, 512),
                 "input_tokens": (DEFAULT_TOKENS,),
