@@ -12,7 +12,15 @@ from autoauto.evaluate import check_space
 from autoauto.evaluate.costs.costs import LayerwiseCosts, pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
-from autoauto.evaluate.modes.mode import ForecastsCells, HasBounds, ModeFlow, PlansStages, StageFlow, StepBounds
+from autoauto.evaluate.modes.mode import (
+    Continues,
+    ForecastsCells,
+    HasBounds,
+    ModeFlow,
+    PlansStages,
+    StageFlow,
+    StepBounds,
+)
 from autoauto.evaluate.modes.phased import PhasedFlow
 from autoauto.evaluate.modes.training import TrainingFlow
 from autoauto.evaluate.pipelines.measure import Measurements
@@ -204,6 +212,12 @@ class Flow:
         On real devices a configuration that was measured before has the same cuts again.
         """
         return self._mode(knobs).evaluate(knobs)
+
+    def continue_from(self, trials: Sequence[Trial]) -> None:
+        """Give trials of earlier searches of a study to a mode that compares its measurements with them."""
+        mode = _MODES[self.setting.modes[0]](self) if self.setting.modes[0] is Generation else None
+        if isinstance(mode, Continues):
+            mode.continue_from(trials)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
         """See `Measurements.plan`."""

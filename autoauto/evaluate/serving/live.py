@@ -148,7 +148,7 @@ class _Reference:
 
     Attributes:
         server: see `Server`.
-        n_slots: of it.
+        session, n_slots: of it.
         readings: of its loads.
         tokens_per_s: as first measured, so that all that is compared with it has one scale.
         single_tokens_per_s: of one client.
@@ -156,6 +156,7 @@ class _Reference:
     """
 
     server: Server
+    session: Session
     n_slots: int
     readings: Readings
     tokens_per_s: float
@@ -177,6 +178,7 @@ class LiveFlow:
     def __init__(self, setting: Setting, target: RunsServers) -> None:
         self.setting, self._target = setting, target
         self._references: dict[tuple[Session, Workload], _Reference | DoesNotFit] = {}
+        self._known: dict[tuple[Session, Workload], Trial] = {}
         self._open, self._n_loads = ExitStack(), 0
         finalize(self, self._open.close)
 
@@ -194,6 +196,12 @@ class LiveFlow:
         rate = fit.tokens_per_s(min(knobs.batch_size, self._target.n_clients))
         tpot_s = self._target.n_clients / rate
         return self._trial(knobs, TokenResult(rate, tpot_s, tpot_s), tpot_s, Origin.ESTIMATED)
+
+    def continue_from(self, trials: Sequence[Trial]) -> None:
+        """Implements `Continues`: a server of a known trial is the reference, so that rates have the scale of that."""
+        for trial in sorted(trials, key=lambda trial: trial.tokens.tokens_per_s):
+            if trial.runs:
+                self._known[trial.knobs.session.common, requests_of(trial.knobs)] = trial
 
     def fits(self, knobs: Knobs) -> bool:
         """Implements `ModeFlow`; the forecast tells."""
@@ -272,8 +280,14 @@ class LiveFlow:
             )
 
     def _new_reference(self, session: Session, requests: Workload) -> _Reference:
-        """Start a server with a slot for every client, or with fewer where memory lacks, and measure it."""
+        """Start a server with a slot for every client, or with fewer where memory lacks, and measure it.
+
+        Where a search continues it is the server of the best trial that is known.
+        """
         n_slots, n_clients = self._target.n_clients, self._target.n_clients
+        known = self._known.get((session, requests))
+        if known is not None:
+            session, n_slots = known.knobs.session, known.knobs.batch_size
         while True:
             try:
                 server = self._open.enter_context(self._target.serve(session, n_slots, requests))
@@ -291,8 +305,11 @@ class LiveFlow:
         start_s = perf_counter()
         while _goes_on([readings], start_s):
             readings.add(self._load(server, requests, n_clients))
-        fit = StepFit.of(single.cpu_s, readings.cpu_s, n_slots, readings.cores)
-        return _Reference(server, n_slots, readings, readings.best.tokens_per_s, single.best.tokens_per_s, fit)
+        n_sequences = min(n_slots, n_clients)
+        fit = StepFit.of(single.cpu_s, readings.cpu_s, n_sequences, readings.cores)
+        rate = readings.best.tokens_per_s if known is None else known.tokens.tokens_per_s
+        fit = fit._replace(cores=fit.cores * rate / fit.tokens_per_s(n_sequences))  # so that it gives the rate
+        return _Reference(server, session, n_slots, readings, rate, single.best.tokens_per_s, fit)
 
     def _measured(self, knobs: Knobs) -> tuple[float, TokenMeasurement]:
         """Tokens/s of a configuration, and what clients saw of its least disturbed load.
@@ -301,7 +318,7 @@ class LiveFlow:
             OutOfMemory, Unsupported: it does not come up, or its requests fail.
         """
         requests, reference = requests_of(knobs), self._reference(knobs)
-        if knobs.session == knobs.session.common and knobs.batch_size == reference.n_slots:
+        if (knobs.session, knobs.batch_size) == (reference.session, reference.n_slots):
             return reference.tokens_per_s, reference.readings.best.measured
         with self._target.serve(knobs.session, knobs.batch_size, requests) as server:
             self._warm_up(server, requests)
