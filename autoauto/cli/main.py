@@ -22,7 +22,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "find": dict.fromkeys(("search", "explain", "report", "trials", "studies", "dashboard"), _STUDIES),
     "put to use": {**dict.fromkeys(("export", "serve", "bench"), _ARTIFACTS), "server": _STUDIES},
     "look": dict.fromkeys(("inspect", "models", "clusters", "profile"), "commands"),
-    "one configuration": dict.fromkeys(("plan", "predict", "measure", "compare"), "commands"),
+    "one configuration": dict.fromkeys(("plan", "predict", "measure", "compare", "measured"), "commands"),
     "more": {**dict.fromkeys(("schedule", "phased", "program"), _PROGRAMS), "worker": _STUDIES, "completion": ""},
 }
 """The commands, in the groups of the help, by what a person wants, each with the folder of its module."""

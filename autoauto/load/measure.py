@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from math import sqrt
-from time import perf_counter, process_time
+from time import perf_counter, thread_time
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +25,19 @@ from autoauto.engines.metrics import ServerState
 from autoauto.load.arrivals import closed_loop, poisson
 from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
 from autoauto.load.percentiles import Percentiles
+from autoauto.load.prompts import TextPrompts, token_prompt
 from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.units import Array
 
+Prompt = Callable[[int], Sequence[int] | str]
+ASSUMED_VOCABULARY = 10_000
 N_BATCHES = 10
 """Equal parts of the steady part, whose means give the confidence interval of the throughput."""
 STUDENT_T = 2.262
 """The 97.5 % quantile of Student's t distribution with `N_BATCHES` - 1 degrees of freedom: for intervals of 95 %."""
 MIN_STEADY_SHARE = 0.5
+SAMPLE_EVERY_S = 0.2
 CHANCE_SHARE = 0.01
 """The share of a prompt's tokens that prompts may have in common by chance."""
 BUSY_CLIENT = 0.8
@@ -65,10 +71,23 @@ async def _measure(url: str, load: TokenLoad, model: str, chat: bool, silence_s:
     # with TLS a connection costs too much to open one for each request
     connector = TCPConnector(limit=0, force_close=not url.startswith("https:"))
     async with ClientSession(connector=connector, timeout=timeout) as session:
-        name = (await served_model(session, url, model))["id"]
-        running = RunningLoad(OpenAiEndpoint(session, url, name, chat, load.extra), load)
+        served = await served_model(session, url, model)
+        endpoint = OpenAiEndpoint(session, url, served["id"], chat, load.extra)
+        prompt, assumed = await _prompts(endpoint, load, chat, served)
+        running = RunningLoad(endpoint, load, prompt)
         await running.put_on()
-        return running.result(url)
+        return running.result(url, assumed)
+
+
+async def _prompts(
+    endpoint: OpenAiEndpoint, load: TokenLoad, chat: bool, served: Mapping[str, Any]
+) -> tuple[Prompt, tuple[str, ...]]:
+    """The prompt of every request by its number, and what was assumed of it."""
+    if chat:
+        return await TextPrompts.fitted(load, endpoint.n_tokens_of), ()
+    size = load.vocabulary_size or (served.get("meta") or {}).get("n_vocab")
+    assumed = () if size else (f"the vocabulary was assumed to have {ASSUMED_VOCABULARY:,} tokens or more",)
+    return partial(token_prompt, load, size or ASSUMED_VOCABULARY), assumed
 
 
 class RunningLoad:
@@ -77,16 +96,18 @@ class RunningLoad:
     Args:
         endpoint: to which they are sent.
         load: that is put on.
+        prompt: of a request by its number.
     """
 
-    def __init__(self, endpoint: OpenAiEndpoint, load: TokenLoad) -> None:
-        self._endpoint, self._load = endpoint, load
+    def __init__(self, endpoint: OpenAiEndpoint, load: TokenLoad, prompt: Prompt) -> None:
+        self._endpoint, self._load, self._prompt = endpoint, load, prompt
         self._answers: dict[int, StreamedAnswer] = {}
         self._event_s = array("d")
         self._n_warm, self._n_failed_in_turn = 0, 0
         self._start_s = self._end_s = float("nan")
         self._client_cpu_s = 0.0
         self._states: list[ServerState] = []
+        self._sampled_s = 0.0
         self._sampling: list[asyncio.Task[None]] = []
         self._enough_at = load.n_requests
 
@@ -94,14 +115,14 @@ class RunningLoad:
         """Send all requests and read their answers."""
         load = self._load
         await self._sample()
-        begin_cpu_s, begin_s = process_time(), perf_counter()
+        begin_cpu_s, begin_s = thread_time(), perf_counter()
         if not load.n_before:
             self._start_s = begin_s
         if load.requests_per_s is None:
             await closed_loop(self._send, load.n_clients, self._numbers())
         else:
             await poisson(self._send, load.requests_per_s, self._numbers(), load.seed)
-        self._client_cpu_s = (process_time() - begin_cpu_s) / (perf_counter() - begin_s)
+        self._client_cpu_s = (thread_time() - begin_cpu_s) / (perf_counter() - begin_s)
         await asyncio.gather(*self._sampling)
         await self._sample()
 
@@ -126,13 +147,14 @@ class RunningLoad:
 
     async def _send(self, number: int, _due_s: float) -> None:
         load = self._load
-        answer = await self._endpoint.generate(load.prompt(number), load.output_tokens, self._event_s.append)
+        answer = await self._endpoint.generate(self._prompt(number), load.output_tokens, self._event_s.append)
         self._answers[number] = answer
         self._n_failed_in_turn = self._n_failed_in_turn + 1 if answer.failure else 0
         self._n_warm += number < load.n_before
         if number < load.n_before == self._n_warm:
             self._start_s = perf_counter()
-        if len(self._answers) % load.n_clients == 0:
+        if len(self._answers) % load.n_clients == 0 and perf_counter() > self._sampled_s + SAMPLE_EVERY_S:
+            self._sampled_s = perf_counter()
             self._sampling.append(asyncio.create_task(self._sample()))
 
     async def _sample(self) -> None:
@@ -141,8 +163,12 @@ class RunningLoad:
         if state is not None:
             self._states.append(state)
 
-    def result(self, url: str) -> TokenMeasurement:
+    def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
         """What was measured.
+
+        Args:
+            url: of the server.
+            assumed: of the load, a sentence each.
 
         Raises:
             MeasurementsFailed: requests of the warm-up failed, or all others.
@@ -153,15 +179,21 @@ class RunningLoad:
         answered = [answer for answer in counted if not answer.failure]
         if not answered:
             raise MeasurementsFailed(f"{url} must answer requests, got {len(failed)} failed: {failed[0].failure}")
-        tokens_per_s, half_width, is_steady = self._throughput()
-        notes = list(self._notes(answered, failed))
+        n_tokens = sum(answer.n_tokens for answer in answered)
+        wall_s = max(answer.event_s[-1] for answer in answered) - min(answer.sent_s for answer in counted)
+        n_steady_tokens = self._n_steady_tokens()
+        is_steady = n_steady_tokens >= MIN_STEADY_SHARE * n_tokens
+        half_width = _half_width(self._event_s, self._start_s, self._end_s)
+        notes = [*assumed, *self._notes(answered, failed)]
         if not is_steady:
             notes.append(
                 "the load is too short for a steady part, so tokens/s includes its begin and end; try more requests"
             )
+        elif load.half_width is not None and half_width > load.half_width:
+            notes.append(f"the throughput is known within {half_width:.1%}, asked was {load.half_width:.1%}")
         gaps = [gap for answer in answered for gap in np.diff(answer.event_s).tolist()]
         return TokenMeasurement(
-            tokens_per_s=tokens_per_s,
+            tokens_per_s=n_steady_tokens / (self._end_s - self._start_s) if is_steady else n_tokens / wall_s,
             half_width=half_width,
             ttft_s=Percentiles.of([answer.ttft_s for answer in answered]),
             tpot_s=Percentiles.of([answer.tpot_s for answer in answered if answer.has_tpot]),
@@ -169,24 +201,20 @@ class RunningLoad:
             latency_s=Percentiles.of([answer.latency_s for answer in answered]),
             n_requests=len(answered),
             n_failed=len(failed),
-            n_tokens=sum(answer.n_tokens for answer in answered),
-            wall_s=max(answer.event_s[-1] for answer in answered) - min(answer.sent_s for answer in counted),
+            n_tokens=n_tokens,
+            wall_s=wall_s,
             notes=tuple(notes),
             server=self._server(),
         )
 
-    def _throughput(self) -> tuple[float, float, bool]:
-        """Tokens/s, the relative half-width of its interval, and whether both are of the steady part."""
-        answers = [answer for answer in self._answers.values() if not answer.failure]
-        times = np.concatenate([np.asarray(answer.event_s) for answer in answers])
-        weights = np.concatenate([np.full(len(a.event_s), a.n_tokens / len(a.event_s)) for a in answers])
-        start_s, last_s = self._start_s, float(times.max())
-        in_steady = (times > start_s) & (times <= self._end_s)
-        n_counted = weights[times > start_s].sum()
-        is_steady = weights[in_steady].sum() >= MIN_STEADY_SHARE * n_counted
-        end_s = self._end_s if is_steady else last_s
-        n_tokens = weights[in_steady].sum() if is_steady else n_counted
-        return float(n_tokens / (end_s - start_s)), _half_width(self._event_s, start_s, end_s), bool(is_steady)
+    def _n_steady_tokens(self) -> float:
+        """Tokens of the steady part: each event of an answer has an equal share of its tokens."""
+        n_tokens = 0.0
+        for answer in self._answers.values():
+            n_events = sum(self._start_s < event_s <= self._end_s for event_s in answer.event_s)
+            if not answer.failure:
+                n_tokens += answer.n_tokens * n_events / len(answer.event_s)
+        return n_tokens
 
     def _notes(self, answered: Sequence[StreamedAnswer], failed: Sequence[StreamedAnswer]) -> Iterator[str]:
         load = self._load

@@ -4,7 +4,7 @@
     └────────────────────────────── latency ────────────────────┘           TPOT = (latency - TTFT) / (n - 1)
 
 An event may hold several tokens, or none; so the number of tokens is what `usage` says, never a count of events.
-The times are those of `vllm-bench` [serve-bench]: to the first event with text of the answer, and to the last.
+The times are those of [serve-bench]: to the first event with text of the answer, and to the last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from autoauto.engines.metrics import ServerState
 from autoauto.engines.registry import server_state
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, MeasurementsFailed
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -148,6 +148,17 @@ class OpenAiEndpoint:
             answer.event_s.append(perf_counter())
         answer.failure = _without_key(answer.failure)[:_MAX_REASON]
         return answer
+
+    async def n_tokens_of(self, prompt: str) -> int:
+        """What the server counts in a prompt.
+
+        Raises:
+            MeasurementsFailed: it did not answer.
+        """
+        answer = await self.generate(prompt, 1, lambda _: None)
+        if answer.failure:
+            raise MeasurementsFailed(f"{self._url} must answer requests, got {answer.failure}")
+        return answer.n_prompt_tokens
 
     async def server_state(self) -> ServerState | None:
         """What the engine says of itself; None where it does not, or in words that are not known."""

@@ -34,4 +34,4 @@ class Percentiles(NamedTuple):
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """The value that so many percent do not exceed; NaN where there is none."""
-    return round(float(np.percentile(values, percent)), 12) if len(values) else float("nan")
+    return float(np.percentile(values, percent)) if len(values) else float("nan")

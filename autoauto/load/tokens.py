@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import isfinite
+from typing import Any
 
 from autoauto.engines.metrics import ServerState
 from autoauto.load.percentiles import Percentiles
@@ -17,10 +17,11 @@ class TokenLoad:
     """Requests for text.
 
     Attributes:
-        n_clients: of the closed loop: as many requests are in flight.
+        n_clients: of the closed loop: as many requests are in flight. After as many answers it is decided whether to
+            stop, and the engine is asked how it is; with Poisson arrivals, too.
         input_tokens: of every prompt, without a common prefix.
         output_tokens: of every answer.
-        vocabulary_size: prompts are random token ids below this.
+        vocabulary_size: prompts are random token ids below this; None for what the server says, or 10,000.
         n_requests: that are counted, at least.
         n_warmup: requests before these; None for as many as clients.
         seed: of prompts and arrivals. A server with a cache of prefixes has the prompts of a seed only once to compute.
@@ -28,14 +29,14 @@ class TokenLoad:
         requests_per_s: of Poisson arrivals, in place of clients; None for a closed loop.
         half_width: relative half-width of the 95 % confidence interval of the throughput at which the load may stop;
             None to stop after `n_requests`.
-        max_requests: counted ones at which it stops in any case; None for 20 times `n_requests`.
+        max_requests: counted ones at which it stops in any case; None for 10 times `n_requests`.
         shared_prefix_tokens: of the prompt, which all requests have in common.
     """
 
     n_clients: int
     input_tokens: int
     output_tokens: int
-    vocabulary_size: int
+    vocabulary_size: int | None
     n_requests: int
     n_warmup: int | None = None
     seed: int = 0
@@ -47,12 +48,18 @@ class TokenLoad:
 
     def __post_init__(self) -> None:
         for name in ("n_clients", "input_tokens", "output_tokens", "vocabulary_size", "n_requests"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} must be 1 or more, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInput(f"{name} must be 1 or more, got {value}")
         if not 0 <= self.shared_prefix_tokens < self.input_tokens:
             raise BadInput(f"shared_prefix_tokens must be below input_tokens, got {self.shared_prefix_tokens}")
         if self.max_requests is not None and self.max_requests < self.n_requests:
             raise BadInput(f"max_requests must be {self.n_requests} or more, got {self.max_requests}")
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings as JSON has them."""
+        settings: dict[str, Any] = _plain(self)
+        return settings
 
     @property
     def n_before(self) -> int:
@@ -64,14 +71,7 @@ class TokenLoad:
         """The number of counted requests at which the load stops in any case."""
         if self.half_width is None:
             return self.n_requests
-        return self.max_requests or 20 * self.n_requests
-
-    def prompt(self, number: int) -> list[int]:
-        """The token ids of a request."""
-        n_own = self.input_tokens - self.shared_prefix_tokens
-        prefix = np.random.default_rng((self.seed, 0)).integers(self.vocabulary_size, size=self.shared_prefix_tokens)
-        own = np.random.default_rng((self.seed, 1, number)).integers(self.vocabulary_size, size=n_own)
-        return [*prefix.tolist(), *own.tolist()]
+        return self.max_requests or 10 * self.n_requests
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ServerLoad:
 
 @dataclass(frozen=True)
 class TokenMeasurement:
-    """What a load measured of its counted requests, as `vllm-bench` defines it [serve-bench].
+    """What a load measured of its counted requests, by the definitions of [serve-bench].
 
     Attributes:
         tokens_per_s: of answers in the steady part.
@@ -136,3 +136,20 @@ class TokenMeasurement:
     def requests_per_s(self) -> float:
         """In the steady part."""
         return self.tokens_per_s * self.n_requests / self.n_tokens
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers as JSON has them: null for what was not measured."""
+        numbers: dict[str, Any] = _plain(self)
+        if self.server is not None:
+            numbers["server"]["n_preemptions"] = self.server.n_preemptions
+        return {"source": "measured", "requests_per_s": self.requests_per_s, **numbers}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value

@@ -1,17 +1,17 @@
 """Load on a server of the Open Inference Protocol, and what it measures: `measure`, `LoadOptions`, `LoadResult`.
 
-*Closed* load: so many clients, each of which sends its next request when it has the last answer; it shows the
-throughput. *Open* load: requests at times that do not depend on answers, at exponential intervals as those of many
-users; it shows the latency, which counts from the time at which a request was due, so that no wait is left out.
+A closed loop shows the throughput, Poisson arrivals the latency; it counts from the time at which a request was due, so
+that no wait is left out.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, takewhile
 from math import prod
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ import msgspec
 import numpy as np
 
 from autoauto.exporters.onnx_stages import made_up
+from autoauto.load.arrivals import closed_loop, poisson
+from autoauto.load.percentiles import percentile
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
@@ -92,7 +94,7 @@ class LoadResult:
 
     def percentile_ms(self, percent: float) -> float:
         """The latency in which so many percent of the requests were answered; NaN where none was."""
-        return float(np.percentile(self.latencies_s, percent)) * 1000 if self.latencies_s else float("nan")
+        return percentile(self.latencies_s, percent) * 1000
 
 
 class Endpoint:
@@ -108,7 +110,7 @@ class Endpoint:
         self._requests = [_request(inputs) for inputs in _inputs(metadata, options)]
         self._answers: dict[int, list[Array]] = {}
 
-    async def send(self, number: int, result: LoadResult, due_s: float) -> None:
+    async def send(self, result: LoadResult, number: int, due_s: float) -> None:
         """Send request `number`, and note what comes of it."""
         from aiohttp import ClientError
 
@@ -210,26 +212,18 @@ async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) 
 
 
 async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> None:
-    """Each client sends one request after the other; only what is answered in time counts."""
-    numbers, end_s = iter(range(1 << 62)), perf_counter() + result.seconds
-
-    async def client() -> None:
-        while perf_counter() < end_s:
-            await endpoint.send(next(numbers), result, perf_counter())
-
+    """Requests of clients until the time is over, and the wait for their answers."""
     start_s = perf_counter()
-    await asyncio.gather(*(client() for _ in range(n_clients)))
+    numbers = takewhile(lambda _: perf_counter() < start_s + result.seconds, count())
+    await closed_loop(partial(endpoint.send, result), n_clients, numbers)
     result.seconds = perf_counter() - start_s
 
 
 async def _open(endpoint: Endpoint, requests_per_s: float, result: LoadResult) -> None:
-    """Requests at random times, and the wait for all their answers."""
-    intervals = np.random.default_rng(0).exponential(1.0 / requests_per_s, round(requests_per_s * result.seconds) or 1)
+    """As many requests as are due in the time, and the wait for their answers."""
     start_s = perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for number, due_s in enumerate(start_s + np.cumsum(intervals)):
-            await asyncio.sleep(max(float(due_s) - perf_counter(), 0.0))
-            group.create_task(endpoint.send(number, result, float(due_s)))
+    n_requests = round(requests_per_s * result.seconds) or 1
+    await poisson(partial(endpoint.send, result), requests_per_s, iter(range(n_requests)))
     result.seconds = perf_counter() - start_s
 
 

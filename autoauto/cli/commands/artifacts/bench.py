@@ -1,34 +1,53 @@
 """Measure a served model under load.
 
-Throughput and latency under closed and open load.
+Throughput and latency by closed loops and at random arrivals: of a model that `autoauto serve` or another server of the
+Open Inference Protocol serves, or with --protocol openai of a server that generates text.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import secrets
 from importlib.util import find_spec
 from typing import Any
 
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import add_json, print_json, print_line
+from autoauto.cli.output.token_load import token_load_lines
 from autoauto.records.errors import BadInput, missing_extra
 
 EXAMPLE = "bench http://127.0.0.1:8000/v2/models/resnet50"
+DEFAULT_CLIENTS = 16
+DEFAULT_HALF_WIDTH = 0.03
 _PERCENTS = (50, 95, 99)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the URL of a model, and the load."""
-    parser.add_argument("url", metavar="URL", help="the model's URL, as `autoauto serve` prints it")
     parser.add_argument(
-        "--samples", type=at_most(1_000_000), default=1, metavar="N", help="samples of a request; default %(default)s"
+        "url", metavar="URL", help="the model's URL, as `autoauto serve` prints it; with --protocol openai the server's"
     )
     parser.add_argument(
-        "--clients",
+        "--protocol",
+        choices=("open-inference", "openai"),
+        default="open-inference",
+        help="of the server; default %(default)s; openai: streamed completions of text",
+    )
+    parser.add_argument(
+        "--concurrency",
         type=at_most(10_000),
         metavar="N",
-        help="clients of the closed load; default: as many as fill all micro-batches in flight",
+        help="clients of the closed loop; default: as many as fill all micro-batches in flight, of text 16",
+    )
+    _add_inference(parser.add_argument_group("a model of the Open Inference Protocol"))
+    _add_text(parser.add_argument_group("text, with --protocol openai"))
+    add_json(parser)
+
+
+def _add_inference(parser: argparse._ArgumentGroup) -> None:
+    parser.add_argument(
+        "--samples", type=at_most(1_000_000), default=1, metavar="N", help="samples of a request; default %(default)s"
     )
     parser.add_argument(
         "--seconds", type=positive_number, default=10.0, metavar="S", help="duration of a load; default %(default)s"
@@ -38,21 +57,106 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.npz",
         help="samples of the model's inputs, an array for each; requests have them in turn; default: made-up inputs",
     )
-    add_json(parser)
+
+
+def _add_text(parser: argparse._ArgumentGroup) -> None:
+    tokens = at_most(10_000_000)
+    parser.add_argument("--input-tokens", type=tokens, metavar="N", help="tokens of a prompt")
+    parser.add_argument("--output-tokens", type=tokens, metavar="N", help="tokens of an answer")
+    parser.add_argument(
+        "--rate", type=positive_number, metavar="R", help="requests/s of Poisson arrivals, instead of a closed loop"
+    )
+    parser.add_argument("--chat", action="store_true", help="send chats, whose prompts are text of about N tokens")
+    parser.add_argument("--model", default="", metavar="NAME", help="the model's name there; default: the only one")
+    parser.add_argument(
+        "--requests",
+        type=at_most(10_000_000),
+        metavar="N",
+        help="counted requests at least; default: 4 times the clients, 64 with --rate",
+    )
+    parser.add_argument(
+        "--max-requests", type=at_most(10_000_000), metavar="N", help="and at most; default: 10 times --requests"
+    )
+    parser.add_argument(
+        "--half-width",
+        type=positive_number,
+        metavar="W",
+        help="a closed loop stops when the throughput is known within this, relative, with 95 %% confidence; "
+        f"default: {DEFAULT_HALF_WIDTH:g}; with --rate the load stops after --requests",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=at_most(10_000_000, minimum=0),
+        metavar="N",
+        help="requests before those that count; default: as many as clients, 16 with --rate",
+    )
+    parser.add_argument(
+        "--vocabulary-size",
+        type=tokens,
+        metavar="N",
+        help="prompts are token ids below this; default: what the server says, or 10,000",
+    )
+    parser.add_argument(
+        "--shared-prefix-tokens",
+        type=at_most(10_000_000, minimum=0),
+        default=0,
+        metavar="N",
+        help="tokens with which all prompts begin; default %(default)s",
+    )
+    parser.add_argument(
+        "--seed", type=at_most(1 << 62, minimum=0), metavar="N", help="of prompts and arrivals; default: a random one"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what each load measured, and compare with the plan where the server knows it.
 
     Returns:
-        0, or 2 when answers failed or disagreed.
+        0, or 2 when requests failed or answers disagreed.
     """
+    if find_spec("aiohttp") is None:
+        raise missing_extra("measuring a server", "serve")
+    return _run_text(args) if args.protocol == "openai" else _run_inference(args)
+
+
+def _run_text(args: argparse.Namespace) -> int:
+    from autoauto.load.measure import measure_tokens
+    from autoauto.load.tokens import TokenLoad
+
+    for name in ("input_tokens", "output_tokens"):
+        if getattr(args, name) is None:
+            option = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{option} must be given with --protocol openai; try {option} 512")
+    if args.rate is not None and args.concurrency is not None:
+        raise BadInput("--concurrency or --rate must be given, got both; try one of them")
+    n_clients = args.concurrency or DEFAULT_CLIENTS
+    load = TokenLoad(
+        n_clients=n_clients,
+        input_tokens=args.input_tokens,
+        output_tokens=args.output_tokens,
+        vocabulary_size=args.vocabulary_size,
+        n_requests=args.requests or min(4 * n_clients, args.max_requests or 4 * n_clients),
+        n_warmup=args.warmup,
+        seed=secrets.randbits(62) if args.seed is None else args.seed,
+        requests_per_s=args.rate,
+        half_width=args.half_width or (DEFAULT_HALF_WIDTH if args.rate is None else None),
+        max_requests=args.max_requests,
+        shared_prefix_tokens=args.shared_prefix_tokens,
+    )
+    measured = measure_tokens(args.url, load, args.model, args.chat)
+    if args.json:
+        print_json({"load": load.to_json(), **measured.to_json()})
+    else:
+        for line in token_load_lines(load, measured):
+            print_line(line)
+    return 2 if measured.n_failed else 0
+
+
+def _run_inference(args: argparse.Namespace) -> int:
     if not args.url.startswith(("http://", "https://")):
         host = args.url if ":" in args.url and "://" not in args.url else "127.0.0.1:8000"
         hint = f"http://{host}/v2/models/NAME"
         raise BadInput(f"URL must be that of a model, as `autoauto serve` prints it, got {args.url!r:.100}; try {hint}")
-    if find_spec("aiohttp") is None:
-        raise missing_extra("measuring a server", "serve")
     from autoauto.serve.load import LoadOptions, LoadResult, measure
 
     results: list[LoadResult] = []
@@ -64,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print_line(_row(result))
 
-    options = LoadOptions(n_samples=args.samples, n_clients=args.clients, seconds=args.seconds, inputs=args.inputs)
+    options = LoadOptions(n_samples=args.samples, n_clients=args.concurrency, seconds=args.seconds, inputs=args.inputs)
     metadata = asyncio.run(measure(args.url, options, show))
     properties = metadata.get("properties", {})
     if args.json:

@@ -1,0 +1,46 @@
+"""What a load on a server that generates text measured, as lines: `token_load_lines`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
+
+_COLUMNS = {"mean": 10, "p50": 10, "p90": 10, "p99": 10}
+
+
+def token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[str]:
+    """The throughput, a table of times, what the engine said, and what disturbs the numbers."""
+    arrivals = f"{load.n_clients} clients"
+    if load.requests_per_s is not None:
+        arrivals = f"Poisson arrivals at {load.requests_per_s:g} requests/s"
+    yield (
+        f"{measured.tokens_per_s:,.1f} tokens/s ± {measured.half_width:.1%}, {measured.requests_per_s:,.2f} requests/s "
+        f"in the steady part of {arrivals} (measured)"
+    )
+    yield f"{measured.n_requests:,} requests answered, {measured.n_failed:,} failed, in {measured.wall_s:,.1f} s"
+    yield f"{'milliseconds':<24}" + "".join(f"{name:>{width}}" for name, width in _COLUMNS.items())
+    for name, times_s in (
+        ("TTFT", measured.ttft_s),
+        ("TPOT", measured.tpot_s),
+        ("inter-token latency", measured.itl_s),
+        ("request latency", measured.latency_s),
+    ):
+        yield f"{name:<24}" + "".join(f"{1e3 * time_s:>10,.2f}" for time_s in times_s)
+    if measured.server is not None:
+        yield _server_line(measured.server)
+    yield from (f"note: {note}" for note in measured.notes)
+
+
+def _server_line(server: ServerLoad) -> str:
+    """What the engine said of itself; what it does not say is left out."""
+    parts = [f"{server.running:.0f} requests at once"]
+    if server.waiting is not None:
+        parts.append(f"{server.waiting:.0f} waiting")
+    if server.kv_usage is not None:
+        parts.append(f"{server.kv_usage:.0%} of the KV cache")
+    if server.n_preemptions is not None:
+        parts.append(f"{server.n_preemptions:.0f} preemptions")
+    return f"{server.before.engine} says: at most {', '.join(parts)}"

@@ -1,0 +1,113 @@
+"""Read a file of another program, whichever it is, `read_results`, and make a measured row of it, `measured_row`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+
+import msgspec
+
+import autoauto.load.results as results_package
+from autoauto.load.results.figures import LoadFigures
+from autoauto.records.errors import BadInput
+
+MAX_DISAGREEMENT = 0.1
+"""By how much tokens/s may differ from requests/s times tokens, relative, before it is said."""
+
+
+def read_results(path: Path) -> list[LoadFigures]:
+    """The loads of a file.
+
+    Raises:
+        BadInput: no program that is known writes such a file, or it lacks the lengths of prompts or answers.
+    """
+    try:
+        content = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path} must be a file that can be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path} must be a file in JSON: {error}") from None
+    readers = _readers()
+    for reader in readers:
+        if isinstance(content, Mapping) and reader.is_of(content):
+            loads = reader.read(content, str(path))
+            return [replace(figures, notes=(*figures.notes, *_doubts(figures))) for figures in loads]
+    raise BadInput(
+        f"{path} must be a summary in JSON of {', '.join(reader.PROGRAM for reader in readers)}, got another file"
+    )
+
+
+def _readers() -> list[ModuleType]:
+    names = [f"{results_package.__name__}.{each.name}" for each in iter_modules(results_package.__path__)]
+    modules = [import_module(name) for name in names if name != __name__]
+    return [module for module in modules if hasattr(module, "is_of")]
+
+
+def _doubts(figures: LoadFigures) -> tuple[str, ...]:
+    """Whether the throughputs of a file agree with each other."""
+    if figures.tokens_per_s is None or figures.requests_per_s is None:
+        return ()
+    product = figures.requests_per_s * figures.output_tokens
+    if abs(product / figures.tokens_per_s - 1) <= MAX_DISAGREEMENT:
+        return ()
+    return (f"tokens/s are {figures.tokens_per_s:.4g}, requests/s times tokens of an answer {product:.4g}",)
+
+
+def with_lengths(figures: LoadFigures, input_tokens: int | None, output_tokens: int | None) -> LoadFigures:
+    """The numbers with lengths that somebody knows better than the file; tokens/s are then requests/s times these."""
+    if input_tokens is not None:
+        figures = replace(figures, input_tokens=float(input_tokens))
+    if output_tokens is None:
+        return figures
+    rate = figures.requests_per_s
+    return replace(
+        figures, output_tokens=float(output_tokens), tokens_per_s=None if rate is None else rate * output_tokens
+    )
+
+
+def measured_row(figures: LoadFigures, in_flight: float | None, n_pipelines: int) -> dict[str, object]:
+    """The columns of a measured row that a load tells; empty where it does not.
+
+    Args:
+        figures: of the load.
+        in_flight: requests; None for requests/s times latency, Little's law.
+        n_pipelines: stages x replicas, among which the requests in flight are dealt.
+
+    Raises:
+        BadInput: nothing was measured, or it is not known how many requests were in flight.
+    """
+    if in_flight is None and figures.requests_per_s is not None and figures.latency_s is not None:
+        in_flight = figures.requests_per_s * figures.latency_s
+    if in_flight is None:
+        raise BadInput(f"{figures.program} must say how many requests were in flight, got nothing; try --concurrency")
+    results = {"tpot_s": tpot_s(figures), "ttft_s": figures.ttft_s, "tokens_per_s": figures.tokens_per_s}
+    if not any(results.values()):
+        raise BadInput(f"{figures.program} must have measured TPOT, TTFT or tokens/s, got none; try another file")
+    return {
+        "batch_size": max(round(in_flight / n_pipelines), 1),
+        "input_tokens": max(round(figures.input_tokens), 1),
+        "output_tokens": max(round(figures.output_tokens), 1),
+        **{name: "" if value is None else f"{value:.6g}" for name, value in results.items()},
+    }
+
+
+def tpot_s(figures: LoadFigures) -> float | None:
+    """(latency - TTFT) / (tokens - 1), where the program has no time per output token of this definition.
+
+    Of answers of unequal lengths it is the mean of tokens, not of requests.
+
+    Raises:
+        BadInput: the first token comes after the last.
+    """
+    if figures.tpot_s is not None or figures.latency_s is None or figures.ttft_s is None or figures.output_tokens <= 1:
+        return figures.tpot_s
+    value = (figures.latency_s - figures.ttft_s) / (figures.output_tokens - 1)
+    if value <= 0:
+        raise BadInput(
+            f"{figures.program} must have a latency above TTFT, got {figures.latency_s:g} s and {figures.ttft_s:g} s"
+        )
+    return value
