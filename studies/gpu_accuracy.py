@@ -24,7 +24,7 @@ from typing import cast
 
 from autoauto.engines.registry import engine_named
 from autoauto.evaluate.serving.measured import Row, forecast_of, measured_of, ratio_of, read_rows
-from autoauto.graph.huggingface import decoder_of
+from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import AutoautoError
 from autoauto.targets.gpu.calibration import Calibration, Group, Ratio, fit

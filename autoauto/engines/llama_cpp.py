@@ -51,7 +51,7 @@ class FlashAttention(StrEnum):
     OFF = "off"
 
 
-class ServerOptions(NamedTuple):
+class LlamaServerOptions(NamedTuple):
     """What a server is told.
 
     Attributes:
@@ -99,7 +99,7 @@ SYNTAX = CommandSyntax(
 """The options that are used here [llama-server]."""
 
 
-def server_command(options: ServerOptions) -> tuple[str, ...]:
+def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
     """The words that start the server; what is left out has the engine's default.
 
     Threads never spin: on a busy machine those that do wait for others that have no core.
@@ -124,14 +124,14 @@ def server_command(options: ServerOptions) -> tuple[str, ...]:
     return (*SYNTAX.program, *words)
 
 
-def read_command(words: Sequence[str]) -> ServerOptions:
+def read_command(words: Sequence[str]) -> LlamaServerOptions:
     """What a command of `server_command` says.
 
     Raises:
         BadInput: the server would refuse it.
     """
     given = SYNTAX.parse(words)
-    return ServerOptions(
+    return LlamaServerOptions(
         given["-m"],
         given["--parallel"],
         given["--threads"],

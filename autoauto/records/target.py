@@ -110,7 +110,7 @@ class ServesDecoder(Protocol):
     decoder: Decoder
 
 
-class Server(Protocol):
+class LiveServer(Protocol):
     """A server that runs: a context, at whose end it is gone.
 
     Attributes:
@@ -119,7 +119,7 @@ class Server(Protocol):
 
     address: str
 
-    def __enter__(self) -> Server: ...
+    def __enter__(self) -> LiveServer: ...
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -151,7 +151,7 @@ class RunsServers(ServesDecoder, Protocol):
     def command(self, session: Session, n_slots: int, workload: Workload) -> tuple[str, ...]:
         """The words that start the same server elsewhere."""
 
-    def serve(self, session: Session, n_slots: int, workload: Workload) -> Server:
+    def serve(self, session: Session, n_slots: int, workload: Workload) -> LiveServer:
         """Start a server with so many sequences in flight.
 
         Raises:

@@ -5,7 +5,7 @@ import pytest
 from autoauto.engines.llama_cpp import (
     CacheType,
     FlashAttention,
-    ServerOptions,
+    LlamaServerOptions,
     context_tokens,
     kv_cache_bytes,
     read_command,
@@ -15,11 +15,11 @@ from autoauto.engines.llama_cpp import (
 from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.errors import BadInput
 
-PLAIN = ServerOptions("m.gguf", 8, 2, 4, 2048, 512, 2048)
+PLAIN = LlamaServerOptions("m.gguf", 8, 2, 4, 2048, 512, 2048)
 DECODER = Decoder("m", "llama", 512, 7, 8, 4, 64, 1408, 1000, is_tied=False)
 
 
-def test_threads_of_a_command_never_spin() -> None:
+def test_threads_of_a_command_do_not_spin() -> None:
     command = " ".join(server_command(PLAIN))
     assert command == (
         "llama-server -m m.gguf --parallel 8 --threads 2 --threads-batch 4 --batch-size 2048 --ubatch-size 512 "
@@ -31,7 +31,7 @@ def test_threads_of_a_command_never_spin() -> None:
     "options",
     [PLAIN, PLAIN._replace(flash_attention=FlashAttention.ON, cache_type=CacheType.Q8_0), PLAIN._replace(poll=50)],
 )
-def test_a_command_says_all_options(options: ServerOptions) -> None:
+def test_a_command_says_all_options(options: LlamaServerOptions) -> None:
     assert read_command(server_command(options)) == options
 
 
@@ -54,7 +54,7 @@ def test_keys_and_values_of_a_context() -> None:
     assert kv_cache_bytes(DECODER, 1024, CacheType.Q8_0) == 1024 * 7 * 2 * (4 * 64) * 34 // 32
 
 
-def test_the_reason_is_the_last_line_that_tells_one() -> None:
+def test_the_reason_is_the_last_line_that_has_one() -> None:
     log = ("loading", "llama_model_load: error loading model: tensor 'x' data is not within the file bounds", "exiting")
     assert why(log).startswith("llama_model_load: error loading model")
     assert why(("only this",)) == "only this"

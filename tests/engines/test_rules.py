@@ -9,7 +9,7 @@ import pytest
 
 from autoauto.engines.registry import ENGINES
 from autoauto.engines.rules import GroupSplit
-from autoauto.graph.huggingface import decoder_of
+from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat
 from tests.decoders import decoder_folder
 

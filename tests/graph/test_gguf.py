@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.graph.gguf import graph_of_file, is_gguf, read_gguf
+from autoauto.graph.decoders.gguf import graph_of_file, is_gguf, read_gguf
 from autoauto.records.costs.decoder import Experts
 from autoauto.records.errors import UnreadableModel
 

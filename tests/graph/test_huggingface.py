@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.graph.huggingface import bundled_names, decoder_of, graph_of
+from autoauto.graph.decoders.huggingface import bundled_names, decoder_of, graph_of
 from autoauto.records.costs.decoder import Checkpoint, Experts, WeightFormat
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Precision

@@ -1,8 +1,8 @@
 """What documents, docstrings and comments name exists: sources, files, and no path of one machine."""
 
 import ast
-import io
 import csv
+import io
 import json
 import re
 import tokenize

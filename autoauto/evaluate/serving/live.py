@@ -30,7 +30,7 @@ from autoauto.records.errors import BadInput, DoesNotFit, Infeasible, Measuremen
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.target import Origin, RunsServers, Server
+from autoauto.records.target import LiveServer, Origin, RunsServers
 from autoauto.records.units import format_bytes
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result, TokenResult
@@ -41,7 +41,7 @@ AGREEMENT = 0.01
 """The loads of a server end when its two least CPU times a token differ by no more than this share."""
 TURNS_S = 30.0
 """After so long no further turn begins, if there were two."""
-QUIET = 0.05
+SHARE_SPREAD = 0.05
 """A machine is quiet where the loads of a server get shares of its cores that differ by no more."""
 HOPELESS = 0.5
 """Threads with which one client gets less than this share of what it gets with others are not tried further."""
@@ -51,7 +51,7 @@ _EXTRA = {"cache_prompt": False}
 """Every prompt is computed whole, though the server keeps prompts."""
 
 
-class Reading(NamedTuple):
+class LoadReading(NamedTuple):
     """What one load gave.
 
     Attributes:
@@ -78,9 +78,9 @@ class Readings:
         readings: in their order.
     """
 
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[LoadReading] = field(default_factory=list)
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: LoadReading) -> None:
         """One more."""
         self.readings.append(reading)
 
@@ -95,7 +95,7 @@ class Readings:
         return max(reading.cores for reading in self.readings)
 
     @property
-    def best(self) -> Reading:
+    def best(self) -> LoadReading:
         """The least disturbed load."""
         return max(self.readings, key=lambda reading: reading.tokens_per_s)
 
@@ -106,10 +106,10 @@ class Readings:
         return len(times) >= MIN_TURNS and times[1] <= times[0] * (1.0 + AGREEMENT)
 
     @property
-    def is_quiet(self) -> bool:
+    def is_undisturbed(self) -> bool:
         """Whether other programs left the server alike shares of the cores in all loads."""
         shares = [reading.cores for reading in self.readings]
-        return len(shares) >= MIN_TURNS and min(shares) >= max(shares) * (1.0 - QUIET)
+        return len(shares) >= MIN_TURNS and min(shares) >= max(shares) * (1.0 - SHARE_SPREAD)
 
 
 class StepFit(NamedTuple):
@@ -147,7 +147,7 @@ class _Reference:
     """A server that stays up.
 
     Attributes:
-        server: see `Server`.
+        server: see `LiveServer`.
         session, n_slots: of it.
         readings: of its loads.
         tokens_per_s: as first measured, so that all that is compared with it has one scale.
@@ -155,7 +155,7 @@ class _Reference:
         fit: of its steps.
     """
 
-    server: Server
+    server: LiveServer
     session: Session
     n_slots: int
     readings: Readings
@@ -259,10 +259,10 @@ class LiveFlow:
                 self._references[key] = self._new_reference(*key)
             except DoesNotFit as failure:
                 self._references[key] = failure
-        found = self._references[key]
-        if isinstance(found, DoesNotFit):
-            raise found
-        return found
+        reference = self._references[key]
+        if isinstance(reference, DoesNotFit):
+            raise reference
+        return reference
 
     def _check_hopeful(self, session: Session, single: Readings) -> None:
         """Refuse threads that wait for each other, as on a busy machine: their loads would take minutes.
@@ -328,11 +328,11 @@ class LiveFlow:
                 own.add(self._load(server, requests, self._target.n_clients))
         return reference.tokens_per_s * times_faster(own, other), own.best.measured
 
-    def _warm_up(self, server: Server, requests: Workload) -> None:
+    def _warm_up(self, server: LiveServer, requests: Workload) -> None:
         """Requests of all clients with answers of two tokens: memory is touched, threads are there."""
         self._load(server, Workload(requests.input_tokens, 2), self._target.n_clients)
 
-    def _load(self, server: Server, requests: Workload, n_clients: int) -> Reading:
+    def _load(self, server: LiveServer, requests: Workload, n_clients: int) -> LoadReading:
         """A request of every client.
 
         Raises:
@@ -358,7 +358,7 @@ class LiveFlow:
         if measured.n_failed:
             reason = next(iter(measured.notes), "without a reason")
             raise Unsupported(f"the server fails: {reason}") if server.is_alive else server.failure()
-        return Reading(cpu_s / measured.n_tokens, cpu_s / wall_s, measured)
+        return LoadReading(cpu_s / measured.n_tokens, cpu_s / wall_s, measured)
 
     def _plan(self, knobs: Knobs, step_s: float) -> Plan:
         """All layers in one stage, whose period is a step that gives a token of every slot."""
@@ -403,4 +403,4 @@ def times_faster(own: Readings, other: Readings) -> float:
     machine.
     """
     work = other.cpu_s / own.cpu_s
-    return work * own.cores / other.cores if own.is_quiet and other.is_quiet else work
+    return work * own.cores / other.cores if own.is_undisturbed and other.is_undisturbed else work

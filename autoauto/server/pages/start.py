@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from autoauto.graph.huggingface import bundled_names
+from autoauto.graph.decoders.huggingface import bundled_names
 from autoauto.graph.load import builtin_models
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import DEFAULT_MODEL

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 import msgspec
 
-from autoauto.graph.huggingface import bundled_names
+from autoauto.graph.decoders.huggingface import bundled_names
 from autoauto.graph.load import builtin_models
 from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput, MissingExtra, did_you_mean

@@ -9,7 +9,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision
-from autoauto.targets.host.llamacpp.session import LlamaCppSession
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
@@ -147,7 +147,7 @@ def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
         BadInput: an option is given that such a server does not have.
         MissingExtra: its runtime is not installed.
     """
-    from autoauto.targets.host.llamacpp.target import LlamaCppTarget
+    from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
 
     if given := [name for name, value in request.options.items() if value is not None and name != "clients"]:
         option = f"--{given[0].replace('_', '-')}"

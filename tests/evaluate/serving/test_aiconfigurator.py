@@ -20,7 +20,7 @@ import pytest
 from autoauto.engines.registry import engine_named
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
-from autoauto.graph.huggingface import decoder_of
+from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat, Workload
 from autoauto.records.costs.profile import RESERVE
 from autoauto.targets.gpu.costs import layer_costs

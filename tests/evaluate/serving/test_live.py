@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from autoauto.evaluate.serving.live import Reading, Readings, StepFit, times_faster
+from autoauto.evaluate.serving.live import LoadReading, Readings, StepFit, times_faster
 from autoauto.load.tokens import TokenMeasurement
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
@@ -26,22 +26,22 @@ N_TOKENS = 512
 
 def readings(*loads: tuple[float, float]) -> Readings:
     """Loads of one server by their CPU milliseconds a token and the cores that it had."""
-    return Readings([Reading(ms / 1e3, cores, cast(TokenMeasurement, None)) for ms, cores in loads])
+    return Readings([LoadReading(ms / 1e3, cores, cast(TokenMeasurement, None)) for ms, cores in loads])
 
 
-def test_servers_on_a_busy_machine_are_compared_by_the_least_cpu_time_a_token() -> None:
+def test_servers_on_a_busy_machine_are_compared_by_the_minimum_of_cpu_time_per_token() -> None:
     slow, fast = readings((4.0, 0.3), (3.0, 0.9), (3.9, 0.5)), readings((2.0, 0.2), (2.8, 0.7), (2.1, 0.4))
     assert times_faster(fast, slow) == pytest.approx(3.0 / 2.0)
 
 
-def test_on_a_quiet_machine_the_cores_that_a_server_uses_count_too() -> None:
+def test_on_an_undisturbed_machine_the_cores_that_a_server_uses_count_too() -> None:
     half, whole = readings((2.0, 1.0), (2.0, 0.99), (2.0, 1.0)), readings((2.0, 1.98), (2.0, 2.0), (2.0, 2.0))
     assert times_faster(whole, half) == pytest.approx(2.0)
     disturbed = readings((2.0, 1.0), (2.0, 0.5), (2.0, 1.0))
     assert times_faster(whole, disturbed) == pytest.approx(1.0)
 
 
-def test_loads_end_when_the_two_least_times_agree() -> None:
+def test_loads_end_when_the_two_shortest_times_agree() -> None:
     assert not readings((2.0, 1.0), (2.001, 1.0)).is_enough  # two may agree by chance
     assert readings((2.0, 1.0), (3.0, 1.0), (2.015, 1.0)).is_enough
     assert not readings((2.0, 1.0), (3.0, 1.0), (2.05, 1.0)).is_enough
@@ -132,10 +132,10 @@ def children(pid: int) -> set[int]:
     """The processes that a process has started, and those that these have."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family - {pid}
 
 
 def is_alive(pid: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.fixed import FixedReplicas
-from autoauto.graph.huggingface import decoder_of
+from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.plans.plan import Plan

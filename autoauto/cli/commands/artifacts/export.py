@@ -119,7 +119,7 @@ def _find_model(args: argparse.Namespace) -> None:
     Raises:
         UnreadableModel: there is none.
     """
-    from autoauto.graph.huggingface import decoder_of
+    from autoauto.graph.decoders.huggingface import decoder_of
     from autoauto.graph.load import find_model
     from autoauto.targets.registry import TARGETS
 

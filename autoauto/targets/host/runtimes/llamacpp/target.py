@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from autoauto.engines.llama_cpp import ServerOptions, activation_bytes, context_tokens, kv_cache_bytes, server_command
+from autoauto.engines.llama_cpp import (
+    LlamaServerOptions,
+    activation_bytes,
+    context_tokens,
+    kv_cache_bytes,
+    server_command,
+)
 from autoauto.records.costs.decoder import Decoder, DecoderFile, Workload
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import missing_extra
 from autoauto.records.hardware import Period
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.host.detect import usable_cores
-from autoauto.targets.host.llamacpp.server import RunningServer
-from autoauto.targets.host.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.machine import MachineLoad, cores, excess_load, identity
+from autoauto.targets.host.runtimes.llamacpp.server import RunningServer
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 
 SLOTS = (1, 2, 4, 8, 16)
 DEFAULT_TOKENS = 256
@@ -119,9 +125,9 @@ class LlamaCppTarget:
             "activations": activation_bytes(self.decoder, options.n_ubatch),
         }
 
-    def _options(self, session: Session, n_slots: int, workload: Workload) -> ServerOptions:
+    def _options(self, session: Session, n_slots: int, workload: Workload) -> LlamaServerOptions:
         assert isinstance(session, LlamaCppSession)
-        return ServerOptions(
+        return LlamaServerOptions(
             self.file.path,
             n_slots,
             *session.threads,

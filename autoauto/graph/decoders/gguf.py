@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from autoauto.graph.huggingface import MAX_LAYERS, graph_of
+from autoauto.graph.decoders.huggingface import MAX_LAYERS, graph_of
 from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile, Experts
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerGraph
@@ -81,7 +81,7 @@ def graph_of_file(file: DecoderFile) -> LayerGraph:
     return replace(graph_of(file.decoder), content=file.content)
 
 
-class _Tensor(NamedTuple):
+class _StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     format: int
     offset: int
@@ -94,7 +94,7 @@ class _Header:
         self._file, self._path = file, path
         self.digest, self.n_read = sha256(), 0
 
-    def read(self) -> tuple[dict[str, Any], dict[str, _Tensor]]:
+    def read(self) -> tuple[dict[str, Any], dict[str, _StoredTensor]]:
         """All entries and all tensors, by their names."""
         if self._bytes(4) != _MAGIC:
             raise UnreadableModel(f"a GGUF file begins with {_MAGIC.decode()}, {self._path} does not; try another file")
@@ -106,13 +106,13 @@ class _Header:
         for _ in range(n_entries):
             key = self._text()
             metadata[key] = self._value(self._number("I"))
-        tensors: dict[str, _Tensor] = {}
+        tensors: dict[str, _StoredTensor] = {}
         for _ in range(n_tensors):
             name, n_axes = self._text(), self._number("I")
             if n_axes > _MAX_AXES:
                 raise UnreadableModel(f"a tensor has at most {_MAX_AXES} axes, {name!r:.40} in {self._path} {n_axes}")
             shape = tuple(self._number("Q") for _ in range(n_axes))
-            tensors[name] = _Tensor(shape, self._number("I"), self._number("Q"))
+            tensors[name] = _StoredTensor(shape, self._number("I"), self._number("Q"))
         return metadata, tensors
 
     def _value(self, kind: int) -> Any:
@@ -157,7 +157,7 @@ class _Header:
         return content
 
 
-def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _Tensor]) -> Decoder:
+def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _StoredTensor]) -> Decoder:
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise UnreadableModel(f"general.architecture must be a text, got {architecture!r:.40} in {path}")
@@ -166,7 +166,7 @@ def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _Ten
     embedding = tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise UnreadableModel(f"a decoder has the matrix token_embd.weight, {path} has none; give one that makes text")
-    n_experts = entries.count("expert_count", default=0, least=0)
+    n_experts = entries.count("expert_count", default=0, minimum=0)
     width = entries.count("feed_forward_length", default=entries.count("expert_feed_forward_length", default=1))
     experts = None
     if n_experts:
@@ -195,7 +195,7 @@ class _Entries(NamedTuple):
     architecture: str
     metadata: Mapping[str, Any]
 
-    def count(self, key: str, default: int | None = None, most: int = 2**31, least: int = 1) -> int:
+    def count(self, key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
         """A whole number; where blocks differ, the largest of all.
 
         Raises:
@@ -205,7 +205,9 @@ class _Entries(NamedTuple):
         value = self.metadata.get(name, default)
         if isinstance(value, _Listed) and value.items:
             value = max(value.items)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
             given = "none" if value is None else repr(value)[:40]
-            raise UnreadableModel(f"{name} must be a whole number from {least} to {most:,}, got {given} in {self.path}")
+            raise UnreadableModel(
+                f"{name} must be a whole number from {minimum} to {most:,}, got {given} in {self.path}"
+            )
         return value
