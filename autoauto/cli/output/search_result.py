@@ -135,11 +135,14 @@ def show_outside(summary: StudySummary) -> None:
         print(text)
 
 
-def describe_result(flow: Flow, result: SearchResult, storage: str | None) -> dict[str, Any]:
-    """The result of a search as plain values, without its database where that is None."""
+def describe_result(result: SearchResult, storage: str | None, flow: Flow | None = None) -> dict[str, Any]:
+    """The result of a search as plain values, without its database where that is None.
+
+    With a flow that runs servers, the best has the command that starts its server.
+    """
     from autoauto.study.store.database import shown_storage
 
-    command = server_command(flow, result.best) if result.best else ()
+    command = server_command(flow, result.best) if flow and result.best else ()
     return {
         "best": result.best and describe_best(result.best) | ({"command": command} if command else {}),
         **({"front": list(map(describe_best, result.front))} if result.front and not result.best else {}),
