@@ -1,6 +1,7 @@
 """The header of a GGUF file: what is read of it, and files that are refused in one line."""
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def value(given: object) -> bytes:
     return struct.pack("<II", U32, given)
 
 
-def gguf_bytes(entries: dict[str, object], tensors: dict[str, tuple[int, ...]], version: int = 3) -> bytes:
+def gguf_bytes(entries: Mapping[str, object], tensors: Mapping[str, tuple[int, ...]], version: int = 3) -> bytes:
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
     body = b"".join(text(key) + value(given) for key, given in entries.items())
     for number, (name, shape) in enumerate(tensors.items()):
@@ -45,10 +46,10 @@ def gguf_bytes(entries: dict[str, object], tensors: dict[str, tuple[int, ...]], 
     return head + body + bytes(32 * len(tensors) + 64)
 
 
-def written(tmp_path: Path, changes: dict[str, object] | None = None, **given: object) -> Path:
+def written(tmp_path: Path, changes: Mapping[str, object] | None = None, version: int = 3) -> Path:
     path = tmp_path / "tiny.gguf"
     entries = {"general.architecture": "llama", "tokenizer.ggml.tokens": ["a", "bc"], **ENTRIES, **(changes or {})}
-    path.write_bytes(gguf_bytes({key: each for key, each in entries.items() if each is not None}, TENSORS, **given))
+    path.write_bytes(gguf_bytes({key: each for key, each in entries.items() if each is not None}, TENSORS, version))
     return path
 
 
