@@ -167,7 +167,8 @@ def _line(pairs: Sequence[tuple[float, float]]) -> str:
     tpot, ttft = zip(*pairs, strict=True)
     return (
         f"{len(pairs):5} rows  TPOT median {median(map(abs, tpot)):6.1%} mean {mean(map(abs, tpot)):6.1%} "
-        f"signed {median(tpot):+6.1%}  TTFT median {median(map(abs, ttft)):6.1%}"
+        f"signed {median(tpot):+6.1%}  TTFT median {median(map(abs, ttft)):6.1%} "
+        f"mean {mean(map(abs, ttft)):6.1%} signed {median(ttft):+6.1%}"
     )
 
 

@@ -1,18 +1,18 @@
-"""Which of the measured configurations of a question forecasts choose, with bounds on TPOT and without.
+"""Which of the measured configurations of a question forecasts choose, with bounds on TPOT or TTFT and without.
 
-    python studies/gpu_choice.py --rows FILE.csv --half even|odd [--measured FILE.csv | --n-measured 3]
+    python studies/gpu_choice.py --rows FILE.csv --half odd [--bound ttft] [--measured FILE.csv | --n-measured N]
 
 Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; dense models in one pool are read. A question is
 a model, engine, system, format, prompt and answer of which two configurations or more were measured, and a bound that
-one of them keeps. Of those whose forecast keeps it at the end of the interval at which bounds must hold, the one with
-the most forecast tokens/s a GPU is chosen:
+one of them keeps. Of those whose bound holds with a probability of `HELD` or more, the one with the most forecast
+tokens/s a GPU is chosen:
 
-    kept        the share of chosen configurations whose measured TPOT keeps the bound
+    kept        the share of chosen configurations whose measured latency keeps the bound
     throughput  measured tokens/s a GPU of the chosen one over the most of those that keep the bound, 100 % at most,
                 in the mean over answered questions; and over all questions, where no answer counts as 0
 
-The curve has other shares of rows in place of `HELD`, which was chosen on the even half. `--n-measured` takes so many
-rows of every group of the even half as measured, and asks of other rows.
+The curve has other probabilities in place of `HELD`, which was chosen on the even half for TPOT. `--n-measured` takes
+so many rows of every group of the even half as measured, and asks of other rows; no row of a question tells of it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,24 @@ from __future__ import annotations
 import argparse
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from math import inf, nan
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
 from autoauto.evaluate.serving.measured import Row, forecast_of, measured_of, read_rows, replicas_of
+from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
-from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, Factor, Group, factor_of
+from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, TTFT_PRIOR, Factor, Group, Ratio, factor_of
 from studies.gpu_accuracy import DENSE, decoder_of_row, group_of, half, ratios_of
 from studies.gpu_fit import UNEXPLAINED
 
-BOUNDS_S = (0.015, 0.020, 0.030, 0.050)
-SHARES = (0.5, 0.55, 0.6, HELD, 0.7, 0.8, 0.9)
+BOUNDS_S = {"tpot": (0.015, 0.020, 0.030, 0.050), "ttft": (0.2, 0.5, 1.0, 2.0)}
+PRIORS = {"tpot": TPOT_PRIOR, "ttft": TTFT_PRIOR}
+SHARES = (0.5, 0.55, 0.6, HELD, 0.7, 0.75, 0.8, 0.9)
+BINS = (0.0, 0.2, 0.5, 0.65, 0.8, 0.95, 1.0)
 
 
 class Choosable(NamedTuple):
@@ -43,16 +47,16 @@ class Choosable(NamedTuple):
         identity: of its row.
         group: what shares a factor.
         requests: tokens of a prompt and of an answer.
-        tpot_s, tokens_per_s: measured; tokens are of a GPU.
-        forecast_tpot_s, forecast_tokens_per_s: by the tables alone.
+        latency_s, tokens_per_s: measured; the latency that is bounded, and tokens of a GPU.
+        forecast_latency_s, forecast_tokens_per_s: by the tables alone.
     """
 
     identity: str
     group: Group
-    requests: tuple[int, int]
-    tpot_s: float
+    requests: Workload
+    latency_s: float
     tokens_per_s: float
-    forecast_tpot_s: float
+    forecast_latency_s: float
     forecast_tokens_per_s: float
 
 
@@ -75,7 +79,8 @@ class Score(NamedTuple):
 
 
 Case = Sequence[Choosable]
-Factors = Callable[[Group], Factor]
+FactorOf = Callable[[Choosable], Factor]
+"""The factor of a configuration, from rows of other questions."""
 
 
 def main() -> None:
@@ -85,17 +90,18 @@ def main() -> None:
     measured = _few(rows, arguments.n_measured) if arguments.measured is None else read_rows(arguments.measured)
     taken = {row.text("id") for row in measured if arguments.n_measured}
     asked = [row for row in rows if half(row) == arguments.half and row.text("id") not in taken]
-    every = [each for row in asked for each in choosable(row)]
-    ratios = ratios_by_group(measured)
+    every = [each for row in asked for each in choosable(row, arguments.bound)]
+    factor = factors_of([(_requests(row), ratio) for row in measured for ratio in ratios_of(row)], arguments.bound)
     explained = [each for each in every if each.group not in UNEXPLAINED]
     for title, some in (("all groups", every), ("groups that the model explains", explained)):
-        report(title, some, ratios)
+        report(title, some, factor, BOUNDS_S[arguments.bound])
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", required=True, type=Path, metavar="FILE.csv")
     parser.add_argument("--half", choices=("even", "odd"), required=True)
+    parser.add_argument("--bound", choices=tuple(BOUNDS_S), default="tpot")
     measured = parser.add_mutually_exclusive_group()
     measured.add_argument("--measured", type=Path, metavar="FILE.csv")
     measured.add_argument("--n-measured", type=int, default=0, metavar="N")
@@ -111,35 +117,41 @@ def _few(rows: Iterable[Row], n_rows: int) -> list[Row]:
     return [row for some in groups.values() for row in some]
 
 
-def choosable(row: Row) -> Iterable[Choosable]:
+def _requests(row: Row) -> Workload:
+    return Workload(row.count("input_tokens"), row.count("output_tokens"))
+
+
+def choosable(row: Row, bound: str) -> Iterable[Choosable]:
     """The configuration of a row; nothing where it has no forecast."""
     try:
         replicas, rates = replicas_of(row, decoder_of_row(row)), forecast_of(row, decoder_of_row(row))
     except AutoautoError:
         return
-    tpot_s = measured_of(row).tpot_s or nan
+    measured = measured_of(row)
     yield Choosable(
         row.text("id"),
         group_of(row),
-        replicas.requests,
-        tpot_s,
-        row.count("batch_size") / tpot_s / replicas.n_gpus,
-        rates.tpot_s.item(),
+        _requests(row),
+        (measured.tpot_s if bound == "tpot" else measured.ttft_s) or nan,
+        row.count("batch_size") / (measured.tpot_s or nan) / replicas.n_gpus,
+        (rates.tpot_s if bound == "tpot" else rates.ttft_s).item(),
         rates.tokens_per_s.item() / replicas.n_gpus,
     )
 
 
-def ratios_by_group(rows: Iterable[Row]) -> Mapping[Group, Sequence[float]]:
-    """Measured TPOT over its forecast, by group."""
-    ratios: dict[Group, list[float]] = defaultdict(list)
-    for ratio in (ratio for row in rows for ratio in ratios_of(row)):
-        ratios[ratio.group].append(ratio.tpot or nan)
-    return ratios
+def factors_of(ratios: Sequence[tuple[Workload, Ratio]], bound: str) -> FactorOf:
+    """The factor of every configuration by the ratios of its group that are of other requests."""
+    made: dict[tuple[Group, Workload], Factor] = {}
 
+    def factor(configuration: Choosable) -> Factor:
+        key = configuration.group, configuration.requests
+        if key not in made:
+            others = [ratio for requests, ratio in ratios if ratio.group == key[0] and requests != key[1]]
+            values = [ratio.tpot if bound == "tpot" else ratio.ttft for ratio in others]
+            made[key] = factor_of([value for value in values if value], PRIORS[bound])
+        return made[key]
 
-def factors_with(ratios: Mapping[Group, Sequence[float]], share: float) -> Factors:
-    """The factor of every group, whose bounds hold at an end that a share of rows keep."""
-    return lambda group: factor_of(ratios.get(group, ()), TPOT_PRIOR, share)
+    return factor
 
 
 def cases(rows: Iterable[Choosable]) -> list[Case]:
@@ -150,26 +162,26 @@ def cases(rows: Iterable[Choosable]) -> list[Case]:
     return [some for some in by_case.values() if len(some) > 1]
 
 
-def chosen(case: Case, bound_s: float, factor: Factor) -> Choosable | None:
-    """The most forecast throughput among those whose forecast keeps the bound; None where none does."""
-    keep = [each for each in case if each.forecast_tpot_s * factor.held <= bound_s]
+def chosen(case: Case, bound_s: float, factor: Factor, share: float) -> Choosable | None:
+    """The most forecast throughput among those that keep the bound with a probability; None where none does."""
+    longest_s = bound_s / factor.at(share)
+    keep = [each for each in case if each.forecast_latency_s <= longest_s]
     return max(keep, key=lambda each: each.forecast_tokens_per_s, default=None)
 
 
-def score(asked: Sequence[Case], bounds_s: Sequence[float], factors: Factors) -> Score:
+def score(asked: Sequence[Case], bounds_s: Sequence[float], factor: FactorOf, share: float = HELD) -> Score:
     """How good the choices of some questions are with some bounds, each a question of its own."""
     met, shares, n_unanswered = [], [], 0
     for case in asked:
-        factor = factors(case[0].group)
         for bound_s in bounds_s:
-            best = max((each.tokens_per_s for each in case if each.tpot_s <= bound_s), default=None)
+            best = max((each.tokens_per_s for each in case if each.latency_s <= bound_s), default=None)
             if best is None:
                 continue
-            choice = chosen(case, bound_s, factor)
+            choice = chosen(case, bound_s, factor(case[0]), share)
             if choice is None:
                 n_unanswered += 1
                 continue
-            met.append(choice.tpot_s <= bound_s)
+            met.append(choice.latency_s <= bound_s)
             shares.append(min(1.0, choice.tokens_per_s / best))
     n_cases = len(shares) + n_unanswered
     return Score(
@@ -181,23 +193,40 @@ def score(asked: Sequence[Case], bounds_s: Sequence[float], factors: Factors) ->
     )
 
 
-def report(title: str, rows: Sequence[Choosable], ratios: Mapping[Group, Sequence[float]]) -> None:
-    """Print the scores by bound, and the curve over shares."""
-    asked, factors = cases(rows), factors_with(ratios, HELD)
-    print(f"{title}, bounds hold at an end that {HELD:.0%} of rows keep")
-    print(line("no bound", score(asked, [inf], factors)))
-    for bound_s in BOUNDS_S:
-        print(line(f"{1e3 * bound_s:.0f} ms", score(asked, [bound_s], factors)))
-    print("all bounds, by the share of rows")
+def report(title: str, rows: Sequence[Choosable], factor: FactorOf, bounds_s: Sequence[float]) -> None:
+    """Print the scores by bound, the curve over probabilities, and how often bounds hold that are said to."""
+    asked = cases(rows)
+    print(f"{title}, bounds hold with a probability of {HELD:.0%}")
+    print(line("no bound", score(asked, [inf], factor)))
+    for bound_s in bounds_s:
+        print(line(f"{1e3 * bound_s:.0f} ms", score(asked, [bound_s], factor)))
+    print("all bounds, by the probability")
     for share in SHARES:
-        print(line(f"{share:.0%}", score(asked, BOUNDS_S, factors_with(ratios, share))))
-    within, below = coverage(rows, factors)
+        print(line(f"{share:.0%}", score(asked, bounds_s, factor, share)))
+    for low, high, n, share in reliability(rows, bounds_s, factor):
+        print(f"said to hold with {low:.0%} to {high:.0%}: {n:4} bounds, kept {share:6.1%}")
+    within, below = coverage(rows, factor)
     print(f"of {len(rows)} rows {within:.1%} lie in the interval of {INTERVAL:.0%}, {below:.1%} keep {HELD:.0%}\n")
 
 
-def coverage(rows: Sequence[Choosable], factors: Factors) -> tuple[float, float]:
+def reliability(
+    rows: Sequence[Choosable], bounds_s: Sequence[float], factor: FactorOf
+) -> Iterable[tuple[float, float, int, float]]:
+    """Of all rows and bounds whose probability lies between two ends: the ends, how many, the share that is kept."""
+    said = [
+        (factor(each).probability_below(bound_s / each.forecast_latency_s), each.latency_s <= bound_s)
+        for each in rows
+        for bound_s in bounds_s
+    ]
+    for low, high in pairwise(BINS):
+        some = [holds for probability, holds in said if low <= probability < high or probability == high == 1]
+        if some:
+            yield low, high, len(some), mean(some)
+
+
+def coverage(rows: Sequence[Choosable], factor_of_row: FactorOf) -> tuple[float, float]:
     """The share of rows in their interval, and below the end at which bounds must hold."""
-    pairs = [(each.tpot_s / each.forecast_tpot_s, factors(each.group)) for each in rows]
+    pairs = [(each.latency_s / each.forecast_latency_s, factor_of_row(each)) for each in rows]
     within = mean(factor.low <= ratio <= factor.high for ratio, factor in pairs)
     return within, mean(ratio <= factor.held for ratio, factor in pairs)
 

@@ -1,9 +1,13 @@
 """What `predict` says of 40 configurations without a pipeline, beside `estimate` of aiconfigurator [aiconfigurator].
 
-    python -m studies.gpu_conformance
+    python -m studies.gpu_conformance [--searches]
+
+With `--searches` both search: one line a model and cluster, with the package's own answer and ours, both in tokens/s
+of all GPUs by its estimate, and ours relative to its own; "-" where it has no estimate of ours. Where a bound on the
+TPOT decides, ours takes fewer sequences, since the host CPU is in our TPOT and not in theirs.
 
 Needs the whole package, which is no extra of ours: `pip install --no-deps aiconfigurator==0.12.0`, and what its import
-asks for. One line a model, system and engine: the largest difference of five configurations, of
+asks for. Without options, one line a model, system and engine: the largest difference of five configurations, of
 
     tokens/s, TPOT      as `predict` prints them
     steps alone         the same, with what differs on purpose taken out of both: see `REASONS`
@@ -17,20 +21,27 @@ from __future__ import annotations
 
 import argparse
 import logging
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from autoauto.engines.engine import HostCosts
 from autoauto.engines.registry import engine_named
+from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import StageSteps, rates_of
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat, Workload
 from autoauto.records.costs.profile import RESERVE
+from autoauto.space.constraint import Constraint
+from autoauto.space.trial import Trial
+from autoauto.study.defaults import default_space
+from autoauto.study.search import search_flow
 from autoauto.targets.gpu.costs import layer_costs
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
@@ -39,7 +50,7 @@ REQUESTS = Workload(1024, 512)
 N_MAX_TOKENS = 8192
 SHAPES = ((1, 8), (2, 8), (2, 64), (4, 8), (4, 64))
 """GPUs of a group, and sequences."""
-NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
+NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0, 0.0)
 REASONS = {
     "vllm": "ours adds the host CPU, as measured rows have it; theirs caps tokens/s by a TTFT with 0.8 ms a block",
     "sglang": "ours adds the host CPU and computes prompts first, theirs in mixed steps; theirs counts 3 of them less",
@@ -75,6 +86,41 @@ MODELS = (
 )
 
 
+class Asked(NamedTuple):
+    """What both are asked.
+
+    Attributes:
+        name, system, engine: as on the command line.
+        n_gpus: of the cluster.
+        requests: their lengths.
+        ttft_s, tpot_s: bounds; None where there is none.
+    """
+
+    name: str
+    system: str
+    engine: str
+    n_gpus: int
+    requests: Workload
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
+_LLAMA, _QWEN = "meta-llama/Meta-Llama-3.1-70B", "Qwen/Qwen3-32B"
+ASKED = tuple(
+    Asked(name, system, engine, n_gpus, Workload(*requests), *bounds)
+    for name, system, engine, n_gpus, requests in (
+        (_QWEN, "h200_sxm", "vllm", 3, (2000, 500)),
+        (_QWEN, "h200_sxm", "sglang", 8, (2000, 500)),
+        (_QWEN, "h100_sxm", "trtllm", 6, (1024, 1024)),
+        (_LLAMA, "h100_sxm", "vllm", 6, (1024, 1024)),
+        (_LLAMA, "h200_sxm", "trtllm", 8, (4000, 1000)),
+        ("Qwen/Qwen3-8B", "l40s", "vllm", 4, (1024, 256)),
+    )
+    for bounds in ((), (5.0, 0.05))
+)
+_NO_BOUND_MS = 1e6
+
+
 class Numbers(NamedTuple):
     """What one side says.
 
@@ -92,10 +138,16 @@ class Numbers(NamedTuple):
 
 def main() -> None:
     """Print the table."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--searches", action="store_true", help="compare the answers of both searches")
+    arguments = parser.parse_args()
     if find_spec("aiconfigurator") is None:
         raise SystemExit("the package aiconfigurator must be there; try: pip install --no-deps aiconfigurator==0.12.0")
     logging.disable(logging.WARNING)
+    if arguments.searches:
+        for asked in ASKED:
+            print(answers_line(asked), flush=True)
+        return
     print(f"{'':52}  tokens/s    TPOT  steps alone  memory")
     for model in MODELS:
         pairs = [(ours(model, *shape), theirs(model, *shape)) for shape in SHAPES]
@@ -158,6 +210,76 @@ def theirs(model: Model, n_gpus: int, n_sequences: int) -> Numbers:
         total_ms / (mixed + alone) / 1e3,
         float(estimate.raw["memory"]) * 2**30,
     )
+
+
+def answers_line(asked: Asked) -> str:
+    """What was asked, both answers by the package's estimate, and their ratio."""
+    own, mine = their_answer(asked), our_answer(asked)
+    bounds = "" if asked.ttft_s is None else f", TTFT {asked.ttft_s:g} s, TPOT {asked.tpot_s:g} s"
+    lengths = f"{asked.requests.input_tokens}/{asked.requests.output_tokens}{bounds}"
+    title = f"{asked.name.split('/')[1]} {asked.n_gpus} {asked.system} {asked.engine} {lengths}"
+    if mine is None:
+        return f"{title}: theirs {own[0]:,.0f} ({own[1]}); ours: nothing fits"
+    said, shape = in_their_estimate(asked, mine), shape_of(mine)
+    ratio = "-" if said is None else f"{said:,.0f} by theirs, {said / own[0] - 1:+.1%}"
+    return f"{title}: theirs {own[0]:,.0f} ({own[1]}); ours {mine.samples_per_s:,.0f} ({shape}), {ratio}"
+
+
+def shape_of(trial: Trial) -> str:
+    """Groups, stages, replicas and sequences of a configuration."""
+    knobs = trial.knobs
+    return f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
+
+
+def our_answer(asked: Asked) -> Trial | None:
+    """The best configuration of our search, in the format of the checkpoint."""
+    bounds = {"ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
+    constraints = tuple(Constraint(f"{name} <= {bound}") for name, bound in bounds.items() if bound)
+    flow = load_flow(asked.name, f"{asked.system}-{asked.n_gpus}", "gpu", constraints=constraints)
+    lengths = {"input_tokens": (asked.requests.input_tokens,), "output_tokens": (asked.requests.output_tokens,)}
+    space = default_space(flow, {**lengths, "engine": (asked.engine,)})
+    with tempfile.TemporaryDirectory() as folder:
+        return search_flow(flow, space, storage=f"sqlite:///{Path(folder) / 'trials.db'}").best
+
+
+def their_answer(asked: Asked) -> tuple[float, str]:
+    """Tokens/s of all GPUs of the package's best configuration of one pool, and its shape."""
+    from aiconfigurator.cli.api import cli_default
+
+    answers = cli_default(
+        asked.name,
+        asked.n_gpus,
+        asked.system,
+        backend=asked.engine,
+        isl=asked.requests.input_tokens,
+        osl=asked.requests.output_tokens,
+        ttft=1e3 * asked.ttft_s if asked.ttft_s else _NO_BOUND_MS,
+        tpot=1e3 * asked.tpot_s if asked.tpot_s else _NO_BOUND_MS,
+    )
+    best = answers.best_configs["agg"].iloc[0]
+    n_replicas = asked.n_gpus // int(best["num_total_gpus"])
+    return float(best["tokens/s/gpu_cluster"]) * asked.n_gpus, f"TP{best['tp']} x{n_replicas} b{best['bs']}"
+
+
+def in_their_estimate(asked: Asked, trial: Trial) -> float | None:
+    """Tokens/s of our configuration by the package; None where it cannot say."""
+    from aiconfigurator.cli.api import cli_estimate
+
+    knobs = trial.knobs
+    try:
+        estimate = cli_estimate(
+            asked.name,
+            asked.system,
+            backend_name=asked.engine,
+            isl=asked.requests.input_tokens,
+            osl=asked.requests.output_tokens,
+            batch_size=knobs.batch_size,
+            tp_size=knobs.session.cores_per_device,
+            pp_size=knobs.n_ipu,
+        )
+    except (RuntimeError, ValueError):  # a size of groups, or a number of blocks that stages do not divide
+        return None
+    return float(estimate.raw["tokens/s"]) * knobs.replicas
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from statistics import median, stdev
@@ -20,8 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from autoauto.engines.registry import ENGINES
+from autoauto.evaluate.serving.costs import PositionCosts
+from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.measured import Row, measured_of, read_rows, replicas_of
+from autoauto.evaluate.serving.rates import StageSteps, rates_of
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
 from autoauto.targets.gpu.calibration import Group
@@ -44,18 +47,24 @@ class Sample(NamedTuple):
         group: what shares a factor.
         n_clients: that ask.
         n_answered: sequences of a step, as many as the KV cache holds.
-        n_output_tokens: of an answer.
+        prompts_of_step: that a sequence waits for between two tokens, in the mean.
         decode_s: of a step of kernels.
         prompt_s: that a prompt adds.
+        first_s: of a first token without what is fitted.
+        behind_s: that one prompt before its own adds; 0 where lengths vary.
+        together_s: that the prompts of all others add, where they arrive together after the first wave; 0 likewise.
         tpot_s, ttft_s: measured.
     """
 
     group: Group
     n_clients: int
     n_answered: int
-    n_output_tokens: int
+    prompts_of_step: float
     decode_s: float
     prompt_s: float
+    first_s: float
+    behind_s: float
+    together_s: float
     tpot_s: float
     ttft_s: float
 
@@ -71,8 +80,11 @@ def main() -> None:
     for engine in sorted({sample.group.engine for sample in explained}):
         of_engine = [sample for sample in explained if sample.group.engine == engine]
         step_s, sequence_s = host_costs(of_engine)
-        first_s, together = first_words([each for each in of_engine if each.n_answered == each.n_clients])
-        print(f"{engine}: step {step_s:.1e} sequence {sequence_s:.1e} first word {first_s:.2f} together {together:.2f}")
+        first_s, n_behind, together = first_tokens([each for each in of_engine if each.n_answered == each.n_clients])
+        print(
+            f"{engine}: step {step_s:.1e} sequence {sequence_s:.1e} first token {first_s:.3f} behind {n_behind:.1f} "
+            f"together {together:.2f}"
+        )
     for name, logs in scatters(even).items():
         scatter, middles = median(stdev(each) for each in logs), [median(each) for each in logs]
         near = 1.4826 * median(abs(middle) for middle in middles)  # the standard deviation of a normal distribution
@@ -87,48 +99,66 @@ def samples_of(row: Row) -> Iterator[Sample]:
     try:
         replicas, n_clients = replicas_of(row, gpu_accuracy.decoder_of_row(row)), row.count("batch_size")
         n_answered = max(1, min(n_clients, replicas.max_sequences()))
-        stages = zip(replicas.stages(n_answered), replicas.n_blocks, strict=True)
-        decode_s, prompt_s = np.sum([stage.steps(np.array([n])) for stage, n in stages], axis=(0, 2))
+        costs = replicas.stages(n_answered)
+        decode_s, prompt_s = np.sum([costs[0].steps(np.array([replicas.n_blocks[0]]))], axis=(0, 2))
+        first_s = [_first_token_s(replicas, costs[0], n_answered, *of) for of in ((0, 0), (1, 0), (0, 1))]
     except AutoautoError:
         return
-    measured = measured_of(row)
+    measured, engine = measured_of(row), replicas.engine
+    together = replicas.arrivals.share_together(engine.host.together)
     yield Sample(
         group=gpu_accuracy.group_of(row),
-        n_clients=n_clients,
+        n_clients=n_clients + replicas.n_beyond,
         n_answered=n_answered,
-        n_output_tokens=replicas.requests.output_tokens,
+        prompts_of_step=n_answered / replicas.requests.output_tokens * (1.0 if engine.mixes else 1 - together / 2),
         decode_s=float(decode_s),
         prompt_s=float(prompt_s),
+        first_s=first_s[0],
+        behind_s=first_s[1] - first_s[0],
+        together_s=first_s[2] - first_s[0],
         tpot_s=measured.tpot_s or nan,
         ttft_s=measured.ttft_s or nan,
     )
 
 
+def _first_token_s(
+    replicas: FixedReplicas, costs: PositionCosts, n_sequences: int, n_behind: float, together: float
+) -> float:
+    """The time to the first token of one stage, with what is fitted given."""
+    host = replicas.engine.host._replace(first_token_s=0.0, together=together, n_behind=n_behind)
+    engine = replace(replicas.engine, host=host)
+    decode, prompt = (each[None] for each in costs.steps(np.array([replicas.n_blocks[0]])))
+    steps, n_tokens = StageSteps(decode, prompt, np.zeros((1, 1))), replicas.n_max_batched_tokens
+    b = np.array([float(n_sequences)])
+    return rates_of(steps, b, replicas.requests, engine, n_tokens, replicas.arrivals).ttft_s.item()
+
+
 def host_costs(samples: Sequence[Sample]) -> tuple[float, float]:
     """Seconds of a step and of a sequence in it, of least relative errors; a failed row weighs less."""
-    mixes = ENGINES[samples[0].group.engine].mixes
     b = np.array([each.n_answered for each in samples])
-    prompts = np.array([each.n_answered / each.n_output_tokens * each.prompt_s for each in samples]) * (
-        1.0 if mixes else 0.5
-    )
+    prompts = np.array([each.prompts_of_step * each.prompt_s for each in samples])
     kernels = np.array([each.decode_s for each in samples]) + prompts
     measured = np.array([each.tpot_s for each in samples])
-    return _fitted(lambda x: np.log((kernels + 1e-3 * x[0] + 1e-5 * x[1] * b) / measured), (1e-3, 1e-5), 0.1)
+    step_s, sequence_s = _fitted(
+        lambda x: np.log((kernels + 1e-3 * x[0] + 1e-5 * x[1] * b) / measured), (1e-3, 1e-5), 0.1
+    )
+    return step_s, sequence_s
 
 
-def first_words(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Seconds of a first word, and the share of clients that ask together."""
-    own = np.array([each.decode_s + each.prompt_s for each in samples])
-    before = np.array([(each.n_clients - 1) / 2 * each.prompt_s for each in samples])
-    measured = np.array([each.ttft_s for each in samples])
-    return _fitted(lambda x: np.log((own + 0.1 * x[0] + x[1] * before) / measured), (0.1, 1.0), 0.2)
+def first_tokens(samples: Sequence[Sample]) -> tuple[float, float, float]:
+    """Seconds of a first token, prompts behind which one is computed, and the share of clients that ask together."""
+    base, behind, together, measured = np.array(
+        [(each.first_s, each.behind_s, each.together_s, each.ttft_s) for each in samples]
+    ).T
+    first_s, n_behind, share = _fitted(
+        lambda x: np.log((base + 0.1 * x[0] + x[1] * behind + x[2] * together) / measured), (0.1, 1.0, 1.0), 0.2
+    )
+    return first_s, n_behind, share
 
 
-def _fitted(
-    residuals: Callable[[FloatArray], FloatArray], units: tuple[float, float], scale: float
-) -> tuple[float, float]:
-    fit = least_squares(residuals, (0.5, 0.5), bounds=(0, np.inf), loss="soft_l1", f_scale=scale)
-    return float(fit.x[0]) * units[0], float(fit.x[1]) * units[1]
+def _fitted(residuals: Callable[[FloatArray], FloatArray], units: Sequence[float], scale: float) -> list[float]:
+    fit = least_squares(residuals, np.full(len(units), 0.5), bounds=(0, np.inf), loss="soft_l1", f_scale=scale)
+    return [float(x) * unit for x, unit in zip(fit.x, units, strict=True)]
 
 
 def scatters(rows: Sequence[Row]) -> Mapping[str, list[list[float]]]:

@@ -15,6 +15,7 @@ CONFIG: dict[str, object] = {
     "num_key_value_heads": 8,
     "head_dim": 64,
     "vocab_size": 128256,
+    "max_position_embeddings": 131072,
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from csv import DictReader
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
+from autoauto.records.installation import data_dir
 
 GPU_ORDER = "CUDA_VISIBLE_DEVICES"
 """The variable that says which GPUs a process sees, and in which order."""
@@ -43,7 +46,7 @@ class Launch(NamedTuple):
         blocks: of every stage.
         n_sequences: of a micro-batch; as many micro-batches as stages are in flight.
         max_batched_tokens: of a step.
-        max_length: tokens of a prompt and its answer.
+        max_length: tokens of the longest sequence that is accepted.
         memory_share: of the memory of a GPU, as the engine counts it.
         weights: the format that the engine makes of the checkpoint when it loads it; None is that of the checkpoint.
         kv_cache: the format of keys and values; None is what the checkpoint says.
@@ -118,17 +121,54 @@ class CommandOption(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
+class CommandTable(NamedTuple):
+    """All that an engine is told in words, of a file of `data/engines/`.
+
+    Attributes:
+        source: where it was read, and its licence.
+        options: of the command line.
+        others: variables, and keys of files as "key" or "key.key".
+    """
+
+    source: str
+    options: tuple[CommandOption, ...]
+    others: frozenset[str]
+
+
+_TYPES: Mapping[str, type[int] | type[float] | type[str] | None] = {
+    "flag": None,
+    "int": int,
+    "float": float,
+    "text": str,
+}
+
+
+@cache
+def command_table(name: str) -> CommandTable:
+    """Read a file of `data/engines/`, which `studies/engine_options.py` writes."""
+    options: list[CommandOption] = []
+    others: set[str] = set()
+    with (data_dir() / "engines" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(DictReader(file))
+    for row in rows:
+        if row["kind"] in _TYPES:
+            options.append(CommandOption(row["name"], _TYPES[row["kind"]], tuple(row["choices"].split())))
+        else:
+            others.add(row["name"])
+    return CommandTable(rows[0]["source"], tuple(options), frozenset(others))
+
+
 class CommandSyntax(NamedTuple):
     """How a program is called.
 
     Attributes:
         program: its first words.
-        options: those that are used here, as the source of the engine defines them.
+        options: all that its source defines, or the name of their file in `data/engines/`.
         takes_model: whether the model is a word without an option.
     """
 
     program: tuple[str, ...]
-    options: tuple[CommandOption, ...]
+    options: tuple[CommandOption, ...] | str
     takes_model: bool = True
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
@@ -141,7 +181,7 @@ class CommandSyntax(NamedTuple):
         if tuple(words[:n_program]) != self.program:
             raise BadInput(f"a command begins with {' '.join(self.program)}, got {' '.join(words[:n_program])}")
         try:
-            known, unknown = self._parser().parse_known_args(list(words[n_program:]))
+            known, unknown = _parser(self).parse_known_args(list(words[n_program:]))
         except argparse.ArgumentError as error:
             raise BadInput(f"{' '.join(self.program)} refuses its options: {error}") from None
         if unknown:
@@ -150,17 +190,31 @@ class CommandSyntax(NamedTuple):
             raise BadInput(f"{' '.join(self.program)} needs a model")
         return {name: value for name, value in vars(known).items() if value is not None and value is not False}
 
-    def _parser(self) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
-        if self.takes_model:
-            parser.add_argument("model", nargs="?")
-        for option in self.options:
-            if option.type is None:
-                parser.add_argument(option.name, dest=option.name, action="store_true")
-            else:
-                choices = option.choices or None
-                parser.add_argument(option.name, dest=option.name, type=option.type, choices=choices)
-        return parser
+    def check_others(self, names: Iterable[str]) -> None:
+        """Make sure that the source of the engine reads variables, or keys of files.
+
+        Raises:
+            BadInput: it does not read one of them.
+        """
+        if isinstance(self.options, str):
+            for name in names:
+                if name not in command_table(self.options).others:
+                    raise BadInput(f"{' '.join(self.program)} reads no {name}")
+
+
+@cache
+def _parser(syntax: CommandSyntax) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    if syntax.takes_model:
+        parser.add_argument("model", nargs="?")
+    options = command_table(syntax.options).options if isinstance(syntax.options, str) else syntax.options
+    for option in options:
+        if option.type is None:
+            parser.add_argument(option.name, dest=option.name, action="store_true")
+        else:
+            choices = option.choices or None
+            parser.add_argument(option.name, dest=option.name, type=option.type, choices=choices)
+    return parser
 
 
 class Limits(NamedTuple):

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from math import log2, sqrt
 from typing import NamedTuple
 
+from autoauto.engines.arrivals import DriverOf, driver_of
 from autoauto.engines.command import Launcher
+from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
 from autoauto.records.costs.decoder import Decoder, WeightFormat
-from autoauto.records.units import FloatArray
+from autoauto.records.units import MIB, FloatArray
 
 
 class HostCosts(NamedTuple):
@@ -26,15 +28,19 @@ class HostCosts(NamedTuple):
         step_s: per step.
         sequence_s: of every sequence in every step: scheduling, sampling, text of the new token.
         first_token_s: of every request: tokenizing the prompt and starting the response.
-        together: the share of requests that arrive together with all others in flight, and wait for their prompts.
-        stage_sequence_s: of every sequence in every step of a stage of a pipeline, besides `sequence_s`.
+        together: the share of requests of one length that arrive together with all others in flight after the first
+            wave, too, and wait for their prompts.
+        stage_sequence_s: of every sequence in every step of a stage of a pipeline, besides `sequence_s`; where no
+            pipeline of an engine was measured, that of TensorRT-LLM is assumed.
+        n_behind: prompts of others behind which one is computed in the mean, where requests of one length come again.
     """
 
     step_s: float
     sequence_s: float
     first_token_s: float
     together: float
-    stage_sequence_s: float = 0.0
+    stage_sequence_s: float = 45e-6
+    n_behind: float = 0.0
 
     def of_step(self, n_sequences: FloatArray, n_stages: int) -> FloatArray:
         """Seconds that a step of so many sequences takes besides its kernels, in every stage."""
@@ -44,6 +50,20 @@ class HostCosts(NamedTuple):
 NOT_MEASURED = 0.17
 """The `stage_error` of an engine of whose pipelines nothing was measured: by so much for a doubling of the stages were
 pipelines of TensorRT-LLM slower than forecast, before its own costs of a stage were fitted."""
+
+
+class NodePart(NamedTuple):
+    """What a replica has of a node.
+
+    Attributes:
+        node: counted over the cluster.
+        n_gpus: for stages that follow each other.
+    """
+
+    node: int
+    n_gpus: int
+
+
 ShareOfMemory = Callable[[int, int, int], float]
 """The share of a GPU's memory that an engine takes, from its bytes, the tensor-parallel size and the stages."""
 
@@ -59,6 +79,10 @@ class ConstantShare:
         return self.share
 
 
+Release = tuple[int, int, int]
+"""The version of an engine."""
+
+
 class EngineMemory(NamedTuple):
     """What an engine holds on a GPU besides weights and KV cache, and how much of the memory it takes.
 
@@ -66,19 +90,29 @@ class EngineMemory(NamedTuple):
         share: of the memory of a GPU that the engine takes for all, or of what is free once weights are there.
         activation_factors: bytes of activations per token and element of attention, halved, by tensor-parallel size.
         min_activation_bytes: lower bound of the activations.
+        base_bytes: kernels and libraries on a GPU alone.
+        group_bytes: buffers of NCCL and of all-reduces on a GPU of a group of several.
+        logit_bytes: per sequence and token of the vocabulary, while tokens are sampled.
+        graph_bytes: per block, what is set aside for CUDA graphs; twice that on a GPU of a group of several.
         is_of_free: True if `share` is of what is free, for the KV cache alone.
-        counts_activations: True if `share` is for activations and workspace too.
-        activation_overhead: what is held besides, as a share of the activations.
-        other_overhead: what is held besides, as a share of what CUDA holds.
+        counts_activations: True if `share` is for activations and graphs too.
+        earlier: what releases before another held, by that release, the oldest first.
     """
 
     share: ShareOfMemory
     activation_factors: Mapping[int, float]
     min_activation_bytes: int
+    base_bytes: int = 512 * MIB
+    group_bytes: int = 1638 * MIB
+    logit_bytes: float = 0.0
+    graph_bytes: int = 0
     is_of_free: bool = False
     counts_activations: bool = True
-    activation_overhead: float = 0.0
-    other_overhead: float = 0.0
+    earlier: tuple[tuple[Release, EngineMemory], ...] = ()
+
+    def of(self, release: Release) -> EngineMemory:
+        """What a release holds."""
+        return next((memory for before, memory in self.earlier if release < before), self)
 
     def activation_factor(self, tensor_parallel: int) -> float:
         """The factor of a group; of a size between two that are known, that of the smaller, which holds more."""
@@ -100,6 +134,7 @@ class Engine:
         kernel_times: the engine whose measured kernels stand for its own, as the package of extra gpu names it.
         mixes: True if a step computes prompts and decodes; else prompts come first and decoding waits.
         memory: what it takes and holds on a GPU.
+        contradicted: forecasts that measured rows contradict.
         host: what the host CPU adds.
         launcher: how it is started.
         rules: what it takes of models, groups and formats.
@@ -107,6 +142,7 @@ class Engine:
         counts_all_sequences: True if a step needs room for a token of every sequence of all micro-batches, else of one.
         stage_error: how far forecasts of pipelines are off: the standard deviation of the logarithm of measured over
             forecast times that a doubling of the stages adds.
+        driver_of: how published rows were measured.
         product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
     """
 
@@ -119,8 +155,10 @@ class Engine:
     launcher: Launcher
     stage_error: float = NOT_MEASURED
     rules: tuple[Rule, ...] = ENGINE_RULES
+    contradicted: tuple[Contradiction, ...] = ()
     dealt_among: Callable[[int], Sequence[int]] = divisors
     counts_all_sequences: bool = False
+    driver_of: DriverOf = driver_of
     product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)
 
     def stages_error(self, n_stages: int) -> float:
@@ -146,6 +184,47 @@ class Engine:
             f"{self.name} deals experts among {counts} of {split.tensor_parallel} GPUs of a group, "
             f"got {split.expert_parallel}"
         )
+
+    def makes_conflict(self, published: WeightFormat, weights: WeightFormat) -> str:
+        """Why the engine does not make weights of a published checkpoint when it loads it, or an empty text."""
+        if weights is published or (published is WeightFormat.BF16 and weights in self.launcher.makes):
+            return ""
+        made = " or ".join(map(str, self.launcher.makes)) if published is WeightFormat.BF16 else ""
+        return (
+            f"{self.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
+            f"configuration in {weights}"
+        )
+
+    def headroom_conflict(self, usable_share: float, gpu: str) -> str:
+        """Why a plan cannot leave free what the engine would take, or an empty text.
+
+        Args:
+            usable_share: of the memory of a GPU, that a plan may fill.
+            gpu: its name.
+        """
+        if usable_share >= 1 or self.memory.is_of_all:
+            return ""
+        return (
+            f"{self.title} takes a share of what is free, so a plan has all memory of {gpu}, got {usable_share:.1%} of "
+            "it; try without --headroom, or another engine"
+        )
+
+    def nodes_conflict(self, parts: Sequence[NodePart]) -> str:
+        """Why a replica cannot have its stages on these nodes, in this order; an empty text if it can.
+
+        A process on each node counts as many GPUs, and the nodes one after the other: engines are told two numbers.
+        """
+        is_even = len({part.n_gpus for part in parts}) == 1 and len({part.node for part in parts}) == len(parts)
+        if len(parts) == 1 or (self.launcher.spans_machines and is_even):
+            return ""
+        return self.nodes_rule
+
+    @property
+    def nodes_rule(self) -> str:
+        """Where a replica may stand, as the beginning of a sentence."""
+        if self.launcher.spans_machines:
+            return f"{self.name} has the stages of a replica in one node, or as many in each of several nodes"
+        return f"{self.name} has the stages of a replica in one node"
 
     def n_counted_sequences(self, n_sequences: int, n_stages: int) -> int:
         """The sequences for each of which a step needs room for a token, with `n_sequences` in a micro-batch."""

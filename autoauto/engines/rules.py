@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Decoder, Experts, PartFormat, WeightFormat
 
 
 class GroupSplit(NamedTuple):
@@ -54,38 +54,72 @@ def kv_heads(decoder: Decoder, split: GroupSplit, _: WeightFormat) -> str | None
     )
 
 
-def whole_scales(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
-    """Weights that share a scale are on one GPU: every dimension that is split is a multiple of GPUs x their number.
+def even_parts(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
+    """GPUs have equal parts of every input that is split, and weights that share a scale are on one GPU.
 
-    Blocks of fp8 are squares, so both dimensions of a matrix count; groups of AWQ and GPTQ lie in rows, so only inputs
-    that are split do: of the projection behind the attention, and of the last matrix of the feed-forward layer.
+    Such inputs are those of the projection behind the attention, and of the last matrix of the feed-forward layer or of
+    an expert. Blocks of fp8 and groups of AWQ and GPTQ share a scale. Vocabularies are padded.
     """
-    size = _SHARED.get(weights)
-    if weights is decoder.checkpoint.weights and weights in _IN_GROUPS:
-        size = decoder.checkpoint.group_size
-    if size is None:
-        return None
+    formats = decoder.part_formats(weights)
     n_gpus = split.tensor_parallel
-    dimensions = [("heads x head_dim", decoder.attention_size, n_gpus)]
-    if weights is WeightFormat.FP8_BLOCK:
-        n_parts = min(n_gpus, decoder.n_kv_heads)
-        dimensions.append(("key/value heads x head_dim", decoder.n_kv_heads * decoder.head_size, n_parts))
+    inputs = [("heads x head_dim", decoder.attention_size, n_gpus, BlockPart.OUTPUT)]
     if decoder.experts is None:
-        dimensions.append(("intermediate_size", decoder.intermediate_size, n_gpus))
+        inputs.append(("intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.DOWN))
     else:
-        n_parts = n_gpus // split.expert_parallel
-        dimensions.append(("moe_intermediate_size", decoder.experts.intermediate_size, n_parts))
-    for name, length, n_parts in dimensions:
-        if n_parts > 1 and length % (n_parts * size):
-            return (
-                f"{name} {length} of {decoder.name} must be a multiple of {n_parts} GPUs x {size} weights with one "
-                f"scale in {weights}, got {length / n_parts / size:g} of them a GPU; try a smaller tensor_parallel"
-            )
+        inputs.append(_of_experts(decoder.experts, split))
+    for name, length, n_parts, part in inputs:
+        if n_parts > 1 and (conflict := _uneven(decoder, formats[part], name, length, n_parts)):
+            return conflict
     return None
 
 
-_SHARED = {WeightFormat.FP8_BLOCK: 128}
-"""Weights in a row of a block that have one scale."""
+def joined_blocks(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
+    """Matrices that are computed as one, of queries, keys and values, or gate and up, begin with a block of fp8."""
+    formats, n_gpus = decoder.part_formats(weights), split.tensor_parallel
+    n_kv = decoder.n_kv_heads
+    outputs = [
+        ("heads x head_dim", decoder.attention_size, n_gpus, BlockPart.QKV),
+        ("key/value heads x head_dim", n_kv * decoder.head_size, min(n_gpus, n_kv), BlockPart.QKV),
+    ]
+    if decoder.experts is None:
+        outputs.append(("intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.GATE_UP))
+    else:
+        outputs.append(_of_experts(decoder.experts, split))
+    for name, length, n_parts, part in outputs:
+        if formats[part].weights is WeightFormat.FP8_BLOCK and (
+            conflict := _uneven(decoder, formats[part], name, length, n_parts)
+        ):
+            return conflict
+    return None
+
+
+def _of_experts(experts: Experts, split: GroupSplit) -> tuple[str, int, int, BlockPart]:
+    """The dimension of experts that is split: its name, its length, its parts, and of what it is."""
+    n_parts = split.tensor_parallel // split.expert_parallel
+    return "moe_intermediate_size", experts.intermediate_size, n_parts, BlockPart.EXPERTS
+
+
+def _uneven(decoder: Decoder, stored: PartFormat, name: str, length: int, n_parts: int) -> str | None:
+    """Why so many GPUs cannot have whole groups of weights of a length, or None if they can."""
+    size = _shared(stored)
+    if length % (n_parts * size) == 0:
+        return None
+    shared = f" x {size} weights with one scale in {stored.weights}" if size > 1 else ""
+    got = f"{length / n_parts / size:g}{' of them' if size > 1 else ''}"
+    advice = "a smaller tensor_parallel" if n_parts > 1 else "another format"
+    return (
+        f"{name} {length} of {decoder.name} must be a multiple of {n_parts} GPU{'s' * (n_parts > 1)}{shared}, "
+        f"got {got} a GPU; try {advice}"
+    )
+
+
+def _shared(stored: PartFormat) -> int:
+    """Weights in a row that have one scale; 1 where a row has one, or none."""
+    if stored.weights is WeightFormat.FP8_BLOCK:
+        return 128
+    return stored.group_size or 1 if stored.weights in _IN_GROUPS else 1
+
+
 _IN_GROUPS = (WeightFormat.INT4, WeightFormat.INT8)
 
 
@@ -103,5 +137,5 @@ def experts(decoder: Decoder, split: GroupSplit, _: WeightFormat) -> str | None:
     )
 
 
-ENGINE_RULES: tuple[Rule, ...] = (query_heads, kv_heads, experts, whole_scales)
-"""The rules of every engine."""
+ENGINE_RULES: tuple[Rule, ...] = (query_heads, kv_heads, experts, even_parts)
+"""The rules of every engine. The sources of [vllm-serve] and [sglang-serve] assert them."""

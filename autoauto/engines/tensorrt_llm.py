@@ -7,13 +7,13 @@ The share of memory is of what weights leave free, for the KV cache. Uneven stag
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from autoauto.engines.arrivals import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, LoadDriver, driver_of
 from autoauto.engines.command import (
     ALL_ADDRESSES,
     Command,
-    CommandOption,
     CommandSyntax,
     Launch,
     Launcher,
@@ -22,29 +22,16 @@ from autoauto.engines.command import (
     dealt_among,
     option_words,
 )
+from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
-from autoauto.records.costs.decoder import WeightFormat
+from autoauto.engines.rules import ENGINE_RULES, joined_blocks
+from autoauto.records.costs.decoder import WeightFormat, Workload
 from autoauto.records.units import MIB
 
 _YAML_FILE = "llm_api.yaml"
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _YAML_OPTION = "--extra_llm_api_options"
-_SYNTAX = CommandSyntax(
-    ("trtllm-serve", "serve"),
-    (
-        CommandOption("--host"),
-        CommandOption("--port", int),
-        CommandOption("--backend", str, ("pytorch", "tensorrt", "_autodeploy")),
-        CommandOption("--tensor_parallel_size", int),
-        CommandOption("--pipeline_parallel_size", int),
-        CommandOption("--moe_expert_parallel_size", int),
-        CommandOption("--max_batch_size", int),
-        CommandOption("--max_num_tokens", int),
-        CommandOption("--max_seq_len", int),
-        CommandOption("--enable_chunked_prefill", None),
-        CommandOption(_YAML_OPTION),
-    ),
-)
+_SYNTAX = CommandSyntax(("trtllm-serve", "serve"), "tensorrt_llm")
 
 
 def _command(launch: Launch, port: int) -> Command:
@@ -67,7 +54,9 @@ def _command(launch: Launch, port: int) -> Command:
     cache: dict[str, object] = {"free_gpu_memory_fraction": launch.memory_share}
     if launch.kv_cache:
         cache["dtype"] = _CACHE[launch.kv_cache]
-    content: dict[str, object] = {"kv_cache_config": cache}
+    # By default graphs are made for few batch sizes, and a batch of another size runs without one.
+    graphs = {"enable_padding": True, "max_batch_size": launch.n_sequences}
+    content: dict[str, object] = {"kv_cache_config": cache, "cuda_graph_config": graphs}
     if launch.n_stages > 1:
         content["pp_partition"] = list(launch.blocks)
     return Command((*_SYNTAX.program, launch.model, *words), {}, {_YAML_FILE: _yaml(content)})
@@ -78,11 +67,21 @@ def _yaml(content: Mapping[str, object]) -> str:
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in content.items())
 
 
+def _keys(content: Mapping[str, object]) -> Iterator[str]:
+    """Those of a file, with those of a part behind its own: "kv_cache_config.dtype"."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{inner}" for inner in value)
+        else:
+            yield key
+
+
 def _limits(command: Command) -> Limits:
     import yaml  # of extra gpu
 
     given = _SYNTAX.parse(command.words)
     content = yaml.safe_load(command.files[Path(given[_YAML_OPTION]).name])
+    _SYNTAX.check_others(_keys(content))
     n_stages = given["--pipeline_parallel_size"]
     return Limits(
         given["model"],
@@ -97,19 +96,58 @@ def _limits(command: Command) -> Limits:
     )
 
 
+_WAITING = Workload(1024, 1024)
+
+
+def _driver_of(source: str, tensor_parallel: int, longest: Workload) -> LoadDriver:
+    """How rows were measured.
+
+    [inferencemax] gives steps 16,384 tokens, and has requests of 1024 and 1024 tokens wait for others in groups of less
+    than 8 GPUs. Times of the 8B model grow with the length of answers over the number of clients, as if one more asked
+    and waited for an answer to end, which spreads requests of one length.
+    """
+    if source.startswith(INFERENCEMAX_ROWS):
+        waits = longest == _WAITING and tensor_parallel < 8
+        arrivals = VARYING._replace(wait_steps=20 if waits else 0)
+        return INFERENCEMAX._replace(arrivals=arrivals, n_max_batched_tokens=16_384)
+    if "trtllm/1.0.0rc3/meta-llama_Llama-3.1-8B" in source:
+        return LoadDriver(VARYING, n_beyond=1)
+    return driver_of(source, tensor_parallel, longest)
+
+
 ENGINE = Engine(
     name="trtllm",
     title="TensorRT-LLM",
     kernel_times="trtllm",
     mixes=True,
-    memory=EngineMemory(ConstantShare(0.9), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB, is_of_free=True),
+    memory=EngineMemory(
+        ConstantShare(0.9),
+        {1: 11, 2: 6.5, 4: 5, 8: 5},
+        70 * MIB,
+        base_bytes=2816 * MIB,  # 3.5 GiB of [aiconfigurator], less what the driver keeps; no start was measured
+        group_bytes=392 * MIB,
+        is_of_free=True,
+    ),
     # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]; the last by rows of 2, 4 and 8 stages
     # [perf-overview]: of 30, 35, 40, 45, 50 and 55 microseconds the best (studies/gpu_accuracy.py).
-    host=HostCosts(0.06e-3, 10e-6, 0.10, 0.16, 45e-6),
+    host=HostCosts(0.06e-3, 10e-6, 0.03, 0.0, 45e-6, 2.6),
+    driver_of=_driver_of,
     # Rows of nvfp4 seem to hold a kernel that rounds activations, which the engine joins to the one before. Of 0.6, 0.7
     # and 0.8 the best for 38 even rows.
     product_factors={WeightFormat.NVFP4: 0.7},
     stage_error=0.03,  # rows of 2, 4 and 8 stages scatter hardly more than those of one (docs/validation.md)
+    contradicted=(
+        Contradiction(
+            "gb200",
+            WeightFormat.BF16,
+            has_experts=False,
+            n_rows=10,
+            tpot=(2.6, 4.7, 11.1),
+            reason="all are of Qwen3-32B with TP 2, where one request in flight takes 21 to 42 ms a token although its "
+            "weights are read in 4, as of an engine without CUDA graphs",
+        ),
+    ),
+    rules=(*ENGINE_RULES, joined_blocks),
     launcher=Launcher(
         to="tensorrt-llm",
         source="commit 00209af1 of trtllm-serve",

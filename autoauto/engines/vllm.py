@@ -10,7 +10,6 @@ from autoauto.engines.command import (
     ALL_ADDRESSES,
     MASTER,
     Command,
-    CommandOption,
     CommandSyntax,
     Launch,
     Launcher,
@@ -22,34 +21,17 @@ from autoauto.engines.command import (
 )
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.engines.metrics import MetricNames
-from autoauto.records.costs.decoder import WeightFormat
+from autoauto.engines.rules import ENGINE_RULES
+from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.units import MIB
 
 _MAKES = {WeightFormat.FP8_DYNAMIC: "fp8_per_tensor", WeightFormat.FP8_BLOCK: "fp8_per_block"}
 """[vllm-serve] makes 4 bits and int8 of experts only, and static scales of activations not at all."""
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
+_GRAPH_SEQUENCES = 512
+"""Of the largest CUDA graph, where none is asked for [vllm-serve]."""
 _VARIABLE = "VLLM_PP_LAYER_PARTITION"
-_SYNTAX = CommandSyntax(
-    ("vllm", "serve"),
-    (
-        CommandOption("--host"),
-        CommandOption("--port", int),
-        CommandOption("--tensor-parallel-size", int),
-        CommandOption("--pipeline-parallel-size", int),
-        CommandOption("--enable-expert-parallel", None),
-        CommandOption("--max-num-seqs", int),
-        CommandOption("--max-num-batched-tokens", int),
-        CommandOption("--max-model-len", int),
-        CommandOption("--gpu-memory-utilization", float),
-        CommandOption("--kv-cache-dtype", str, ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")),
-        CommandOption("--quantization", str, ("fp8", "fp8_per_tensor", "fp8_per_block", "fp8_per_channel")),
-        CommandOption("--nnodes", int),
-        CommandOption("--node-rank", int),
-        CommandOption("--master-addr"),
-        CommandOption("--master-port", int),
-        CommandOption("--headless", None),
-    ),
-)
+_SYNTAX = CommandSyntax(("vllm", "serve"), "vllm")
 
 
 def _command(launch: Launch, port: int) -> Command:
@@ -66,6 +48,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--gpu-memory-utilization", launch.memory_share),
             ("--kv-cache-dtype", launch.kv_cache and _CACHE[launch.kv_cache]),
             ("--quantization", launch.weights and _MAKES[launch.weights]),
+            ("--max-cudagraph-capture-size", launch.n_sequences if launch.n_sequences > _GRAPH_SEQUENCES else None),
             *_machines(launch.machines),
         ]
     )
@@ -106,13 +89,47 @@ def _dealt_among(tensor_parallel: int) -> tuple[int, ...]:
     return (1, tensor_parallel) if tensor_parallel > 1 else (1,)
 
 
+def _windows(decoder: Decoder, *_: object) -> str | None:
+    """Models of the class Qwen2Model have a window of attention in all blocks or in none [vllm-serve]."""
+    window = decoder.checkpoint.window
+    if window is None or window.n_layers == decoder.n_layers or not decoder.architecture.startswith(("Qwen", "MiMo")):
+        return None
+    return (
+        f"vLLM takes {decoder.name} with a window of attention in all of its {decoder.n_layers} blocks or in none, got "
+        f"{window.n_layers}; try another engine, or a config with use_sliding_window false"
+    )
+
+
+_SORTS = EngineMemory(
+    ConstantShare(0.92),
+    {1: 11, 2: 6.5, 4: 5, 8: 5},
+    70 * MIB,
+    base_bytes=512 * MIB,
+    group_bytes=665 * MIB,
+    logit_bytes=34,
+)
+"""To sample, all logits were sorted: values of 4 bytes and places of 8, both twice, beside 10 bytes that are held in
+any case, the logit in 2 and in 4 bytes and its probability. `studies/gpu_memory.py` has the logs that say so."""
+_DOES_NOT_SORT = _SORTS._replace(group_bytes=1843 * MIB, logit_bytes=14)
+"""A kernel does not sort [vllm-sampler]; 4 bytes of random numbers are a part of the 14."""
+_EARLIER = (
+    ((0, 11, 0), _SORTS),
+    ((0, 11, 1), _SORTS._replace(logit_bytes=10)),  # sampled with FlashInfer
+    ((0, 18, 0), _SORTS),
+    ((0, 20, 0), _DOES_NOT_SORT),
+)
+_COUNTS_GRAPHS = _DOES_NOT_SORT._replace(graph_bytes=6 * MIB, earlier=_EARLIER)
+"""An estimate of CUDA graphs counts in the share [vllm-graphs]."""
+
 ENGINE = Engine(
     name="vllm",
     title="vLLM",
     kernel_times="vllm",
     mixes=True,
-    memory=EngineMemory(ConstantShare(0.92), {1: 11, 2: 6.5, 4: 5, 8: 5}, 70 * MIB),
-    host=HostCosts(0.31e-3, 34e-6, 0.05, 0.14),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    memory=_COUNTS_GRAPHS,  # studies/gpu_memory.py
+    # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
+    host=HostCosts(0.31e-3, 34e-6, 0.05, 0.0, n_behind=1.4),
+    rules=(*ENGINE_RULES, _windows),
     dealt_among=_dealt_among,
     counts_all_sequences=True,
     launcher=Launcher(

@@ -17,7 +17,8 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.decoders.gguf import graph_of_file, is_gguf, read_gguf
-from autoauto.graph.decoders.huggingface import decoder_of, graph_of
+from autoauto.graph.decoders.huggingface import decoder_of
+from autoauto.graph.decoders.layers import graph_of
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import cache_for
 from autoauto.records.costs.correction import Estimator

@@ -139,6 +139,10 @@ class Setting:
         notes: tuple[str, ...] = getattr(self.target, "notes", ())
         return (*self.graph.notes, *notes)
 
+    def needs(self, session: Session) -> str:
+        """What a session needs besides the model (`ServesDecoder.needs`), or an empty text."""
+        return self.target.needs(session) if isinstance(self.target, ServesDecoder) else ""
+
     @property
     def shown_clock_hz(self) -> float | None:
         """The clock with which cycles are shown as time; None where they are shown as cycles."""

@@ -91,9 +91,10 @@ class Performance(NamedTuple):
     def __str__(self) -> str:
         if self.tokens is None:
             return f"{self.samples_per_s:,.1f} samples/s ({self.origin})"
+        between = f", {self.tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT)" if self.tokens.tpot_s else ""
         return (
-            f"{self.tokens.tokens_per_s:,.0f} tokens/s, {self.tokens.ttft_s:.3g} s to the first token (TTFT), "
-            f"{self.tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT) ({self.origin})"
+            f"{self.tokens.tokens_per_s:,.0f} tokens/s, {self.tokens.ttft_s:.3g} s to the first token (TTFT){between} "
+            f"({self.origin})"
         )
 
 

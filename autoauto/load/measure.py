@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
-from math import sqrt
+from math import ceil, sqrt
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -38,6 +38,8 @@ STUDENT_T = 2.262
 """The 97.5 % quantile of Student's t distribution with `N_BATCHES` - 1 degrees of freedom: for intervals of 95 %."""
 MIN_STEADY_SHARE = 0.5
 SAMPLE_EVERY_S = 0.2
+CHECK_GROWTH = 1.5
+"""The next look at the interval is after so many times the requests: one that is looked at often is too narrow once."""
 CHANCE_SHARE = 0.01
 """The share of a prompt's tokens that prompts may have in common by chance."""
 BUSY_CLIENT = 0.8
@@ -142,7 +144,7 @@ class RunningLoad:
             return False
         if n_counted >= load.most_requests or load.half_width is None:
             return True
-        self._enough_at = n_counted + load.n_clients
+        self._enough_at = min(max(n_counted + 1, ceil(n_counted * CHECK_GROWTH)), load.most_requests)
         return _half_width(self._event_s, self._start_s, perf_counter()) <= load.half_width
 
     async def _send(self, number: int, _due_s: float) -> None:

@@ -17,8 +17,8 @@ class TokenLoad:
     """Requests for text.
 
     Attributes:
-        n_clients: of the closed loop: as many requests are in flight. After as many answers it is decided whether to
-            stop, and the engine is asked how it is; with Poisson arrivals, too.
+        n_clients: of the closed loop: as many requests are in flight. After as many answers the engine is asked how it
+            is; with Poisson arrivals, too.
         input_tokens: of every prompt, without a common prefix.
         output_tokens: of every answer.
         vocabulary_size: prompts are random token ids below this; None for what the server says, or 10,000.

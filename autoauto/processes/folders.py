@@ -34,9 +34,7 @@ def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any, parent
         OSError: it cannot be made.
     """
     parent = parent or Path(tempfile.gettempdir())
-    for left in parent.glob(f"{glob.escape(prefix)}*"):
-        with suppress(OSError):
-            _delete_unless_locked(left, is_ours)
+    delete_left(prefix, is_ours, parent)
     folder = Path(tempfile.mkdtemp(prefix=f".{prefix}", dir=parent))
     with ExitStack() as at_end:
         with suppress(OSError):
@@ -44,6 +42,13 @@ def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any, parent
             folder = folder.rename(parent / folder.name[1:])
         at_end.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
+
+
+def delete_left(prefix: str, is_ours: Callable[[Path], bool] = _any, parent: Path | None = None) -> None:
+    """Delete the folders that `temporary_folder` made in processes that were killed."""
+    for left in (parent or Path(tempfile.gettempdir())).glob(f"{glob.escape(prefix)}*"):
+        with suppress(OSError):
+            _delete_unless_locked(left, is_ours)
 
 
 def folder_until_exit(prefix: str) -> Path:

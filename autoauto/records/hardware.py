@@ -235,8 +235,11 @@ def joined(group: Sequence[Device]) -> Device:
 
 
 def _grouped(kind: DeviceKind, n_each: int) -> DeviceKind:
-    """Groups have no machines: those of a kind alone are made of its single devices (`Cluster.by_kind`)."""
-    return replace(kind, device=joined((kind.device,) * n_each), n_devices=kind.n_devices // n_each, linked=None)
+    """Groups lie in machines, and have none: those of a kind alone are made of single devices (`Cluster.by_kind`)."""
+    size = kind.linked.machine.n_devices if kind.linked else kind.n_devices
+    n_full, rest = divmod(kind.n_devices, size)
+    n_groups = n_full * (size // n_each) + rest // n_each
+    return replace(kind, device=joined((kind.device,) * n_each), n_devices=n_groups, linked=None)
 
 
 @dataclass(frozen=True, slots=True)

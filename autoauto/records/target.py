@@ -109,6 +109,10 @@ class ServesDecoder(Protocol):
 
     decoder: Decoder
 
+    def needs(self, session: Session) -> str:
+        """What a configuration needs besides the model, which its launch command cannot make; or an empty text."""
+        ...
+
 
 class LiveServer(Protocol):
     """A server that runs: a context, at whose end it is gone.

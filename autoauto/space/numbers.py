@@ -71,6 +71,7 @@ class TokenResult:
         kv_cache_bytes: of the GPU that has the most keys and values.
         tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals of our error, in which 8 of 10 measured
             rows lie; they say nothing of single requests.
+        bounds_probability: how likely all bounds hold, by our error; None where there are none.
     """
 
     tokens_per_s: float = number(
@@ -82,6 +83,7 @@ class TokenResult:
     tpot_high_s: float | None = number(title="TPOT error", text="up to {:.4g} s".format)
     ttft_low_s: float | None = number()
     ttft_high_s: float | None = number(title="TTFT error", text="up to {:.4g} s".format)
+    bounds_probability: float | None = number(title="bounds hold", text="with a probability of {:.0%}".format)
     kv_cache_bytes: int = number(0, is_whole=True, title="KV cache", text=format_bytes, in_constraints=True)
 
 

@@ -58,6 +58,11 @@ def flat(knobs: Knobs) -> dict[str, Any]:
     return {knob.name: values.get(knob.name, knob.absent) for knob in COLUMNS}
 
 
+def own_values(knobs: Knobs) -> dict[str, Any]:
+    """What JSON tells of a configuration: `flat`, or where engines generate text only the knobs that they have."""
+    return knobs.values if isinstance(knobs.mode, Generation) else flat(knobs)
+
+
 def flat_value(knobs: Knobs, name: str) -> Any:
     """The value of a knob as tables and files hold it: what stands for it where the configuration has none.
 

@@ -21,7 +21,7 @@ from autoauto.space.modes.mode import Strategy
 from autoauto.space.modes.training import Training, min_micro_batches
 from autoauto.space.objectives import Objectives, objective_tuple, objectives_text
 from autoauto.space.sessions import session_of
-from autoauto.space.space import SearchSpace, of_global_batch
+from autoauto.space.space import MAX_CONFIGURATIONS, SearchSpace, of_global_batch
 
 MAX_BASELINE_BATCH_SIZE = 8
 MAX_EVERY_LENGTH = 16
@@ -82,6 +82,8 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
         values["constraints"] = (*values.get("constraints", ()), Constraint(f"n_devices <= {n_devices}"))
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
         values["constraints"] = (*values.get("constraints", ()), Constraint("n_ipu > 1 or stage_replicas == 0"))
+    if "batch_size" not in given and "batch_size" in values:
+        values["batch_size"] = _thinned(values)
     return on_cluster(SearchSpace(**values), flow)
 
 
@@ -123,6 +125,15 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
     return tuple(sorted(counts | {n_devices // n for n in counts}))  # so many pipelines of n devices there are
 
 
+def _thinned(values: Mapping[str, Any]) -> tuple[int, ...]:
+    """The batch sizes, or every second of them and so on, so that a space of many other values is not too large."""
+    sizes: tuple[int, ...] = values["batch_size"]
+    others = prod(len(each) for name, each in values.items() if name not in ("batch_size", "constraints"))
+    while len(sizes) > 1 and others * len(sizes) > MAX_CONFIGURATIONS:
+        sizes = sizes[-1::-2][::-1]
+    return sizes
+
+
 def _lengths(flow: Flow) -> tuple[int, ...]:
     """The lengths of pipelines that a search tries: where forecasts are made at once, all that are short."""
     counts = set(default_counts(len(flow.cluster)))
@@ -134,15 +145,20 @@ def _lengths(flow: Flow) -> tuple[int, ...]:
 def _replicas(flow: Flow, group_sizes: Sequence[int]) -> tuple[tuple[int, ...], tuple[Constraint, ...]]:
     """The numbers of pipelines that a search tries, and a constraint on them.
 
-    Like pipelines that share nothing are as many as there are groups of GPUs for, or one alone.
+    Like pipelines that share nothing are as many as there are groups of GPUs for, or one alone. Those that lie inside
+    machines may be fewer, by less than one a machine.
     """
     n_devices, kinds = len(flow.cluster), flow.cluster.kinds
     whole = all(flow.cluster.machine_size % n == 0 for n in group_sizes)
     if not flow.forecasts_cells or kinds or not whole or n_devices > MAX_EVERY_COUNT:
         counts = {*default_counts(n_devices)}.union(*(default_counts(kind.n_devices) for kind in kinds))
         return tuple(sorted(counts)), ()
-    most = Constraint(f"replicas == 1 or n_devices + n_ipu * {flow.traits.groups} > {n_devices}")
-    return tuple(sorted({n_devices // n for n in range(1, n_devices + 1)})), (most,) if n_devices > 1 else ()
+    n_full, rest = divmod(n_devices, flow.cluster.machine_size)
+    n_machines = n_full + bool(rest)
+    inside = {n_full * (flow.cluster.machine_size // n) + rest // n for n in range(1, flow.cluster.machine_size + 1)}
+    counts = ({n_devices // n for n in range(1, n_devices + 1)} | inside) - {0}
+    most = Constraint(f"replicas == 1 or n_devices + {n_machines} * n_ipu * {flow.traits.groups} > {n_devices}")
+    return tuple(sorted(counts)), (most,) if n_devices > 1 else ()
 
 
 def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:

@@ -10,7 +10,7 @@ import pytest
 from autoauto.engines.registry import ENGINES
 from autoauto.engines.rules import GroupSplit
 from autoauto.graph.decoders.huggingface import decoder_of
-from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat, Window
 from tests.decoders import decoder_folder
 
 FP8, INT4, BF16 = WeightFormat.FP8_BLOCK, WeightFormat.INT4, WeightFormat.BF16
@@ -44,15 +44,46 @@ def test_a_block_of_fp8_is_on_one_gpu() -> None:
     assert refused(DENSE, BF16, 8) == {None}
 
 
-def test_a_head_of_keys_that_is_narrower_than_a_block_is_not_split_from_its_neighbour() -> None:
+def test_engines_but_vllm_do_not_split_a_block_of_keys() -> None:
     narrow = replace(DENSE, head_size=64, intermediate_size=8192)
-    assert [n for n in (1, 2, 4, 8) if refused(narrow, FP8, n) != {None}] == [8]
+    for name, engine in ENGINES.items():
+        refusing = [n for n in (1, 2, 4, 8) if engine.takes(narrow, GroupSplit(n), FP8)]
+        assert refusing == ([] if name == "vllm" else [8])
+
+
+def test_every_gpu_has_as_much_of_a_feed_forward_layer() -> None:
+    odd = replace(DENSE, intermediate_size=9730)
+    assert [n for n in (1, 2, 4, 8) if refused(odd, BF16, n) != {None}] == [4, 8]
+    (said,) = refused(odd, BF16, 4)
+    assert said is not None
+    assert said.startswith("intermediate_size 9730 of dense must be a multiple of 4 GPUs, got 2432.5 a GPU; try")
+    (said,) = refused(replace(MIXTURE, experts=Experts(128, 8, 766)), BF16, 4)
+    assert said is not None
+    assert said.startswith("moe_intermediate_size 766 of dense must be a multiple of 4 GPUs, got 191.5")
+    assert refused(replace(MIXTURE, experts=Experts(128, 8, 766)), BF16, 4, 4) == {None}
+
+
+def test_engines_but_vllm_refuse_a_block_between_two_joined_matrices_on_one_gpu_too() -> None:
+    none, said = sorted(refused(replace(DENSE, intermediate_size=9700), FP8, 1), key=str)
+    assert none is None
+    assert said is not None
+    assert said.endswith(
+        "a multiple of 1 GPU x 128 weights with one scale in fp8-block, got 75.7812 of them a GPU; try another format"
+    )
 
 
 def test_a_group_of_four_bits_is_on_one_gpu() -> None:
     assert [n for n in (1, 2, 4, 8) if refused(IN_GROUPS, INT4, n) != {None}] == [2, 4, 8]
     assert refused(IN_GROUPS, BF16, 8) == {None}
     assert refused(replace(IN_GROUPS, checkpoint=Checkpoint(INT4)), INT4, 8) == {None}
+
+
+def test_parts_in_bf16_have_no_scales_to_split() -> None:
+    down = ((BlockPart.DOWN, PartFormat()), (BlockPart.GATE_UP, PartFormat()))
+    checkpoint = Checkpoint(INT4, group_size=128, unlike=down)
+    assert refused(replace(IN_GROUPS, checkpoint=checkpoint), INT4, 8) == {None}
+    assert refused(replace(DENSE, checkpoint=Checkpoint(FP8, unlike=down)), FP8, 8) == {None}
+    assert refused(replace(DENSE, checkpoint=Checkpoint(FP8, unlike=down[:1])), FP8, 8) != {None}
 
 
 def test_whole_experts_are_not_split() -> None:
@@ -82,3 +113,13 @@ def test_a_config_says_how_many_weights_have_one_scale(
 ) -> None:
     decoder = decoder_of(decoder_folder(tmp_path / "small", quantization_config=entry))
     assert (decoder.checkpoint.weights, decoder.checkpoint.group_size) == (INT4, size)
+
+
+def test_a_window_in_some_blocks_of_qwen_is_refused_by_one_engine() -> None:
+    windowed = replace(DENSE, checkpoint=Checkpoint(window=Window(8, 4096)))
+    said = {name: engine.takes(windowed, GroupSplit(), BF16) for name, engine in ENGINES.items()}
+    assert said["vllm"] is not None
+    assert "in all of its 36 blocks or in none, got 8; try another engine" in said["vllm"]
+    assert {reason for name, reason in said.items() if name != "vllm"} == {None}
+    assert refused(replace(windowed, architecture="LlamaForCausalLM"), BF16, 1) == {None}
+    assert refused(replace(windowed, checkpoint=Checkpoint(window=Window(36, 4096))), BF16, 1) == {None}

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def test_vllm_is_started_with_the_configuration(deployed: Deploy, folder: Path, 
         "--pipeline-parallel-size": "3",
         "--max-num-seqs": "30",
         "--max-num-batched-tokens": "8192",
-        "--max-model-len": "640",
+        "--max-model-len": "768",
         "--gpu-memory-utilization": "0.92",
     }
     partition = [int(n) for n in variables["VLLM_PP_LAYER_PARTITION"].split(",")]
@@ -165,7 +166,8 @@ def test_sglang_is_started_with_the_configuration(deployed: Deploy, folder: Path
         "--max-running-requests": "20",
         "--pp-max-micro-batch-size": "10",
         "--chunked-prefill-size": "2048",
-        "--context-length": "640",
+        "--context-length": "768",
+        "--cuda-graph-max-bs-decode": "10",
     }
     assert variables["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
     assert sum(map(int, variables["SGLANG_PP_LAYER_PARTITION"].split(","))) == N_BLOCKS
@@ -175,10 +177,42 @@ def test_tensorrt_llm_counts_the_sequences_of_a_micro_batch(deployed: Deploy, tm
     write_artifact(deployed("tensorrt-llm", 3, kv_cache_precision=WeightFormat.FP8), "tensorrt-llm", tmp_path / "a")
     words, _ = started(tmp_path / "a", "replica-0.sh")
     given = options(words)
-    assert (given["--max_batch_size"], given["--max_num_tokens"], given["--max_seq_len"]) == ("10", "8192", "640")
+    assert (given["--max_batch_size"], given["--max_num_tokens"], given["--max_seq_len"]) == ("10", "8192", "768")
     content = yaml.safe_load((tmp_path / "a" / given["--extra_llm_api_options"]).read_text(encoding="utf-8"))
     assert content["kv_cache_config"] == {"free_gpu_memory_fraction": 0.9, "dtype": "fp8"}
+    assert content["cuda_graph_config"] == {"enable_padding": True, "max_batch_size": 10}
     assert sum(content["pp_partition"]) == N_BLOCKS
+
+
+@pytest.mark.parametrize(
+    ("written", "changed", "reason"),
+    [
+        ("enable_padding", "enable_paddings", "reads no cuda_graph_config.enable_paddings"),
+        ("pp_partition", "pp_partitions", "reads no pp_partitions"),
+        ('"max_batch_size": 10', '"max_batch_size": 8', "10 sequences"),
+    ],
+)
+def test_a_changed_file_of_an_engine_fails(
+    written: str, changed: str, reason: str, deployed: Deploy, tmp_path: Path
+) -> None:
+    made = deployed("tensorrt-llm", 3)
+    write_artifact(made, "tensorrt-llm", tmp_path / "a")
+    path = tmp_path / "a" / "replica-0-llm_api.yaml"
+    text = path.read_text(encoding="utf-8")
+    assert written in text
+    path.write_text(text.replace(written, changed), encoding="utf-8")
+    failed = [each for each in exporter_named("tensorrt-llm").check(made, tmp_path / "a") if each.passed is False]
+    assert failed
+    assert reason in failed[0].detail or reason == "10 sequences"
+
+
+def test_a_variable_that_an_engine_does_not_read_fails(deployed: Deploy, tmp_path: Path) -> None:
+    made = deployed("vllm", 3)
+    write_artifact(made, "vllm", tmp_path / "a")
+    script = tmp_path / "a" / "replica-0.sh"
+    script.write_text(script.read_text(encoding="utf-8").replace("exec", "export VLLM_PARTITION=2,2,2\nexec"))
+    failed = [each.detail for each in exporter_named("vllm").check(made, tmp_path / "a") if each.passed is False]
+    assert failed == ["vllm serve reads no VLLM_PARTITION"]
 
 
 @by_format
@@ -208,6 +242,34 @@ def test_containers_have_the_commands_and_gpus_of_the_scripts(to: str, deployed:
     if to == "tensorrt-llm":
         (files,) = (each["data"] for each in documents if each["kind"] == "ConfigMap")
         assert set(files) == {options(container["command"])["--extra_llm_api_options"]}
+
+
+@by_format
+def test_pods_start_slowly_and_keep_their_weights(to: str, deployed: Deploy, tmp_path: Path) -> None:
+    write_artifact(deployed(to, 1, 2, tensor_parallel=4), to, tmp_path / "folder")
+    flow = load_flow("Qwen/Qwen3-8B", "h100_sxm-8", "gpu")
+    knobs = Knobs(1, replicas=2, batch_size=10, engine=SERVED[to].name, tensor_parallel=4, **REQUESTS)
+    write_artifact(deployment(flow, "Qwen/Qwen3-8B", flow.expect(knobs)), to, tmp_path / "named")
+    folder, named = (
+        list(yaml.safe_load_all((tmp_path / name / "kubernetes.yaml").read_text(encoding="utf-8")))
+        for name in ("folder", "named")
+    )
+    assert [each for each in folder if each["kind"] == "PersistentVolumeClaim"] == []
+    (claim,) = (each for each in named if each["kind"] == "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "21Gi"  # 8.2e9 weights in 2 bytes, a quarter more
+    (pods,) = (each["spec"] for each in named if each["kind"] == "Deployment")
+    assert pods["strategy"] == {"type": "Recreate"}
+    pod = pods["template"]["spec"]
+    assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/gpu"]
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert volumes["weights"]["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+    (container,) = pod["containers"]
+    assert {"name": "HF_HOME", "value": "/huggingface"} in container["env"]
+    assert {each["mountPath"] for each in container["volumeMounts"]} >= {"/huggingface", "/dev/shm"}
+    probe = container["startupProbe"]
+    assert probe["httpGet"] == container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 3600
 
 
 @by_format
@@ -311,31 +373,36 @@ def test_replicas_whose_plans_differ_have_pods_of_their_own(folder: Path, tmp_pa
     assert [each["replicas"] for each in pods] == [2, 2]
     labels = {each["template"]["spec"]["nodeSelector"]["autoauto/gpu"] for each in pods}
     assert labels == {"h100_sxm", "l40s"}
-    parts = [
-        (r.parts[0].kind, r.parts[0].machine, r.parts[0].gpus)
-        for r in served_replicas(made, "vllm", spans_machines=True)
-    ]
+    parts = [(r.parts[0].kind, r.parts[0].machine, r.parts[0].gpus) for r in served_replicas(made, SERVED["vllm"])]
     assert parts == [("h100_sxm", 0, (0,)), ("h100_sxm", 0, (1,)), ("l40s", 1, (0,)), ("l40s", 1, (1,))]
 
 
 def test_gpus_are_counted_in_their_machine(deployed: Deploy) -> None:
-    made = deployed("vllm", 5, 1, "h100_sxm-16")  # a machine has four groups of two
-    with pytest.raises(BadInput, match=r"--to vllm has as many GPUs .* got 8 h100_sxm of machine 0, 2 h100_sxm of"):
-        served_replicas(made, "vllm", spans_machines=True)
-    replicas = served_replicas(deployed("vllm", 4, 2, "h100_sxm-16"), "vllm", spans_machines=False)
+    replicas = served_replicas(deployed("vllm", 4, 2, "h100_sxm-16"), SERVED["vllm"])
     assert [(part.machine, part.gpus) for r in replicas for part in r.parts] == [(0, (*range(8),)), (1, (*range(8),))]
 
 
+def test_a_replica_has_as_many_gpus_of_every_machine(folder: Path) -> None:
+    knobs = Knobs(6, replicas=2, batch_size=10, engine="vllm", tensor_parallel=1, **REQUESTS)
+    uneven, even = (load_flow(folder, f"h100_sxm-{gpus}", "gpu").expect(knobs) for gpus in ("12", "6+6"))
+    assert (
+        "or as many in each of several nodes, got 2 x 6 stages of 1 GPU on nodes with groups for 8 + 4" in uneven.reason
+    )
+    assert even.fits
+    across = load_flow(folder, "h100_sxm-4+4", "gpu").expect(replace(knobs, replicas=1))
+    made = deployment(load_flow(folder, "h100_sxm-4+4", "gpu"), str(folder), across)
+    (replica,) = served_replicas(made, SERVED["vllm"])
+    assert [(part.machine, part.gpus) for part in replica.parts] == [(0, (0, 1, 2)), (1, (0, 1, 2))]
+
+
 def test_tensorrt_llm_refuses_a_replica_on_several_machines(folder: Path, tmp_path: Path) -> None:
-    cluster = load_flow(folder, "h100_sxm-16", "gpu")
+    flow = load_flow(folder, "h100_sxm-16", "gpu")
     knobs = Knobs(2, batch_size=10, engine="trtllm", tensor_parallel=8, **REQUESTS)
-    made = deployment(cluster, str(folder), cluster.expect(knobs))
-    with pytest.raises(BadInput, match=r"^--to tensorrt-llm starts a replica on one machine, got stages on 8 h100_sxm"):
-        write_artifact(made, "tensorrt-llm", tmp_path / "a")
-    assert [*tmp_path.iterdir()] == []
+    assert flow.expect(knobs).reason.startswith("trtllm has the stages of a replica in one node, got 1 x 2 stages")
+    assert flow.expect(Knobs(2, batch_size=10, engine="vllm", tensor_parallel=8, **REQUESTS)).fits
 
 
-@pytest.mark.parametrize(
+not_made = pytest.mark.parametrize(
     ("to", "knobs", "line"),
     [
         (
@@ -351,6 +418,19 @@ def test_tensorrt_llm_refuses_a_replica_on_several_machines(folder: Path, tmp_pa
         ("tensorrt-llm", {"precision": WeightFormat.FP8}, "TensorRT-LLM makes nothing else of a checkpoint in bf16"),
     ],
 )
+
+
+@not_made
+def test_what_export_refuses_is_said_of_a_configuration(
+    to: str, knobs: dict[str, Any], line: str, folder: Path
+) -> None:
+    setting = load_flow(folder, "h100_sxm-2", "gpu").setting
+    asked = Knobs(1, engine=SERVED[to].name, **REQUESTS, **knobs).session
+    assert setting.needs(asked) == f"{SERVED[to].name} needs a checkpoint that is published in {knobs['precision']}"
+    assert setting.needs(Knobs(1, engine=SERVED[to].name, **REQUESTS).session) == ""
+
+
+@not_made
 def test_what_an_engine_cannot_is_refused(
     to: str, knobs: dict[str, object], line: str, deployed: Deploy, tmp_path: Path
 ) -> None:
@@ -390,15 +470,12 @@ def test_another_engine_and_another_format_are_refused(deployed: Deploy, tmp_pat
 
 def test_headroom_is_a_smaller_share_where_the_share_is_of_all_memory(folder: Path, tmp_path: Path) -> None:
     flow = load_flow(folder, "h100_sxm-4", "gpu", headroom=0.25)
-    for to, engine in (("vllm", "vllm"), ("sglang", "sglang")):
-        trial = flow.expect(Knobs(2, batch_size=10, engine=engine, tensor_parallel=2, **REQUESTS))
-        made = deployment(flow, str(folder), trial)
-        if to == "sglang":
-            with pytest.raises(BadInput, match=r"SGLang takes a share of .* got 75.0% of it; try without --headroom"):
-                write_artifact(made, to, tmp_path / to)
-        else:
-            write_artifact(made, to, tmp_path / to)
-            assert options(started(tmp_path / to, "replica-0.sh")[0])["--gpu-memory-utilization"] == "0.69"
+    knobs = Knobs(2, batch_size=10, engine="vllm", tensor_parallel=2, **REQUESTS)
+    write_artifact(deployment(flow, str(folder), flow.expect(knobs)), "vllm", tmp_path / "a")
+    assert options(started(tmp_path / "a", "replica-0.sh")[0])["--gpu-memory-utilization"] == "0.69"
+    for engine in ("sglang", "trtllm"):
+        refused = flow.expect(Knobs(2, batch_size=10, engine=engine, tensor_parallel=2, **REQUESTS))
+        assert "takes a share of what is free, so a plan has all memory of h100_sxm, got 75.0% of it" in refused.reason
 
 
 def test_python_exports_what_a_search_found(folder: Path, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from autoauto.graph.decoders.huggingface import bundled_names, decoder_of, graph_of
-from autoauto.records.costs.decoder import Checkpoint, Experts, WeightFormat
+from autoauto.graph.decoders.huggingface import bundled_names, decoder_of
+from autoauto.graph.decoders.layers import graph_of
+from autoauto.records.costs.decoder import Checkpoint, Experts, WeightFormat, Window
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Precision
 
@@ -21,6 +22,7 @@ LLAMA: dict[str, Any] = {
     "num_key_value_heads": 2,
     "intermediate_size": 96,
     "vocab_size": 100,
+    "max_position_embeddings": 512,
 }
 
 
@@ -36,7 +38,7 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
     decoder = decoder_of(folder)
     assert decoder == decoder_of(folder / "config.json")
     assert (decoder.name, decoder.n_layers, decoder.n_kv_heads, decoder.head_size) == (tmp_path.name, 3, 2, 8)
-    assert (decoder.is_tied, decoder.experts, decoder.checkpoint) == (False, None, Checkpoint())
+    assert (decoder.is_tied, decoder.experts, decoder.checkpoint) == (False, None, Checkpoint(max_length=512))
 
 
 @pytest.mark.parametrize(
@@ -47,15 +49,25 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
         ({"vocab_size": "many"}, "vocab_size must be a whole number from 1 to 2,147,483,648, got 'many' in"),
         ({"num_key_value_heads": 9}, "num_key_value_heads must be a whole number from 1 to 8, got 9 in"),
         ({"architectures": None}, "architectures must name one of LlamaForCausalLM,"),
-        ({"architectures": ["BertModel"]}, "got 'BertModel' in"),
+        ({"architectures": ["BertModel"]}, "is not modelled; decoders of equal blocks are LlamaForCausalLM, "),
+        (
+            {"architectures": ["Llama4ForCausalLM"]},
+            "is not modelled; near it is LlamaForCausalLM; a copy of the config",
+        ),
+        ({"architectures": ["Llama4ForCausalLM"], "num_local_experts": 16}, "near it is MixtralForCausalLM;"),
+        ({"architectures": ["Qwen3VLMoeForCausalLM"], "num_experts": 8}, "near it is Qwen3MoeForCausalLM;"),
+        (
+            {"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 512},
+            "is not modelled: it has multi-head latent attention; decoders of equal blocks are LlamaForCausalLM,",
+        ),
         ({"architectures": [["LlamaForCausalLM"]]}, "got ['LlamaForCausalLM'] in"),
-        ({"quantization_config": {"quant_method": "awq", "bits": [4]}}, "got 'awq' in"),
+        ({"layer_types": ["full_attention"]}, "layer_types must be 3 of full_attention and sliding_attention, got ["),
+        ({"layer_types": ["chunked_attention"] * 3}, "layer_types must be 3 of full_attention and sliding_attention"),
         (
             {"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": float("inf")}},
             "positions must be scaled by a number to 65,536, got inf in",
         ),
         ({"kv_lora_rank": 512}, "all blocks must be alike, with keys and values in the cache;"),
-        ({"quantization_config": {"quant_method": "mxfp4"}}, "got 'mxfp4' in"),
     ],
 )
 def test_a_config_without_what_is_needed_is_refused_in_a_line(
@@ -84,34 +96,16 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
         decoder_of(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("quantisation", "weights"),
-    [
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, WeightFormat.FP8_BLOCK),
-        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, WeightFormat.FP8_DYNAMIC),
-        ({"quant_method": "fp8", "activation_scheme": "static"}, WeightFormat.FP8),
-        ({"quant_method": "awq", "bits": 4}, WeightFormat.INT4),
-        ({"quant_method": "gptq", "bits": 8}, WeightFormat.INT8),
-        ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, WeightFormat.INT4),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, WeightFormat.NVFP4),
-    ],
-)
-def test_the_format_is_that_of_the_checkpoint(
-    tmp_path: Path, quantisation: dict[str, Any], weights: WeightFormat
-) -> None:
-    assert decoder_of(written(tmp_path, quantization_config=quantisation)).checkpoint.weights is weights
-
-
 def test_the_file_of_nvidia_beside_a_config_names_the_formats(tmp_path: Path) -> None:
     quantisation = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
     (tmp_path / "hf_quant_config.json").write_text(json.dumps(quantisation))
-    assert decoder_of(written(tmp_path)).checkpoint == Checkpoint(WeightFormat.FP8, WeightFormat.FP8)
+    assert decoder_of(written(tmp_path)).checkpoint == Checkpoint(WeightFormat.FP8, WeightFormat.FP8, 512)
 
 
 @pytest.mark.parametrize(
     ("changes", "longest"),
     [
-        ({}, None),
+        ({"max_position_embeddings": None}, 2048),
         ({"max_position_embeddings": 4096}, 4096),
         ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 4.0}}, 16384),
         (
@@ -129,6 +123,105 @@ def test_the_longest_sequence_is_that_of_its_positions(
     tmp_path: Path, changes: dict[str, Any], longest: int | None
 ) -> None:
     assert decoder_of(written(tmp_path, **changes)).checkpoint.max_length == longest
+
+
+@pytest.mark.parametrize(
+    ("architecture", "longest"), [("Gemma3ForCausalLM", 4096), ("Qwen2ForCausalLM", 32768), ("Phi3ForCausalLM", 32768)]
+)
+def test_positions_of_gemma_3_are_scaled_already(tmp_path: Path, architecture: str, longest: int) -> None:
+    scaling = {"rope_type": "linear", "factor": 8.0}
+    folder = written(tmp_path, architectures=[architecture], max_position_embeddings=4096, rope_scaling=scaling)
+    assert decoder_of(folder).checkpoint.max_length == longest
+
+
+def test_positions_of_longrope_are_scaled_already(tmp_path: Path) -> None:
+    scaling = {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0], "factor": 32.0}
+    folder = written(tmp_path, architectures=["Phi3ForCausalLM"], max_position_embeddings=131072, rope_scaling=scaling)
+    assert decoder_of(folder).checkpoint.max_length == 131072
+
+
+def nested(folder: Path, architecture: str, **text: Any) -> Path:
+    (folder / "config.json").write_text(json.dumps({"architectures": [architecture], "text_config": text}))
+    return folder
+
+
+def test_a_nested_config_has_the_defaults_of_its_class(tmp_path: Path) -> None:
+    """gemma-3-4b as it is published: no vocabulary, heads or positions; 3.88 billion weights of text."""
+    folder = nested(
+        tmp_path,
+        "Gemma3ForConditionalGeneration",
+        **{"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34},
+        **{"rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+    )
+    decoder = decoder_of(folder)
+    assert (decoder.n_heads, decoder.n_kv_heads, decoder.head_size, decoder.vocabulary_size) == (8, 4, 256, 262_208)
+    assert (decoder.is_tied, decoder.checkpoint.max_length) == (True, 131_072)
+    assert decoder.checkpoint.window == Window(29, 1024), "all but every sixth of 34 blocks"
+    assert any("vocab_size 262,208, num_attention_heads 8," in note for note in graph_of(decoder).notes)
+    assert graph_of(decoder).n_weight_bytes(Precision.BF16) == pytest.approx(2 * 3.88e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "is_tied", "head_size", "n_kv_heads"),
+    [
+        ("LlamaForCausalLM", False, 8, 8),
+        ("MistralForCausalLM", False, 8, 8),
+        ("Qwen3ForCausalLM", False, 128, 8),
+        ("GemmaForCausalLM", True, 256, 8),
+    ],
+)
+def test_what_a_config_leaves_out_its_class_says(
+    tmp_path: Path, architecture: str, is_tied: bool, head_size: int, n_kv_heads: int
+) -> None:
+    folder = written(
+        tmp_path, architectures=[architecture], num_attention_heads=32, num_key_value_heads=8, hidden_size=256
+    )
+    decoder = decoder_of(folder)
+    assert (decoder.is_tied, decoder.head_size, decoder.n_kv_heads) == (is_tied, head_size, n_kv_heads)
+
+
+def test_heads_of_keys_and_values_that_are_not_given_are_those_of_the_class(tmp_path: Path) -> None:
+    without = {"num_key_value_heads": None, "num_attention_heads": 16}
+    assert decoder_of(written(tmp_path, **without)).n_kv_heads == 16
+    assert decoder_of(written(tmp_path, architectures=["MistralForCausalLM"], **without)).n_kv_heads == 8
+
+
+_KINDS = ["sliding_attention", "sliding_attention", "full_attention"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "window"),
+    [
+        ("LlamaForCausalLM", {"sliding_window": 64}, None),
+        ("LlamaForCausalLM", {"sliding_window": 64, "layer_types": _KINDS}, (2, 64)),
+        ("Qwen2ForCausalLM", {"sliding_window": 64, "use_sliding_window": False, "max_window_layers": 1}, None),
+        ("Qwen2ForCausalLM", {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1}, (2, 64)),
+        ("Qwen2ForCausalLM", {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 3}, None),
+        ("Qwen3ForCausalLM", {"sliding_window": 64, "layer_types": _KINDS}, None),
+        ("MistralForCausalLM", {"sliding_window": 64}, (3, 64)),
+        ("MistralForCausalLM", {"max_position_embeddings": 32_768}, (3, 4096)),
+        ("MistralForCausalLM", {"sliding_window": 512}, None),
+        ("Phi3ForCausalLM", {"sliding_window": 64}, (3, 64)),
+        ("Gemma2ForCausalLM", {"sliding_window": 64}, (2, 64)),
+        ("Gemma3ForCausalLM", {"sliding_window": 64, "sliding_window_pattern": 3}, (2, 64)),
+        ("Gemma3ForCausalLM", {"sliding_window": 64, "layer_types": ["full_attention"] * 3}, None),
+    ],
+)
+def test_blocks_with_a_window_are_counted(
+    tmp_path: Path, architecture: str, changes: dict[str, Any], window: tuple[int, int] | None
+) -> None:
+    decoder = decoder_of(written(tmp_path, architectures=[architecture], **changes))
+    assert decoder.checkpoint.window == (window and Window(*window))
+
+
+def test_a_window_that_is_not_counted_is_said_with_its_bytes(tmp_path: Path) -> None:
+    """2 x 2 heads of 64 elements and 2 bytes in 3 blocks: 1.5 KiB a token."""
+    folder = written(tmp_path, head_dim=64, max_position_embeddings=1_048_576, sliding_window=64, layer_types=_KINDS)
+    (note,) = graph_of(decoder_of(folder)).notes
+    assert note == (
+        "2 of 3 blocks attend to the last 64 tokens: time and KV cache are counted for all, 1.5 KiB a token, of which "
+        "0.5 are attended to beyond these; a sequence of 1,048,576 tokens caches 1.5 GiB, of which 0.5 are attended to."
+    )
 
 
 def test_a_mixture_of_experts_has_its_experts(tmp_path: Path) -> None:

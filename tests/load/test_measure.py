@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import nan
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoauto.load import measure
@@ -254,6 +255,16 @@ def test_a_load_stops_when_its_throughput_is_known(monkeypatch: pytest.MonkeyPat
     slower = timed(replace(bounded, n_requests=50), (1.0 + n / 100 for n in range(10**6)), monkeypatch)
     assert slower.n_requests == 400
     assert "asked was 5.0%" in slower.notes[0]
+
+
+def test_the_throughput_is_within_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 tokens in 2 s and 15 random gaps of 1 s in the mean; 95 of 100 are expected."""
+    load = replace(ONE, n_requests=8, output_tokens=16, half_width=0.1, max_requests=10_000)
+    n_within = 0
+    for seed in range(100):
+        measured = timed(load, iter(np.random.default_rng(seed).exponential(size=10**5)), monkeypatch)
+        n_within += abs(measured.tokens_per_s / (16 / 17) - 1) <= measured.half_width
+    assert n_within >= 90
 
 
 def test_a_load_without_a_steady_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.processes.folders import temporary_folder
+from autoauto.processes.folders import delete_left, temporary_folder
 
 LIVING = """
 from autoauto.processes.folders import temporary_folder
@@ -31,6 +31,14 @@ def test_what_a_killed_process_left_is_deleted(tmp_path: Path, monkeypatch: pyte
     assert living.exists()
     with temporary_folder("autoauto-try-"):
         assert not living.exists()
+
+
+def test_what_was_left_is_deleted_also_where_no_folder_is_made(tmp_path: Path) -> None:
+    (tmp_path / "autoauto-x-left").mkdir()
+    with temporary_folder("autoauto-x-", parent=tmp_path) as held:
+        (tmp_path / "autoauto-x-later").mkdir()
+        delete_left("autoauto-x-", parent=tmp_path)
+        assert list(tmp_path.iterdir()) == [held]
 
 
 def test_only_what_is_ours_is_deleted_in_another_folder(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_every_row_has_a_forecast_or_a_reason(forecasts: Callable[..., str]) -> 
     assert answers["a"]["tpot_s"] == pytest.approx(0.0142, rel=0.15)
     assert answers["a"]["tokens_per_s"] == pytest.approx(32 / answers["a"]["tpot_s"])
     reasons = [answers[each]["reason"] for each in "cdef"]
-    assert "architectures must name one of" in reasons[0]
+    assert "is not modelled" in reasons[0]
     assert "computed by one pool" in reasons[1]
     assert "must have times of Qwen/Qwen3-32B by trtllm with nvfp4 weights" in reasons[2]
     assert "tensor_parallel must divide the 64 heads" in reasons[3]
@@ -92,13 +92,25 @@ def test_errors_are_printed_by_group(forecasts: Callable[..., str]) -> None:
 
 def test_the_fit_finds_costs_that_were_put_in() -> None:
     group = Group("model", "vllm", "h100_sxm", "")
-    kernels = [(b, 0.005 + 1e-5 * b, 0.02) for b in (4, 16, 64, 128)]
+    kernels = [(b, 0.005 + 1e-5 * b, 0.02 + 1e-4 * b) for b in (4, 16, 64, 128)]
     samples = [
-        gpu_fit.Sample(group, b, b, 100, d, p, d + b / 100 * p + 0.002 + 3e-5 * b, 0.05 + d + p + 0.1 * (b - 1) / 2 * p)
+        gpu_fit.Sample(
+            group=group,
+            n_clients=b,
+            n_answered=b,
+            prompts_of_step=b / 100,
+            decode_s=d,
+            prompt_s=p,
+            first_s=d + p,
+            behind_s=p,
+            together_s=(b - 1) / 2 * p,
+            tpot_s=d + b / 100 * p + 0.002 + 3e-5 * b,
+            ttft_s=0.05 + d + p + 1.5 * p + 0.1 * (b - 1) / 2 * p,
+        )
         for b, d, p in kernels
     ]
     assert gpu_fit.host_costs(samples) == pytest.approx((0.002, 3e-5), rel=1e-3)
-    assert gpu_fit.first_words(samples) == pytest.approx((0.05, 0.1), rel=1e-3)
+    assert gpu_fit.first_tokens(samples) == pytest.approx((0.05, 1.5, 0.1), rel=1e-3)
 
 
 @pytest.mark.slow

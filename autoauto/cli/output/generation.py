@@ -50,8 +50,10 @@ def _intervals(tokens: TokenResult) -> dict[str, tuple[float, float]]:
     if len(known) < len(ends):
         return {}
     tpot, ttft = (known[0], known[1]), (known[2], known[3])
-    n_tokens = tokens.tokens_per_s * tokens.tpot_s  # that all sequences in flight get in the time between two of one
-    rates = n_tokens / tpot[1], n_tokens / tpot[0]
+    # Tokens that all sequences in flight get between two of one, or together with their only one.
+    n_tokens = tokens.tokens_per_s * (tokens.tpot_s or tokens.ttft_s)
+    shortest, longest = tpot if tokens.tpot_s else ttft
+    rates = n_tokens / longest, n_tokens / shortest
     return {"tpot_s_error_interval": tpot, "ttft_s_error_interval": ttft, "tokens_per_s_error_interval": rates}
 
 
@@ -65,8 +67,8 @@ def generation_line(trial: Trial) -> str:
         f", {scale * ends[name][0]:.3g} to {scale * ends[name][1]:.3g}" if ends else ""
         for scale, name in ((1e3, "tpot_s_error_interval"), (1, "ttft_s_error_interval"))
     )
+    then = f"then one every {1e3 * tokens.tpot_s:.3g} ms (TPOT{between})" if tokens.tpot_s else "which is the only one"
     return (
-        f"first token after {tokens.ttft_s:.3g} s (TTFT{after}), then one every {1e3 * tokens.tpot_s:.3g} ms "
-        f"(TPOT{between}), a request in {trial.latency_s:.3g} s; KV cache of {tokens.kv_cache_bytes / GIB:.1f} GiB on "
-        "the fullest GPU"
+        f"first token after {tokens.ttft_s:.3g} s (TTFT{after}), {then}, a request in {trial.latency_s:.3g} s; "
+        f"KV cache of {tokens.kv_cache_bytes / GIB:.1f} GiB on the fullest GPU"
     )

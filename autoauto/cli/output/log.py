@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autoauto.space.objectives import Method
-from autoauto.space.table import flat
+from autoauto.space.table import own_values
 from autoauto.space.trial import SearchActivity
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def trial_event(trial: Trial) -> dict[str, Any]:
     first, *others = trial.values or (None,)
     return {
         "number": trial.number,
-        "knobs": flat(trial.knobs),
+        "knobs": own_values(trial.knobs),
         "state": trial.state,
         "value": first,
         "samples_per_s": trial.samples_per_s if trial.runs else None,
@@ -149,7 +149,7 @@ def best_event(best: Trial) -> dict[str, Any]:
     """The best so far as plain values, without its stages."""
     return {
         "number": best.number,
-        "knobs": flat(best.knobs),
+        "knobs": own_values(best.knobs),
         "value": best.values[0],
         "samples_per_s": best.samples_per_s,
     }

@@ -71,7 +71,8 @@ def show_plan(
         show(f"a micro-batch every {period_ms:,.3f} ms, after {latency_s:.4f} s, {origin}")
         if device_run.output_error is not None:
             show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
-    show(f"throughput: {samples_per_s:,.1f} {unit_of([knobs])}, {origin}")
+    needs = flow.setting.needs(knobs.session)
+    show(f"throughput: {samples_per_s:,.1f} {unit_of([knobs])}, {origin}{f'; {needs}' if needs else ''}")
     if generated is not None:
         show(generation_line(generated))
     print_assumed(flow.setting.notes)

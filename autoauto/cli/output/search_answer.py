@@ -13,7 +13,7 @@ from autoauto.cli.output.search_result import (
     describe_result,
     show_result,
 )
-from autoauto.space.table import flat
+from autoauto.space.table import own_values
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -44,7 +44,7 @@ def describe_best_so_far(best: Trial) -> dict[str, Any]:
     from autoauto.cli.output.search_result import describe_speed
 
     return {
-        **flat(best.knobs),
+        **own_values(best.knobs),
         **describe_speed(best),
         "value": best.values[0],
         "values": list(best.values),

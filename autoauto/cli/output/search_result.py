@@ -11,7 +11,7 @@ from autoauto.cli.output.generation import describe_generation, server_command
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
-from autoauto.space.table import flat
+from autoauto.space.table import own_values
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -29,7 +29,7 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
 
     print_busy(flow)
     if result.best is not None:
-        show_uses_of(summary)
+        show_uses_of(summary, flow.setting.needs(result.best.knobs.session))
         origin, clock_hz = flow.traits.origin, flow.setting.shown_clock_hz
         show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
         show_comparisons(summary)
@@ -89,7 +89,9 @@ def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, o
     show(front_table(front, objectives, counts, origin))
 
 
-def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, error: float | None = None) -> None:
+def show_uses(
+    winner: Trial, comparisons: Sequence[Comparison], origin: Origin, error: float | None = None, needs: str = ""
+) -> None:
     """Print how many devices the winner uses, and what simple uses of the cluster give.
 
     Args:
@@ -97,25 +99,26 @@ def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, 
         comparisons: of the winner with others.
         origin: of the winner's throughput.
         error: half the width of its confidence interval; None for a single number.
+        needs: what the winner needs besides the model.
     """
     from autoauto.report.tables.study import uses_table
     from autoauto.report.tables.table import show
     from autoauto.report.wording import headline
 
-    print_line(headline(winner, origin, error))
+    print_line("; ".join(filter(None, (headline(winner, origin, error), needs))))
     table = uses_table(comparisons, origin)
     show("")
     if table.rows:
         show(table, "")
 
 
-def show_uses_of(summary: StudySummary) -> None:
+def show_uses_of(summary: StudySummary, needs: str = "") -> None:
     """Print what `show_uses` prints, of the winner of a stored study."""
     from autoauto.report.wording import error_of, origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
     assert summary.winner is not None
-    show_uses(summary.winner, study_comparisons(summary), origin_of(summary), error_of(summary))
+    show_uses(summary.winner, study_comparisons(summary), origin_of(summary), error_of(summary), needs)
 
 
 def show_comparisons(summary: StudySummary) -> None:
@@ -168,7 +171,7 @@ def _users_front(result: SearchResult) -> dict[str, Any]:
 def describe_cell(cell: Cell) -> dict[str, Any]:
     """A cell as plain values, its knobs among them."""
     return {
-        **flat(cell.knobs),
+        **own_values(cell.knobs),
         "batch_size": cell.largest and cell.largest.knobs.batch_size,
         "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,
         "reason": "" if cell.best else cell.trials[0].reason,
@@ -182,7 +185,7 @@ def describe_expected(expected: ExpectedCell) -> dict[str, Any]:
     speed = best.samples_per_s if best else 0.0
     device_speed = best.device_samples_per_s if best else 0.0
     speeds = {"samples_per_s": speed, "device_samples_per_s": device_speed, "n_devices": shown.knobs.n_devices}
-    return {**flat(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
+    return {**own_values(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
 
 
 def describe_speed(trial: Trial) -> dict[str, Any]:
@@ -201,7 +204,7 @@ def describe_best(best: Trial) -> dict[str, Any]:
     from autoauto.space.trial import numbers_of
 
     return {
-        **flat(best.knobs),
+        **own_values(best.knobs),
         **describe_speed(best),
         **numbers_of(best),
         "value": best.values[0],
@@ -224,7 +227,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
         "compared": [
             comparison._asdict()
             | {
-                "knobs": comparison.knobs and flat(comparison.knobs),
+                "knobs": comparison.knobs and own_values(comparison.knobs),
                 "speed": comparison.speed and comparison.speed._asdict(),
                 "source": comparison.speed and (Origin.ESTIMATED if comparison.estimated else origin_of(summary)),
             }
@@ -234,7 +237,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
         "n_repeats": verification.n_turns if verification else 0,
         "verdict": verification and str(verification.verdict),
         "repeated": [
-            row._asdict() | {"knobs": flat(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
+            row._asdict() | {"knobs": own_values(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
         ],
     }
 

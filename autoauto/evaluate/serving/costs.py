@@ -18,7 +18,7 @@ from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockStages
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.profile import RESERVE, TEMPORARY
+from autoauto.records.costs.profile import RESERVE, TEMPORARY, WEIGHTS
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Device, Link
 from autoauto.records.units import FloatArray, IntArray
@@ -31,8 +31,8 @@ from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.target import GpuTarget, system_of
 
-WEIGHTS, KV_CACHE = "weights", "KV cache"
-"""Categories of memory, beside `RESERVE` and `TEMPORARY`."""
+KV_CACHE = "KV cache"
+"""A category of memory, beside those of `records/costs/profile.py`."""
 Sizes = tuple[int, ...]
 """Batch sizes."""
 
@@ -54,7 +54,7 @@ class StagePosition(NamedTuple):
 
 
 class PositionCosts(NamedTuple):
-    """What stages of a position cost: row 0 is of a block, the other rows are of the embedding and the head they have.
+    """What stages of a position cost: row 0 is of a block, others of the embedding, norm and head that they have.
 
     Attributes:
         decode_s: of a decode step, shape (rows, batch sizes).
@@ -97,9 +97,9 @@ class PositionCosts(NamedTuple):
         return np.asarray(self.weight_bytes[0] + self.cache_bytes + self.reserve_bytes)
 
     @property
-    def usable_bytes(self) -> float:
-        """What blocks may fill."""
-        return float(self.limit_bytes - int(self.rule.fixed_bytes) - self.weight_bytes[1:].sum())
+    def usable_bytes(self) -> FloatArray:
+        """What blocks may fill, shape (batch sizes,)."""
+        return np.asarray(self.limit_bytes - self.rule.fixed_bytes - self.weight_bytes[1:].sum())
 
     def stages(self, n_prompts: FloatArray) -> BlockStages:
         """Mean steps with so many prompts each, and how many blocks fit."""
@@ -123,13 +123,8 @@ class PositionCosts(NamedTuple):
             WEIGHTS: int(self.weight_bytes[1:].sum() + n_blocks * self.weight_bytes[0]),
             KV_CACHE: n_blocks * int(self.cache_bytes[index]),
             RESERVE: n_blocks * int(self.reserve_bytes[index]),
-            TEMPORARY: int(self.rule.fixed_bytes),
+            TEMPORARY: int(self.rule.fixed_bytes[index]),
         }
-
-    def max_tokens(self, n_blocks: int) -> float:
-        """Tokens of all sequences in flight whose keys and values fit beside the weights; 0 where weights do not."""
-        weights = float(self.weight_bytes[1:].sum() + n_blocks * self.weight_bytes[0])
-        return self.rule.max_kv_bytes(weights) / (n_blocks * self.kv_bytes)
 
 
 def position_costs(
@@ -144,10 +139,10 @@ def position_costs(
         rule: what a GPU holds besides weights and KV cache.
         limit_bytes: what it may hold.
     """
-    ends = [0] * position.is_first + [-1] * position.is_last
+    ends = [*([0] * position.is_first), *([-2, -1] * position.is_last)]
     weights = np.round(layers.weight_bytes[[1, *ends]]).astype(np.int64)
     if layers.is_tied and position.is_first and position.is_last:
-        weights = weights[:2]  # one stage has one table
+        weights = weights[:-1]  # one stage has one table
     sent = np.round(layers.send_bytes).astype(np.int64)
     return PositionCosts(
         decode_s=layers.decode_s[[1, *ends]],
@@ -203,11 +198,18 @@ class ServingCosts:
         )
 
     def stage(self, knobs: Knobs, position: StagePosition, sizes: Sizes) -> PositionCosts:
-        """The costs of stages of a position; raises as `layers`."""
+        """The costs of stages of a position.
+
+        Raises:
+            Unsupported: as `layers`, or the engine does not leave free what a plan does.
+        """
         device, session = self.kinds(knobs)[position.kind], session_of(knobs)
         system = system_of(device)
-        rule = self.target.memory_rule(system, session, knobs.n_ipu)
-        share = device.memory_bytes / session.tensor_parallel / system.memory_bytes  # what headroom leaves
+        rule = self.target.memory_rule(system, session, knobs.n_ipu, np.array(sizes) * knobs.n_ipu)
+        # What headroom leaves. A file may say what a GPU is sold with, which is more than a program can have.
+        share = min(1.0, device.memory_bytes / session.tensor_parallel / system.memory_bytes)
+        if conflict := self.target.engine(session).headroom_conflict(share, system.name):
+            raise Unsupported(conflict)
         limit_bytes = int(int(rule.limit_bytes * share) * (self.setting.planning_proportion or 1.0))
         n_tokens = np.array(sizes, dtype=np.float64) * knobs.n_ipu * requests_of(knobs).max_length
         return position_costs(self.layers(device, knobs, sizes), position, n_tokens, rule, limit_bytes)

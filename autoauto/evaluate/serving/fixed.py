@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
 
+from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import engine_named
 from autoauto.evaluate.serving.costs import PositionCosts, StagePosition, position_costs
 from autoauto.evaluate.serving.pipelines import NO_LINK, pipeline_rates
-from autoauto.evaluate.serving.rates import Rates
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates
 from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.errors import Unsupported
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.costs import layer_costs
-from autoauto.targets.gpu.memory import memory_rule
+from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 
 _MOST_SEQUENCES = 2048
 """Of a micro-batch, as published rows were measured [perf-overview]."""
 _N_SIZES = 64
+_SEQUENCES_LIMIT = 2**20
+"""Above what fits any GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class FixedReplicas:
         n_blocks: of every stage.
         n_replicas: how many there are.
         n_max_batched_tokens: of a step.
+        arrivals: of requests.
+        n_beyond: clients that ask beyond those that are answered at a time.
     """
 
     decoder: Decoder
@@ -43,6 +49,8 @@ class FixedReplicas:
     n_blocks: tuple[int, ...]
     n_replicas: int = 1
     n_max_batched_tokens: int = 8192
+    arrivals: Arrivals = DEFAULT_ARRIVALS
+    n_beyond: int = 0
 
     @property
     def engine(self) -> Engine:
@@ -60,7 +68,7 @@ class FixedReplicas:
         layers = layer_costs(
             self.decoder, self.serving, system, self.engine, self.requests, sizes, self.n_max_batched_tokens
         )
-        rule = memory_rule(self.decoder, self.serving, system, self.engine, n_stages, self.n_max_batched_tokens)
+        rule = self._rule(sizes * n_stages)
         links = (*system.links_between(n_stages, self.serving.tensor_parallel), NO_LINK)
         n_tokens = sizes * float(n_stages * self.requests.max_length)
         positions = (StagePosition(0, not i, i == n_stages - 1, link) for i, link in enumerate(links))
@@ -71,7 +79,9 @@ class FixedReplicas:
         b: FloatArray = np.atleast_1d(n_sequences).astype(np.float64)
         n_blocks = np.tile(np.array(self.n_blocks)[:, None], len(b))
         stages = self.stages(n_sequences)
-        rates = pipeline_rates(stages, n_blocks, b, self.requests, self.engine, self.n_max_batched_tokens).rates
+        rates = pipeline_rates(
+            stages, n_blocks, b, self.requests, self.engine, self.n_max_batched_tokens, self.arrivals
+        ).rates
         return rates._replace(
             tokens_per_s=self.n_replicas * rates.tokens_per_s, requests_per_s=self.n_replicas * rates.requests_per_s
         )
@@ -82,8 +92,25 @@ class FixedReplicas:
 
     def max_sequences(self) -> int:
         """The most sequences of a micro-batch whose keys and values fit every stage; 0 where weights do not."""
-        n_tokens = min(stage.max_tokens(n) for stage, n in zip(self.stages(1), self.n_blocks, strict=True))
-        return int(n_tokens // (len(self.n_blocks) * self.requests.max_length))
+        stages, n_stages = self.stages(1), len(self.n_blocks)
+
+        def lacks(n_sequences: int) -> bool:
+            rule = self._rule(np.array([n_stages * n_sequences]))
+            n_tokens = n_stages * n_sequences * self.requests.max_length
+            for stage, n_blocks in zip(stages, self.n_blocks, strict=True):
+                weights = float(stage.weight_bytes[1:].sum() + n_blocks * stage.weight_bytes[0])
+                if n_blocks * n_tokens * stage.kv_bytes > rule.max_kv_bytes(weights).item():
+                    return True
+            return False
+
+        return bisect_left(range(1, _SEQUENCES_LIMIT), True, key=lacks)
+
+    def _rule(self, n_in_flight: IntArray) -> MemoryRule:
+        """What every GPU holds besides weights and KV cache."""
+        system, n_stages = system_named(self.serving.system), len(self.n_blocks)
+        return memory_rule(
+            self.decoder, self.serving, system, self.engine, n_stages, self.n_max_batched_tokens, n_in_flight
+        )
 
     def closed_loop(self, n_clients: int) -> Rates:
         """What they give clients that wait for an answer before they ask again.
@@ -94,9 +121,10 @@ class FixedReplicas:
             Unsupported: not one sequence fits, or as `layer_costs`.
         """
         asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self._held_sequences()
-        rates = self.rates(min(asked, held))
+        taken = min(asked, held)
+        rates = self.rates(taken)
         answered_s = rates.ttft_s + (self.requests.output_tokens - 1) * rates.tpot_s
-        return rates._replace(ttft_s=rates.ttft_s + max(0.0, asked / held - 1) * answered_s)
+        return rates._replace(ttft_s=rates.ttft_s + ((asked + self.n_beyond) / taken - 1) * answered_s)
 
     def of_waves(self, n_requests: int) -> Rates:
         """What they give for requests that all wait at the beginning, at the batch size with the most tokens/s.

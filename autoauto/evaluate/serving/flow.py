@@ -1,22 +1,23 @@
 """A decoder that engines serve, through all rooms: `ServingFlow`.
 
 Nothing is measured: what engines would give is modelled. Forecasts are multiplied by the factors of measured rows and
-have their intervals; constraints see the end at which bounds must hold:
+have their intervals; constraints see the end at which bounds must hold, and an answer says how likely they do:
 
     times by the tables  ->  x factor  ->  the trial
                          ->  x held    ->  what constraints see: longer latencies, fewer tokens a second
+                         ->  x end at  ->  the largest share of rows at whose end all bounds hold: how likely
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 
 from autoauto.evaluate.serving.costs import check_tokens, requests_of
-from autoauto.evaluate.serving.rates import HIGH, LOW
+from autoauto.evaluate.serving.rates import HIGH, LOW, end_at
 from autoauto.evaluate.serving.ways import ReplicaWays, Way
 from autoauto.evaluate.setting import Setting
 from autoauto.profile.profiler import Progress
@@ -25,6 +26,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.schedule.times import timeline_of
+from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import NAMES_OF_GENERATION, REQUEST_LATENCY, RESULT_NAMES, Result, TokenResult
 from autoauto.space.table import numbers
@@ -33,6 +35,8 @@ from autoauto.targets.gpu.calibration import HELD
 
 _OF_PLANS = {*RESULT_NAMES} - {"samples_per_s", "latency_s", *NAMES_OF_GENERATION}
 """The names of results that forecasts without plans do not have."""
+_N_HALVINGS = 8
+"""Until a probability is known to half a percent."""
 
 
 class ServingFlow:
@@ -138,11 +142,15 @@ class ServingFlow:
         )
         device = self.setting.hardware(knobs.session).devices[0]
         constraints = self.setting.constraints
-        shown, held = (
-            measured_trial(knobs, plan, plan, _result_of(knobs, each), device=device, origin=origin, constraints=bounds)
-            for each, bounds in ((rates, ()), (at_bound, constraints))
-        )
-        return _held_trial(shown, held)
+
+        def trial(rates: TokenResult, bounds: Sequence[Constraint]) -> Trial:
+            result = _result_of(knobs, rates)
+            return measured_trial(knobs, plan, plan, result, device=device, origin=origin, constraints=bounds)
+
+        if constraints and origin is Origin.MODELLED:
+            probability = _probability(lambda share: trial(way.at(end_at(share)).of(0), constraints).violation <= 0)
+            rates = replace(rates, bounds_probability=probability)
+        return _held_trial(trial(rates, ()), trial(at_bound, constraints))
 
     def _unfit(self, knobs: Knobs, failure: DoesNotFit) -> Trial:
         return unfit_trial(knobs, failure, int(self.setting.hardware(knobs.session).devices[0].memory_bytes))
@@ -156,6 +164,15 @@ def _result_of(knobs: Knobs, rates: TokenResult) -> Result:
         latency_s=rates.ttft_s + (requests_of(knobs).output_tokens - 1) * rates.tpot_s,
         of_mode=rates,
     )
+
+
+def _probability(holds: Callable[[float], bool]) -> float:
+    """How likely bounds hold: the largest share at whose end they do. Errors of all latencies are taken as one."""
+    low, high = 0.0, 1.0
+    for _ in range(_N_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return (low + high) / 2
 
 
 def _held_trial(trial: Trial, at_bound: Trial) -> Trial:

@@ -34,7 +34,8 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.engines.registry import engine_named
+from autoauto.engines.engine import NOT_MEASURED
+from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import Rates
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
@@ -220,17 +221,32 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     """
     if row.is_of_package:
         _check_one_pool(row)
+        if decoder.experts is not None:
+            _check_experts(row)
     elif row.count("attention_dp", missing=1) > 1:
         raise _each_attends()
     with row.reading("engine"):
-        engine = engine_named(row.text("engine")).name
+        engine = engine_named(row.text("engine"))
     with row.reading("system"):
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
-    serving = Serving(system, engine, row.count("tensor_parallel"), _n_dealt(row, decoder), weights, kv_cache)
-    requests = Workload(row.count("input_tokens"), row.count("output_tokens"))
+    tensor_parallel, longest = (
+        row.count("tensor_parallel"),
+        Workload(row.count("input_tokens"), row.count("output_tokens")),
+    )
+    serving = Serving(system, engine.name, tensor_parallel, _n_dealt(row, decoder), weights, kv_cache)
+    driver = engine.driver_of(row.text("silicon_data_source"), tensor_parallel, longest)
     n_blocks = _even(decoder.n_layers, row.count("n_ipu", missing=1))
-    return FixedReplicas(decoder, serving, requests, n_blocks, row.count("replicas", missing=1))
+    return FixedReplicas(
+        decoder,
+        serving,
+        driver.requests(longest),
+        n_blocks,
+        row.count("replicas", missing=1),
+        driver.n_max_batched_tokens,
+        driver.arrivals,
+        driver.n_beyond,
+    )
 
 
 def _n_dealt(row: Row, decoder: Decoder) -> int:
@@ -238,6 +254,22 @@ def _n_dealt(row: Row, decoder: Decoder) -> int:
     if row.is_of_package:
         return _number(row, "moe_ep_size") if decoder.experts else 1
     return row.count("expert_parallel", missing=1)
+
+
+def _check_experts(row: Row) -> None:
+    """Make sure that experts are on the GPUs that compute the attention; rows of dense models do not say it.
+
+    Raises:
+        BadInput: the row says otherwise.
+    """
+    n_attend = _number(row, "tensor_parallel") * _number(row, "attention_dp_size")
+    n_compute = _number(row, "moe_tp_size") * _number(row, "moe_ep_size")
+    if n_attend != n_compute:
+        raise row.error(
+            "moe_tp_size",
+            f"moe_tp_size x moe_ep_size must be tp_size x attention_dp_size, got {n_compute} GPUs for experts and "
+            f"{n_attend} for attention; which is it?",
+        )
 
 
 def _check_one_pool(row: Row) -> None:
@@ -256,20 +288,30 @@ def _number(row: Row, name: str) -> int:
     return row.count(name) if row.text(name).strip(".0") else 1
 
 
+def _of_blocks(weights: WeightFormat, decoder: Decoder) -> WeightFormat:
+    """The format that an engine computes in: fp8 with scales of blocks where the checkpoint has those.
+
+    Rows name it fp8, too; no engine makes one scale of a matrix from those of its blocks.
+    """
+    is_fp8 = weights in (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC)
+    return WeightFormat.FP8_BLOCK if is_fp8 and decoder.checkpoint.weights is WeightFormat.FP8_BLOCK else weights
+
+
 def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
     """Of matrices, and of keys and values."""
     text, cache = row.text("precision"), row.text("kv_cache_precision")
     if row.is_of_package:
         if text not in _FORMATS_OF_PACKAGE:
             raise Unsupported(f"weights must be {', '.join(_FORMATS_OF_PACKAGE)}, got {text}")
-        weights = _FORMATS_OF_PACKAGE[text]
+        weights = _of_blocks(_FORMATS_OF_PACKAGE[text], decoder)
         return weights, WeightFormat.FP8 if weights in _FP8_CACHES else WeightFormat.BF16
     formats = tuple(map(str, WeightFormat))
     for name, given in (("precision", text), ("kv_cache_precision", cache)):
         if given and given not in formats:
             raise row.error(name, f"must be one of {', '.join(formats)}, got {given!r:.40}")
     checkpoint = decoder.checkpoint
-    return WeightFormat(text or checkpoint.weights), WeightFormat(cache or checkpoint.kv_cache)
+    weights = _of_blocks(WeightFormat(text or checkpoint.weights), decoder)
+    return weights, WeightFormat(cache or checkpoint.kv_cache)
 
 
 def _even(n_blocks: int, n_stages: int) -> tuple[int, ...]:
@@ -305,6 +347,9 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     """
     measured, serving, rates = measured_of(row), replicas_of(row, decoder).serving, forecast_of(row, decoder)
     group = Group(decoder.name, serving.engine, serving.system, serving.weights)
+    if measured.tpot_s is not None and rates.tpot_s.item() == 0:
+        name = _RESULTS_OF_PACKAGE["tpot_s"] if row.is_of_package else "tpot_s"
+        raise row.error(name, f"must be empty where output_tokens is 1, got {row.text(name)!r:.40}")
     for name, value, forecast in zip(_RESULTS, measured, (rates.tpot_s, rates.ttft_s, rates.tokens_per_s), strict=True):
         _check_unit(row, name, value, forecast.item())
     tpot = None if measured.tokens_per_s is None else rates.tokens_per_s.item() / measured.tokens_per_s
@@ -371,14 +416,14 @@ def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder])
         BadInput: the file or a row of the decoder cannot be read, or no row has a forecast.
     """
     rows = read_rows(path)
-    same = {name: _is_same(name, decoder, read) for name in dict.fromkeys(row.text("model") for row in rows)}
-    own = [row for row in rows if same[row.text("model")]]
+    same = {name: _same(name, decoder, read) for name in dict.fromkeys(row.text("model") for row in rows)}
+    own = [(row, like) for row in rows if (like := same[row.text("model")])]
     if not own:
         raise BadInput(f"a row of {path} must be of {decoder.name}, got {', '.join(same):.120}; try another --measured")
     ratios, reasons = [], []
-    for row in own:
+    for row, like in own:
         try:
-            ratios.append(ratio_of(row, decoder))
+            ratios.append(ratio_of(row, like))
         except DoesNotFit as failure:
             reasons.append(str(failure))
     if not ratios:
@@ -386,20 +431,23 @@ def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder])
     return Calibrated(fit(ratios), tuple(reasons))
 
 
-def _is_same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> bool:
-    """Whether a name is of a model of the same shape; the format of its checkpoint may be another."""
+def _same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> Decoder | None:
+    """The decoder with the checkpoint that has a name in a file, if that is of a model of the same shape."""
     try:
         given = decoder if name == decoder.name else read(name)
     except BadInput:  # a model that is not modelled, so another one
-        return False
-    return replace(given, name=decoder.name, checkpoint=decoder.checkpoint) == decoder
+        return None
+    like = replace(decoder, checkpoint=given.checkpoint)
+    return like if replace(given, name=decoder.name) == like else None
 
 
 def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str, ...]:
     """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
+    unmeasured = [engine.title for engine in ENGINES.values() if engine.stage_error == NOT_MEASURED]
     assumed = (
-        f"intervals hold {100 * INTERVAL:.0f} % of measured rows; bounds on latency are kept by forecasts; where rows "
-        f"were measured, by an end of the interval that {100 * HELD:.0f} % keep"
+        f"intervals hold {100 * INTERVAL:.0f} % of measured rows; bounds on latency are kept by an end of the "
+        f"interval that {100 * HELD:.0f} % keep; ten requests of one length a client, the first of all at once; no "
+        f"pipeline of {' or '.join(unmeasured)} was measured: their stages are assumed to wait for the host as others do"
     )
     if calibrated is None:
         return (assumed,)

@@ -11,14 +11,18 @@ row for every choice of kinds, in which those inside stand in the order of the c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
 from autoauto.evaluate.serving.costs import PositionCosts, ServingCosts, Sizes, StagePosition, requests_of, session_of
-from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
+from autoauto.evaluate.serving.fitting import Need, where_it_fits
+from autoauto.evaluate.serving.nodes import Nodes
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, rates_of
 from autoauto.memo import Memo
 from autoauto.plan.equal_blocks import BlockCuts, BlockStages, equal_blocks, without_surplus
 from autoauto.records.costs.decoder import Workload
@@ -28,6 +32,7 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import FloatArray, IntArray, format_bytes
 from autoauto.space.knobs import Knobs
+from autoauto.targets.gpu.target import system_of
 
 NO_LINK = Link(1e18, 0)
 """Behind the last stage."""
@@ -54,12 +59,13 @@ def pipeline_rates(
     requests: Workload,
     engine: Engine,
     n_max_batched_tokens: int,
+    arrivals: Arrivals = DEFAULT_ARRIVALS,
 ) -> PipelineRates:
     """What a pipeline gives whose stages have so many blocks, shape (stages, batch sizes)."""
     steps = [stage.steps(n) for stage, n in zip(stages, n_blocks, strict=True)]
     decode, prompt = (np.array(column) for column in zip(*steps, strict=True))
     send = np.array([stage.send_s for stage in stages])
-    rates = rates_of(StageSteps(decode, prompt, send), n_sequences, requests, engine, n_max_batched_tokens)
+    rates = rates_of(StageSteps(decode, prompt, send), n_sequences, requests, engine, n_max_batched_tokens, arrivals)
     slowest = (decode + n_sequences / requests.output_tokens * prompt).argmax(axis=0)
     cache = np.array([n * stage.cache_bytes for stage, n in zip(stages, n_blocks, strict=True)]).max(axis=0)
     return PipelineRates(rates, slowest, cache)
@@ -70,7 +76,7 @@ class EnginePipelines:
 
     Attributes:
         rows: shape (rows, stages), the position of every stage.
-        n_of_kind: shape (rows, kinds), how many groups of GPUs a row takes.
+        kinds: by row, the name of the GPUs of every stage.
         period_s: shape (rows, batch sizes), infinite where the model does not fit.
     """
 
@@ -81,10 +87,10 @@ class EnginePipelines:
         self._engine, self._n_all = costs.target.engine(self._session), costs.target.decoder.n_layers
         self._b = np.array(sizes, dtype=np.float64)
         self._n_prompts = self._b / self._requests.output_tokens
-        self._kind_names = costs.kind_names(knobs)
+        self._kind_names, self._devices, self._target = costs.kind_names(knobs), costs.kinds(knobs), costs.target
         self._kinds = np.array([position.kind for position in positions])
         self._costs = [costs.stage(knobs, position, sizes) for position in positions]
-        self.n_of_kind = np.array([np.bincount(self._kinds[row], minlength=len(self._kind_names)) for row in rows])
+        self.kinds = [tuple(self._kind_names[kind] for kind in self._kinds[row]) for row in rows]
         self._counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
         every = [each.stages(self._n_prompts) for each in self._costs]
         self._stages = BlockStages(*(np.array(column) for column in zip(*every, strict=True)))
@@ -107,7 +113,7 @@ class EnginePipelines:
     def _filling(self, columns: IntArray) -> BlockStages:
         """What stages lack without blocks, and what a block takes, in bytes."""
         block = np.array([each.block_bytes[columns] for each in self._costs])
-        lacking = np.array([np.full(len(columns), -each.usable_bytes) for each in self._costs])
+        lacking = np.array([-each.usable_bytes[columns] for each in self._costs])
         return BlockStages(lacking, block, np.full(block.shape, self._n_all))
 
     def rates(self, row: int) -> PipelineRates:
@@ -129,11 +135,26 @@ class EnginePipelines:
         stage = max(plan.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
         return Infeasible(
             f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: layers "
-            f"{stage.layers} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; try a "
-            "smaller batch size, larger groups or more stages",
+            f"{stage.layers} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; "
+            f"{where_it_fits(self._need(row, index))}",
             excess_bytes=plan.excess_bytes,
             layers=stage.layers,
             memory_bytes=stage.memory_bytes,
+        )
+
+    def _need(self, row: int, index: int) -> Need:
+        """What must fit the GPUs of a row, as if all were of its kind with the most memory."""
+        session, used = self._session, [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
+        device = max(used, key=lambda device: device.memory_bytes)
+        system, n_bytes = system_of(device), int(device.memory_bytes / session.tensor_parallel)
+        return Need(
+            self._target.decoder,
+            self._target.serving(system, session),
+            replace(system, memory_bytes=min(n_bytes, system.memory_bytes)),
+            self._requests,
+            int(self._b[index]),
+            self.rows.shape[1],
+            session.max_batched_tokens,
         )
 
     def _n_blocks(self, row: int) -> IntArray:
@@ -183,36 +204,41 @@ def in_line(costs: ServingCosts, knobs: Knobs, sizes: Sizes, links: Sequence[Lin
     return EnginePipelines(costs, knobs, sizes, positions, np.array([[positions.index(stage) for stage in stages]]))
 
 
-def across_kinds(costs: ServingCosts, knobs: Knobs, sizes: Sizes, able: Sequence[int]) -> EnginePipelines:
-    """All pipelines of GPUs of the kinds that can be a stage.
+def across_kinds(costs: ServingCosts, knobs: Knobs, sizes: Sizes, able: Sequence[int], nodes: Nodes) -> EnginePipelines:
+    """All pipelines of GPUs of the kinds that can be a stage, with as many stages in each of their nodes.
 
     Raises:
         Infeasible: they are too few.
     """
     kinds = costs.setting.devices(knobs).kinds
-    limits = [kind.n_devices if number in able else 0 for number, kind in enumerate(kinds)]
     ends = ((True, False), (False, False), (False, True), (True, True))
     positions = [StagePosition(kind, *end, kinds[kind].device_link) for kind in able for end in ends]
-    rows = np.array(list(_rows(positions, limits, knobs.n_ipu)))
-    if not len(rows):
-        raise Infeasible(f"{knobs.n_ipu} groups must run the model, got {sum(limits)}", 0)
-    return EnginePipelines(costs, knobs, sizes, positions, rows)
-
-
-def _rows(positions: Sequence[StagePosition], limits: Sequence[int], n_stages: int) -> Iterator[list[int]]:
-    """The positions of the stages of every pipeline that has at most so many GPUs of each kind."""
     number = {position[:3]: index for index, position in enumerate(positions)}
+    rows: dict[tuple[int, ...], None] = {}
+    for n_nodes in nodes.splits(knobs.n_ipu):
+        size = knobs.n_ipu // n_nodes
+        limits = [nodes.n_able(kind.device.name, size) if i in able else 0 for i, kind in enumerate(kinds)]
+        for in_nodes in _orders(limits, n_nodes):
+            stages = [kind for kind in in_nodes for _ in range(size)]
+            last = len(stages) - 1
+            rows[tuple(number[kind, i == 0, i == last] for i, kind in enumerate(stages))] = None
+    if not rows:
+        raise Infeasible(nodes.why_no_room(knobs.n_ipu, 1), 0)
+    return EnginePipelines(costs, knobs, sizes, positions, np.array(list(rows)))
+
+
+def _orders(limits: Sequence[int], n_nodes: int) -> Iterator[list[int]]:
+    """The kinds of the nodes of pipelines that have at most so many of each; those inside in the order of the kinds."""
     kinds = [kind for kind, limit in enumerate(limits) if limit]
-    if n_stages == 1:
-        yield from ([number[kind, True, True]] for kind in kinds)
+    if n_nodes == 1:
+        yield from ([kind] for kind in kinds)
         return
     for first, last in product(kinds, kinds):
         left = [limit - (kind == first) - (kind == last) for kind, limit in enumerate(limits)]
         if min(left) < 0:
             continue
-        for inside in _parts(left, n_stages - 2):
-            between = [number[kind, False, False] for kind, n in enumerate(inside) for _ in range(n)]
-            yield [number[first, True, False], *between, number[last, False, True]]
+        for inside in _parts(left, n_nodes - 2):
+            yield [first, *(kind for kind, n in enumerate(inside) for _ in range(n)), last]
 
 
 def _parts(limits: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:

@@ -8,7 +8,13 @@ prompt every `output_tokens` steps, so the mean step of a stage is its decode st
     host CPU  |h      |h      |...        or one of every stage and the host's, where that is longer
 
 A token of every sequence comes once a cycle: TPOT. An engine whose prompts come first computes those of a whole wave
-before it decodes; a sequence then waits for half of them between its tokens, and all of them before its first.
+before it decodes; of prompts that arrive together a sequence waits for half between its tokens.
+
+The first token of a request comes after its own prompt and what is before it, in the mean over all requests:
+
+    first wave       all clients at once: those that fit a step are computed in it, the others in later ones
+    alike            those that end in one step come again in one: behind a step in progress, and with their own
+    lengths vary     each comes alone, into a queue that is busy a share r of the time: r / (1 - r) / 2 prompts wait
 
 All quantities may be arrays over batch sizes; those of stages have a first axis of stages.
 """
@@ -21,11 +27,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.space.numbers import TokenResult
 from autoauto.targets.gpu.calibration import Factor, Factors
+
+DEFAULT_ARRIVALS = Arrivals()
+_BUSIEST = 0.95
+"""The largest share of the time for which a queue of prompts is taken as steady."""
 
 
 class StageSteps(NamedTuple):
@@ -48,7 +59,7 @@ class Rates(NamedTuple):
     Attributes:
         period_s: between two micro-batches at the end of the pipeline.
         tpot_s: between two tokens of a sequence.
-        ttft_s: from a request to its first token, in the mean over clients that send one after another.
+        ttft_s: from a request to its first token, in the mean over all requests of clients that ask again and again.
         tokens_per_s: tokens of answers.
         requests_per_s: answers.
     """
@@ -66,17 +77,22 @@ def rates_of(
     requests: Workload,
     engine: Engine,
     n_max_batched_tokens: int,
+    arrivals: Arrivals = DEFAULT_ARRIVALS,
 ) -> Rates:
     """The rates of a pipeline with b = `n_sequences` in every micro-batch."""
     b, n_stages = np.asarray(n_sequences, dtype=np.float64), len(stages.decode_s)
     prompts = b / requests.output_tokens
     cycle = _cycle_s(stages, prompts, b, engine)
     tokens_per_s = n_stages * b / cycle
-    between, waiting = _token_s(stages, prompts, b, requests, engine, n_max_batched_tokens)
+    if requests.output_tokens == 1:  # answered by their prompts; by Little's law a request takes a cycle
+        first = cycle + engine.host.first_token_s
+        return Rates(cycle / n_stages, np.zeros_like(cycle), first, tokens_per_s, tokens_per_s)
+    between, waiting = _token_s(stages, prompts, b, requests, engine, n_max_batched_tokens, arrivals)
+    first = _first_token_s(stages, b, cycle, requests, engine, n_max_batched_tokens, arrivals)
     return Rates(
         period_s=cycle / n_stages,
         tpot_s=between,
-        ttft_s=_first_token_s(stages, b, requests, engine, n_max_batched_tokens) + waiting,
+        ttft_s=first + waiting,
         tokens_per_s=tokens_per_s,
         requests_per_s=tokens_per_s / requests.output_tokens,
     )
@@ -100,6 +116,7 @@ def _token_s(
     requests: Workload,
     engine: Engine,
     n_max_batched_tokens: int,
+    arrivals: Arrivals,
 ) -> tuple[FloatArray, FloatArray]:
     """Between two tokens of a sequence, and what a request waits where prompts are more than steps can hold.
 
@@ -107,7 +124,8 @@ def _token_s(
     Little's law, the others' share of the time until an answer is complete is spent waiting.
     """
     if not engine.mixes:
-        return _cycle_s(stages, n_prompts / 2, n_sequences, engine), np.zeros_like(n_prompts)
+        between = n_prompts * (1 - arrivals.share_together(engine.host.together) / 2)
+        return _cycle_s(stages, between, n_sequences, engine), np.zeros_like(n_prompts)
     full = n_max_batched_tokens / requests.input_tokens
     between = _cycle_s(stages, np.minimum(n_prompts, full), n_sequences, engine)
     whole = _cycle_s(stages, n_prompts, n_sequences, engine)
@@ -115,14 +133,46 @@ def _token_s(
 
 
 def _first_token_s(
-    stages: StageSteps, n_sequences: FloatArray, requests: Workload, engine: Engine, n_max_batched_tokens: int
+    stages: StageSteps,
+    n_sequences: FloatArray,
+    cycle_s: FloatArray,
+    requests: Workload,
+    engine: Engine,
+    n_max_batched_tokens: int,
+    arrivals: Arrivals,
 ) -> FloatArray:
-    """From a request to its first token: its prompt through all stages, behind those that arrive with it."""
+    """From a request to its first token: its prompt through all stages, and what is before it."""
     n_steps = -(-requests.input_tokens // n_max_batched_tokens)
-    own = (n_steps * stages.decode_s * engine.mixes + stages.prompt_s + stages.send_s).sum(axis=0)
-    n_before = engine.host.together * (len(stages.decode_s) * n_sequences - 1) / 2
-    before = n_before * stages.prompt_s.max(axis=0)
-    return np.asarray(engine.host.first_token_s + own + before, dtype=np.float64)
+    decode = stages.decode_s * engine.mixes
+    own = (n_steps * decode + stages.prompt_s + stages.send_s).sum(axis=0)
+    n_clients, prompt = len(stages.decode_s) * n_sequences, stages.prompt_s.max(axis=0)
+
+    per_step = max(1, n_max_batched_tokens // requests.input_tokens)
+    n_before, n_steps_before = _first_wave(n_clients, per_step)
+    first_wave = n_before * prompt + n_steps_before * decode.max(axis=0)
+
+    queued = np.minimum(engine.host.n_behind, n_clients - 1)
+    if not arrivals.are_alike:
+        busy = np.minimum(_BUSIEST, n_clients / requests.output_tokens * prompt / cycle_s)
+        queued = np.minimum(busy / (1 - busy), n_clients - 1) / 2
+    waited = arrivals.wait_steps * (stages.decode_s.sum(axis=0) + engine.host.step_s)
+    share = arrivals.share_together(engine.host.together)
+    total = own + queued * prompt + share * first_wave + waited + arrivals.warm_up_s / arrivals.n_waves
+    return np.asarray(engine.host.first_token_s + total, dtype=np.float64)
+
+
+def _first_wave(n_clients: FloatArray, per_step: int) -> tuple[FloatArray, FloatArray]:
+    """Prompts of others, and steps, before the first token of one of so many requests at once, in the mean.
+
+    Of 5 requests, 2 a step, those of the three steps wait until 2, 4 and 5 prompts are computed:
+
+    >>> _first_wave(np.array([5.0]), 2)
+    (array([2.4]), array([0.8]))
+    """
+    n_full = n_clients // per_step
+    rest = n_clients - n_full * per_step
+    steps = per_step * n_full * (n_full + 1) / 2
+    return (per_step * steps + rest * n_clients) / n_clients - 1, (steps + rest * (n_full + 1)) / n_clients - 1
 
 
 End = Callable[[Factor], float]
@@ -131,6 +181,11 @@ MIDDLE: End = attrgetter("factor")
 LOW: End = attrgetter("low")
 HIGH: End = attrgetter("high")
 AT_BOUND: End = attrgetter("held")
+
+
+def end_at(share: float) -> End:
+    """The end below which another row lies with a probability."""
+    return lambda factor: factor.at(share)
 
 
 class ReplicaRates(NamedTuple):

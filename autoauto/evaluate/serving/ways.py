@@ -1,7 +1,7 @@
 """The ways to put all replicas of a configuration on the GPUs, at many batch sizes at once: `ReplicaWays`, `Way`.
 
-Replicas of like GPUs stand as `placements` says. Of unlike GPUs each has an equal part, or one after the other takes
-the fastest pipeline of what is left. And one kind alone may have all replicas: its nodes link them better.
+Replicas stand in nodes as `Nodes` says, where the engine takes them. Of unlike GPUs all have the same pipeline, or one
+after the other takes the fastest of what is left. And one kind alone may have all replicas: its nodes link them better.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 
-from autoauto.evaluate.serving.costs import ServingCosts, Sizes
+from autoauto.evaluate.serving.costs import ServingCosts, Sizes, session_of
+from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, PipelineRates, across_kinds, in_line
 from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE, End, Rates, RatesAt, ReplicaRates, rates_at
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
-from autoauto.plan.replicas import placements
 from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.hardware import Cluster, Link, MachineDevice
 from autoauto.records.plans.plan import Plan, replicated
 from autoauto.records.units import BoolArray, FloatArray, IntArray
 from autoauto.space.knobs import Knobs
 from autoauto.targets.gpu.calibration import Factors
+from autoauto.targets.gpu.nodes import groups_of
 
 _MAX_PIPELINES = 4096
 
@@ -36,24 +38,21 @@ class LikeReplicas:
     Attributes:
         n: how many there are.
         pipelines: of which each is one.
-        free: groups of every kind of GPUs that each may take, shape (batch sizes, kinds).
-        firsts: the first group of every replica, where GPUs stand in a line.
+        is_free: True if there is room for a pipeline, shape (rows, batch sizes).
+        why_no_room: the line that says why there is none.
+        groups: of every replica, where the pipelines are of one row.
     """
 
     n: int
     pipelines: EnginePipelines
-    free: IntArray
-    firsts: tuple[int, ...] = ()
-
-    @cached_property
-    def _is_free(self) -> BoolArray:
-        """Shape (rows, batch sizes)."""
-        return np.asarray((self.pipelines.n_of_kind[:, None, :] <= self.free[None]).all(axis=2))
+    is_free: BoolArray
+    why_no_room: str = ""
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def rows(self) -> IntArray:
         """The row of the shortest period, by batch size; -1 where none fits."""
-        periods = np.where(self._is_free, self.pipelines.period_s, np.inf)
+        periods = np.where(self.is_free, self.pipelines.period_s, np.inf)
         best = periods.argmin(axis=0)
         return np.where(np.isfinite(periods[best, np.arange(len(best))]), best, -1)
 
@@ -62,20 +61,16 @@ class LikeReplicas:
         """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
         excess, unfit = np.zeros(len(self.rows)), np.flatnonzero(self.rows < 0)
         if len(unfit):
-            lacking = np.where(self._is_free[:, unfit], self.pipelines.excess_bytes(unfit), np.inf).min(axis=0)
+            lacking = np.where(self.is_free[:, unfit], self.pipelines.excess_bytes(unfit), np.inf).min(axis=0)
             excess[unfit] = np.where(np.isfinite(lacking), np.maximum(lacking, 1.0), 0.0)
         return excess
 
     def why_unfit(self, index: int) -> Infeasible:
         """The error of a batch size at which the model does not fit."""
-        if not self._is_free[:, index].any():
-            groups = " and ".join(map(str, self.free[index].tolist()))
-            n_stages = self.pipelines.rows.shape[1]
-            return Infeasible(
-                f"a replica of {n_stages} stages needs as many groups of GPUs, got {groups} of each kind; try fewer", 0
-            )
+        if not self.is_free[:, index].any():
+            return Infeasible(self.why_no_room, 0)
         excess_bytes = self.pipelines.excess_bytes(np.array([index]))[:, 0]
-        lacking = np.where(self._is_free[:, index], excess_bytes, np.inf)
+        lacking = np.where(self.is_free[:, index], excess_bytes, np.inf)
         return self.pipelines.why_unfit(int(lacking.argmin()), index)
 
     @cached_property
@@ -97,12 +92,14 @@ class Way:
         replicas: like ones together.
         factors: by what times of every kind of GPUs are multiplied.
         cluster: all groups of GPUs.
+        nodes: in which they stand.
         offset: the number of group 0 of this way in the cluster.
     """
 
     replicas: Sequence[LikeReplicas]
     factors: Sequence[Factors]
     cluster: Cluster
+    nodes: Nodes
     offset: int = 0
 
     @cached_property
@@ -140,24 +137,18 @@ class Way:
         unfit = [like.why_unfit(index) for like in self.replicas if like.rows[index] < 0]
         if unfit:
             raise max(unfit, key=lambda failure: failure.excess_bytes)
-        free = {name: iter(numbers) for name, numbers in self._groups_by_kind().items()}
+        free = self.nodes.full
         pipelines: list[tuple[Plan, tuple[MachineDevice, ...]]] = []
         for like in self.replicas:
             plan = like.pipelines.plan(int(like.rows[index]), index)
+            kinds = tuple(stage.device_kind for stage in plan.stages)
             for number in range(like.n):
-                if like.firsts:
-                    first = self.offset + like.firsts[number]
-                    groups = list(range(first, first + len(plan.stages)))
-                else:
-                    groups = [next(free[stage.device_kind]) for stage in plan.stages]
-                pipelines.append((plan, tuple(map(self.cluster.machine_device, groups))))
+                groups = like.groups[number] if like.groups else self.nodes.groups_for(free, kinds)
+                assert groups is not None
+                free = self.nodes.without(free, groups)
+                devices = (self.cluster.machine_device(self.offset + group) for group in groups)
+                pipelines.append((plan, tuple(devices)))
         return replicated(pipelines)
-
-    def _groups_by_kind(self) -> dict[str, list[int]]:
-        groups: dict[str, list[int]] = {}
-        for number, device in enumerate(self.cluster.devices):
-            groups.setdefault(device.name, []).append(number)
-        return groups
 
 
 class ReplicaWays:
@@ -167,6 +158,7 @@ class ReplicaWays:
         """Take the costs on all GPUs, and the ways on those of every kind alone where there are several."""
         self.costs, self._parts = costs, parts
         self._pipelines: Memo[tuple[object, ...], EnginePipelines] = Memo(_MAX_PIPELINES)
+        self._by_engine: Memo[tuple[str, int], Nodes] = Memo(_MAX_PIPELINES)
 
     @staticmethod
     def of(setting: Setting) -> ReplicaWays:
@@ -207,40 +199,57 @@ class ReplicaWays:
         offset = next(number for number, device in enumerate(cluster.devices) if device.name == kind.name)
         return [replace(way, cluster=cluster, offset=offset) for way in ways]
 
+    def _nodes(self, knobs: Knobs) -> Nodes:
+        """The nodes of all GPUs, as the engine of a configuration takes them."""
+        session = session_of(knobs)
+        key = (session.engine, session.tensor_parallel)
+        cluster, engine = self.costs.setting.hardware(session), self.costs.target.engine(session)
+        return self._by_engine.of(key, lambda: Nodes(groups_of(cluster, session.tensor_parallel), engine))
+
     def _on_line(self, knobs: Knobs, sizes: Sizes) -> Iterator[Way]:
-        """Like GPUs; pipelines with the same links are alike."""
-        cluster, factors = self.costs.setting.devices(knobs), self.costs.factors(knobs)
-        free = np.full((len(sizes), 1), knobs.n_ipu)
-        for firsts in placements(cluster, knobs.n_ipu, knobs.replicas):
-            by_links: dict[tuple[Link, ...], list[int]] = defaultdict(list)
-            for first in firsts:
-                by_links[tuple(cluster.send_links[first : first + knobs.n_ipu - 1])].append(first)
-            replicas = [
-                LikeReplicas(len(like), self._in_line(knobs, sizes, links), free, tuple(like))
-                for links, like in by_links.items()
-            ]
-            yield Way(replicas, factors, cluster)
+        """Like GPUs; pipelines with the same links are alike.
+
+        Raises:
+            Infeasible: the engine does not take the nodes so.
+        """
+        nodes, cluster = self._nodes(knobs), self.costs.setting.devices(knobs)
+        every = nodes.all_placed((cluster.devices[0].name,) * knobs.n_ipu, knobs.replicas)
+        if every is None:
+            raise Infeasible(nodes.why_no_room(knobs.n_ipu, knobs.replicas), 0)
+        by_links: dict[tuple[Link, ...], list[tuple[int, ...]]] = defaultdict(list)
+        for groups in every:
+            by_links[tuple(_send_link(cluster, *pair) for pair in pairwise(groups))].append(groups)
+        is_free = np.ones((1, len(sizes)), dtype=np.bool_)
+        replicas = [
+            LikeReplicas(len(like), self._in_line(knobs, sizes, links), is_free, groups=tuple(like))
+            for links, like in by_links.items()
+        ]
+        yield Way(replicas, self.costs.factors(knobs), cluster, nodes)
 
     def _in_line(self, knobs: Knobs, sizes: Sizes, links: tuple[Link, ...]) -> EnginePipelines:
         key = (knobs.session, knobs.mode, sizes, links)
         return self._pipelines.of(key, lambda: in_line(self.costs, knobs, sizes, links))
 
     def _on_kinds(self, knobs: Knobs, sizes: Sizes) -> Iterator[Way]:
-        """Unlike GPUs: equal parts for all replicas, or the fastest pipelines one after the other."""
+        """Unlike GPUs: one pipeline for all replicas, or the fastest pipelines one after the other."""
         cluster, replicas, factors = self.costs.setting.devices(knobs), knobs.replicas, self.costs.factors(knobs)
+        nodes, able = self._nodes(knobs), self._able(knobs, sizes)
         key = (knobs.session, knobs.mode, sizes, knobs.n_ipu)
-        pipelines = self._pipelines.of(key, lambda: across_kinds(self.costs, knobs, sizes, self._able(knobs, sizes)))
-        every = np.array([kind.n_devices for kind in cluster.kinds])
-        part = np.broadcast_to(every // replicas, (len(sizes), len(every)))
-        yield Way([LikeReplicas(replicas, pipelines, part)], factors, cluster)
+        pipelines = self._pipelines.of(key, lambda: across_kinds(self.costs, knobs, sizes, able, nodes))
+        kinds, why = pipelines.kinds, nodes.why_no_room(knobs.n_ipu, replicas)
+        has_room = np.array([nodes.all_placed(row, replicas) is not None for row in kinds])
+        is_free = np.broadcast_to(has_room[:, None], (len(kinds), len(sizes)))
+        yield Way([LikeReplicas(replicas, pipelines, is_free, why)], factors, cluster, nodes)
         if replicas == 1:
             return
-        free, one_by_one = np.broadcast_to(every, (len(sizes), len(every))), []
+        free, one_by_one = [nodes.full] * len(sizes), []
         for _ in range(replicas):
-            one_by_one.append(LikeReplicas(1, pipelines, free))
-            rows = one_by_one[-1].rows
-            free = free - pipelines.n_of_kind[rows] * (rows >= 0)[:, None]
-        yield Way(one_by_one, factors, cluster)
+            room = {each: [nodes.groups_for(each, row) is not None for row in kinds] for each in set(free)}
+            one_by_one.append(LikeReplicas(1, pipelines, np.array([room[each] for each in free]).T, why))
+            for index, row in enumerate(one_by_one[-1].rows):
+                if row >= 0 and (groups := nodes.groups_for(free[index], kinds[row])) is not None:
+                    free[index] = nodes.without(free[index], groups)
+        yield Way(one_by_one, factors, cluster, nodes)
 
     def _able(self, knobs: Knobs, sizes: Sizes) -> list[int]:
         """The kinds that can be a stage.
@@ -258,3 +267,11 @@ class ReplicaWays:
         if not able:
             raise reasons[0]
         return able
+
+
+def _send_link(cluster: Cluster, group: int, following: int) -> Link:
+    """From a group of GPUs to that of the next stage: of its node to another, where this is not its neighbour."""
+    if following == group + 1:
+        return cluster.send_links[group]
+    last = (group // cluster.machine_size + 1) * cluster.machine_size - 1
+    return cluster.send_links[min(last, len(cluster) - 1)]

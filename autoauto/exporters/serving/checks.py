@@ -28,13 +28,17 @@ def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Che
     accepted = f"{engine.title} accepts every option"
     try:
         limits = {name: engine.launcher.limits(command) for name, command in scripts.items()}
+        for command in scripts.values():
+            engine.launcher.syntax.check_others(command.environment.keys() - {GPU_ORDER})
     except (BadInput, KeyError, ValueError) as error:
         yield Check(accepted, False, str(error))
         return
     parsed = f"{_counted(len(scripts), 'command')} parsed by the definitions of {engine.launcher.source}"
     yield Check(accepted, limits.keys() == {process.name for process in every}, parsed)
     yield _blocks_check(every, limits, len(deployment.graph.blocks))
-    yield _limits_check(every, limits)
+    files = {process.name: process.command(engine).files for process in every}
+    same_files = files == {name: command.files for name, command in scripts.items()}
+    yield _limits_check(every, limits, same_files=same_files)
     yield _gpus_check(every, scripts, limits)
     yield _compose_check(scripts, folder / COMPOSE_FILE)
     if all(process.is_whole for process in every):
@@ -78,7 +82,7 @@ def _blocks_check(every: Processes, limits: Mapping[str, Limits], n_blocks: int)
     return Check(what, same and is_whole, f"{shown} of {n_blocks} blocks")
 
 
-def _limits_check(every: Processes, limits: Mapping[str, Limits]) -> Check:
+def _limits_check(every: Processes, limits: Mapping[str, Limits], *, same_files: bool) -> Check:
     """Whether model, sequences, tokens and memory are those of the plan."""
     expected = {process.name: _expected(process)._replace(blocks=(), port=None) for process in every}
     first = next(iter(limits.values()))
@@ -88,7 +92,7 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits]) -> Check:
     )
     if first.expert_parallel > 1:
         detail += f", experts dealt among {first.expert_parallel} GPUs"
-    same = {name: each._replace(blocks=(), port=None) for name, each in limits.items()} == expected
+    same = same_files and {name: each._replace(blocks=(), port=None) for name, each in limits.items()} == expected
     return Check("model, sequences, tokens and memory are those of the configuration", same, detail)
 
 

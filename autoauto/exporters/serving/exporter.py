@@ -18,7 +18,7 @@ from autoauto.exporters.serving.files import (
     script,
     script_name,
 )
-from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation, processes
+from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation, processes, weight_bytes
 
 _EXECUTABLE = 0o755
 
@@ -36,7 +36,7 @@ def serving_exporter(engine: Engine) -> Exporter:
                 (folder / name).write_text(text, encoding="utf-8")
         (folder / COMPOSE_FILE).write_text(dump(compose(every, engine)), encoding="utf-8")
         if all(process.is_whole for process in every):
-            content = kubernetes(every, engine, decoder_model(deployment).served_name)
+            content = kubernetes(every, engine, decoder_model(deployment).served_name, weight_bytes(deployment))
             (folder / KUBERNETES_FILE).write_text(dump(content), encoding="utf-8")
 
     def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
@@ -77,8 +77,9 @@ def _replica_lines(deployment: Deployment, engine: Engine) -> str:
         for each in every
     )
     return (
-        f"Modelled for prompts of {mode.input_tokens} tokens and answers of {mode.output_tokens}; longer ones do not "
-        f"fit. Every replica has {every[0].launch.n_in_flight}\nsequences in flight, in micro-batches of "
+        f"Modelled for prompts of {mode.input_tokens} tokens and answers of {mode.output_tokens}. Sequences of up to "
+        f"{every[0].launch.max_length} tokens are accepted;\nwhere many are longer than modelled, fewer fit at a time. "
+        f"Every replica has {every[0].launch.n_in_flight} sequences in flight, in micro-batches of\n"
         f"{knobs.batch_size}. The first stage has the embedding besides its blocks, the last one norm and head.\n\n"
         f"| replica | machine | GPUs | port | blocks of stages |\n|---|---|---|---|---|\n{rows}\n\n{_starts(every)}"
     )

@@ -11,6 +11,7 @@ from autoauto.engines.command import GPU_ORDER, MASTER, Command
 from autoauto.engines.engine import Engine
 from autoauto.exporters.serving.launches import ServedProcess
 from autoauto.exporters.serving.replicas import FIRST_PORT
+from autoauto.records.units import GIB
 
 COMPOSE_FILE, KUBERNETES_FILE = "compose.yaml", "kubernetes.yaml"
 WORK_FOLDER = "/artifact"
@@ -21,6 +22,10 @@ _TOKEN, _HOME = "HF_TOKEN", "HF_HOME"
 KIND_LABEL = "autoauto/gpu"
 """The label of a node that says which GPUs it has, where there are several kinds."""
 _SHARED_MEMORY = {"name": "shared-memory", "path": "/dev/shm"}
+_GPU_RESOURCE = "nvidia.com/gpu"
+"""Of a node, and the taint that keeps other pods from it."""
+_START_PROBES = 360
+"""An hour, in which weights are fetched and loaded."""
 _ULIMITS = {"memlock": -1, "stack": 1 << 26}
 """Of pinned memory and stacks."""
 
@@ -78,8 +83,8 @@ def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
     }
 
 
-def kubernetes(every: Sequence[ServedProcess], engine: Engine, model: str) -> list[dict[str, Any]]:
-    """A Service, and for every plan a Deployment with as many pods as replicas, and what they read.
+def kubernetes(every: Sequence[ServedProcess], engine: Engine, model: str, weight_bytes: int) -> list[dict[str, Any]]:
+    """A Service, a volume for weights, and for every plan a Deployment with as many pods as replicas and their files.
 
     A pod is on one machine, so every process must be a whole replica.
     """
@@ -87,18 +92,26 @@ def kubernetes(every: Sequence[ServedProcess], engine: Engine, model: str) -> li
     app = _label(model)
     ports = [{"port": FIRST_PORT, "targetPort": FIRST_PORT}]
     documents = [_document("v1", "Service", app, spec={"selector": {"app": app}, "ports": ports})]
+    claim = f"{app}-weights"
+    if not _folder(every[0]):
+        documents.append(_claim(claim, len(every), weight_bytes))
     kinds = {each.part.kind for each in every}
     for plan in sorted({each.replica.plan for each in every}):
         alike = [each for each in every if each.replica.plan == plan]
         name, command = f"{app}-{plan}", engine.launcher.command(alike[0].launch, FIRST_PORT)
         if command.files:
             documents.append(_document("v1", "ConfigMap", name, data=dict(command.files)))
-        pod = _pod(alike[0], engine, command, name)
+        pod = _pod(alike[0], engine, command, name, claim)
         if len(kinds) > 1:
             pod["nodeSelector"] = {KIND_LABEL: alike[0].part.kind}
         selected, labels = ({"app": app, "plan": str(plan)} for _ in range(2))  # YAML would name one that is used twice
         template = {"metadata": {"labels": labels}, "spec": pod}
-        spec = {"replicas": len(alike), "selector": {"matchLabels": selected}, "template": template}
+        spec = {
+            "replicas": len(alike),
+            "strategy": {"type": "Recreate"},  # all GPUs are in use, so a new pod waits for the old one
+            "selector": {"matchLabels": selected},
+            "template": template,
+        }
         documents.append(_document("apps/v1", "Deployment", name, spec=spec))
     return documents
 
@@ -107,13 +120,16 @@ def _document(version: str, kind: str, name: str, **content: Any) -> dict[str, A
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
 
 
-def _pod(each: ServedProcess, engine: Engine, command: Command, name: str) -> dict[str, Any]:
+def _pod(each: ServedProcess, engine: Engine, command: Command, name: str, claim: str) -> dict[str, Any]:
     """One replica; which GPUs of a node it gets is the choice of Kubernetes."""
     volumes: list[dict[str, Any]] = [{"name": _SHARED_MEMORY["name"], "emptyDir": {"medium": "Memory"}}]
     mounts = [{"name": _SHARED_MEMORY["name"], "mountPath": _SHARED_MEMORY["path"]}]
     if folder := _folder(each):
         volumes.append({"name": "model", "hostPath": {"path": folder}})
         mounts.append({"name": "model", "mountPath": folder})
+    else:
+        volumes.append({"name": "weights", "persistentVolumeClaim": {"claimName": claim}})
+        mounts.append({"name": "weights", "mountPath": _CACHE})
     if command.files:
         volumes.append({"name": "files", "configMap": {"name": name}})
         mounts.append({"name": "files", "mountPath": WORK_FOLDER})
@@ -124,13 +140,30 @@ def _pod(each: ServedProcess, engine: Engine, command: Command, name: str) -> di
         "image": engine.launcher.image,
         "command": [word.replace("$(", "$$(") for word in command.words],
         **({"workingDir": WORK_FOLDER} if command.files else {}),
-        "env": [*environment, {"name": _TOKEN, "valueFrom": token}],
+        "env": [*environment, {"name": _HOME, "value": _CACHE}, {"name": _TOKEN, "valueFrom": token}],
         "ports": [{"containerPort": FIRST_PORT}],
-        "resources": {"limits": {"nvidia.com/gpu": len(each.part.gpus)}},
-        "readinessProbe": {"httpGet": {"path": engine.launcher.ready_path, "port": FIRST_PORT}, "periodSeconds": 10},
+        "resources": {"limits": {_GPU_RESOURCE: len(each.part.gpus)}},
+        "startupProbe": _probe(engine, _START_PROBES),
+        "readinessProbe": _probe(engine, 3),
+        "livenessProbe": _probe(engine, 12),
         "volumeMounts": mounts,
     }
-    return {"containers": [container], "volumes": volumes}
+    tolerated = {"key": _GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
+    return {"containers": [container], "tolerations": [tolerated], "volumes": volumes}
+
+
+def _probe(engine: Engine, n_failures: int) -> dict[str, Any]:
+    """A request every ten seconds, which may fail so many times in a row."""
+    path = {"path": engine.launcher.ready_path, "port": FIRST_PORT}
+    return {"httpGet": path, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": n_failures}
+
+
+def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
+    """A volume that keeps the weights, which all replicas read and the first of them fetches."""
+    access = "ReadWriteOnce" if n_replicas == 1 else "ReadWriteMany"
+    size = f"{-(-n_bytes * 5 // 4 // GIB) + 1}Gi"  # a quarter more, for what is beside the weights
+    spec = {"accessModes": [access], "resources": {"requests": {"storage": size}}}
+    return _document("v1", "PersistentVolumeClaim", name, spec=spec)
 
 
 def _folder(each: ServedProcess) -> str:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.engines.command import Command, Launch, Machines
 from autoauto.engines.engine import Engine
-from autoauto.engines.registry import ENGINES
 from autoauto.exporters.exporter import DecoderModel, Deployment
-from autoauto.exporters.serving.replicas import MachinePart, ServedReplica, gpu_session, served_replicas
+from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.costs.profile import WEIGHTS
 from autoauto.records.errors import BadInput
+from autoauto.targets.gpu.nodes import NodeGpus
 from autoauto.targets.gpu.session import GpuSession
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
     from autoauto.space.modes.generation import Generation
 
 _SHARE_DIGITS = 10_000
+_LENGTH_HEADROOM, _LENGTH_BLOCK = 0.1, 256
 _JOIN_PORT = 29_500
 """On which machines of the first replica find its first machine; of the next replica the next."""
 
@@ -32,7 +34,7 @@ class ServedProcess(NamedTuple):
     """
 
     replica: ServedReplica
-    part: MachinePart
+    part: NodeGpus
     launch: Launch
 
     @property
@@ -69,6 +71,12 @@ def generation(deployment: Deployment) -> Generation:
     return mode
 
 
+def weight_bytes(deployment: Deployment) -> int:
+    """Of the weights of all GPUs of a replica, as they are in memory."""
+    of_a_gpu = sum(stage.memory_bytes[WEIGHTS] for stage in deployment.plan.plans[0].stages)
+    return of_a_gpu * gpu_session(deployment).tensor_parallel
+
+
 def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ...]:
     """All processes of all replicas.
 
@@ -87,20 +95,32 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
         (),
         deployment.knobs.batch_size,
         session.max_batched_tokens,
-        mode.input_tokens + mode.output_tokens,
+        accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length),
         1.0,
         _made_weights(model.decoder, session, engine),
         _cache_format(model.decoder, session),
         session.expert_parallel,
     )
     every = []
-    for replica in served_replicas(deployment, engine.launcher.to, spans_machines=engine.launcher.spans_machines):
+    for replica in served_replicas(deployment, engine):
         for rank, part in enumerate(replica.parts):
             machines = Machines(len(replica.parts), rank, _JOIN_PORT + replica.number)
             share = _share(deployment, part.kind, len(replica.blocks), engine)
             own = launch._replace(blocks=replica.blocks, memory_share=share, machines=machines)
             every.append(ServedProcess(replica, part, own))
     return tuple(every)
+
+
+def accepted_length(n_tokens: int, n_positions: int | None) -> int:
+    """The tokens of the longest sequence that an engine accepts: a tenth more than modelled, in full blocks of 256.
+
+    A template of a chat and a prompt that is a little longer fit then. The model has no more than its positions.
+
+    >>> accepted_length(2048, None), accepted_length(2048, 2048)
+    (2304, 2048)
+    """
+    most = -(-n_tokens * (1 + _LENGTH_HEADROOM) // _LENGTH_BLOCK) * _LENGTH_BLOCK
+    return int(most) if n_positions is None else min(int(most), n_positions)
 
 
 def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> WeightFormat | None:
@@ -111,15 +131,10 @@ def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> Weig
     """
     published = decoder.checkpoint.weights
     weights = WeightFormat(session.precision or published)
-    if weights is published:
-        return None
-    if published is WeightFormat.BF16 and weights in engine.launcher.makes:
-        return weights
-    made = " or ".join(map(str, engine.launcher.makes)) if published is WeightFormat.BF16 else ""
-    raise BadInput(
-        f"{engine.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
-        f"configuration in {weights}; try a model that is published in {weights}, or --precision {published}"
-    )
+    if conflict := engine.makes_conflict(published, weights):
+        advice = f"try a model that is published in {weights}, or --precision {published}"
+        raise BadInput(f"{conflict}; {advice}")
+    return None if weights is published else weights
 
 
 def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
@@ -142,10 +157,6 @@ def _share(deployment: Deployment, kind: str, n_stages: int, engine: Engine) -> 
     usable = min(device.memory_bytes for device in deployment.cluster.devices if device.name == kind)
     if usable >= system.memory_bytes:
         return share
-    if not engine.memory.is_of_all:
-        others = " or ".join(name for name, each in ENGINES.items() if each.memory.is_of_all)
-        raise BadInput(
-            f"{engine.title} takes a share of what is free, so a plan has all memory of {kind}, got "
-            f"{usable / system.memory_bytes:.1%} of it; try without --headroom, or --engine {others}"
-        )
+    if conflict := engine.headroom_conflict(usable / system.memory_bytes, kind):
+        raise BadInput(conflict)
     return floor(share * usable / system.memory_bytes * _SHARE_DIGITS) / _SHARE_DIGITS

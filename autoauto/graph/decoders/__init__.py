@@ -1,1 +1,1 @@
-"""Files that describe a decoder-only language model, and the decoder that each reads."""
+"""Decoder-only language models from their configs."""

@@ -16,7 +16,8 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from autoauto.graph.decoders.huggingface import MAX_LAYERS, graph_of
+from autoauto.graph.decoders.huggingface import MAX_LAYERS
+from autoauto.graph.decoders.layers import graph_of
 from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile, Experts
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerGraph

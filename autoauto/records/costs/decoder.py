@@ -1,11 +1,12 @@
 """A decoder-only language model as its `config.json` describes it: `Decoder`.
 
-Its parts: `Experts`, `Checkpoint` and the formats of weights, `WeightFormat`. What it is asked: `Workload`.
+Its parts: `Experts`, `Checkpoint`, and the formats of weights, `WeightFormat`, of parts of a block, `BlockPart`. What
+it is asked: `Workload`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,8 +21,12 @@ class WeightFormat(StrEnum):
     """One scale a tensor; that of activations is computed while the model runs [aiconfigurator: fp8]."""
     FP8_BLOCK = "fp8-block"
     """One scale a block of 128 x 128 weights."""
+    FP8_W8A16 = "fp8-w8a16"
+    """Weights only; products are bf16."""
     INT8 = "int8"
     """Weights only; products are bf16."""
+    INT8_W8A8 = "int8-w8a8"
+    """Weights and activations; products are int8."""
     INT4 = "int4"
     """Weights only; products are bf16."""
     NVFP4 = "nvfp4"
@@ -37,6 +42,54 @@ class WeightFormat(StrEnum):
         return {"bf16": 2.0, "int4": 0.5, "nvfp4": 9 / 16}.get(self, 1.0)
 
 
+class BlockPart(StrEnum):
+    """The matrices of a block that engines compute as one, each in one format."""
+
+    QKV = "qkv_proj"
+    OUTPUT = "o_proj"
+    GATE_UP = "gate_up_proj"
+    DOWN = "down_proj"
+    EXPERTS = "experts"
+
+
+class PartFormat(NamedTuple):
+    """How the matrices of a part are stored.
+
+    Attributes:
+        weights: their format.
+        group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
+    """
+
+    weights: WeightFormat = WeightFormat.BF16
+    group_size: int | None = None
+
+    @property
+    def n_bytes(self) -> float:
+        """Bytes of one weight, with 16 bits for the scale of a group of integers.
+
+        >>> PartFormat(WeightFormat.INT4, 128).n_bytes, PartFormat(WeightFormat.FP8, None).n_bytes
+        (0.515625, 1.0)
+        """
+        has_scales = self.weights in (WeightFormat.INT4, WeightFormat.INT8) and self.group_size
+        return self.weights.n_bytes + (2 / self.group_size if has_scales and self.group_size else 0.0)
+
+
+PartFormats = tuple[tuple[BlockPart, PartFormat], ...]
+"""Parts of a block with their formats."""
+
+
+class Window(NamedTuple):
+    """Blocks that attend to the last tokens of a sequence only.
+
+    Attributes:
+        n_layers: how many blocks do.
+        n_tokens: to how many tokens.
+    """
+
+    n_layers: int
+    n_tokens: int
+
+
 class Checkpoint(NamedTuple):
     """How a model is published.
 
@@ -45,12 +98,22 @@ class Checkpoint(NamedTuple):
         kv_cache: that of keys and values; bf16 or fp8.
         max_length: tokens of the longest sequence for which it has positions; None where its config does not say.
         group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
+        unlike: the parts of every block that have another format than `weights`.
+        first: the parts of the first block that have another format than those of other blocks.
+        last: the same of the last block.
+        window: None where all blocks attend to the whole sequence.
+        notes: what was assumed of its config, a sentence each.
     """
 
     weights: WeightFormat = WeightFormat.BF16
     kv_cache: WeightFormat = WeightFormat.BF16
     max_length: int | None = None
     group_size: int | None = None
+    unlike: PartFormats = ()
+    first: PartFormats = ()
+    last: PartFormats = ()
+    window: Window | None = None
+    notes: tuple[str, ...] = ()
 
 
 IN_BF16 = Checkpoint()
@@ -120,17 +183,44 @@ class Decoder:
         """Elements of keys and values of one token in one block on one GPU of a group."""
         return 2 * self.kv_heads_per_gpu(tensor_parallel) * self.head_size
 
-    def attention_weights(self, tensor_parallel: int) -> int:
-        """Weights of the attention of one block on one GPU of a group: queries, keys, values and projection."""
-        of_queries = 2 * self.hidden_size * self.attention_size // tensor_parallel
-        return of_queries + self.hidden_size * self.kv_elements(tensor_parallel)
+    def part_weights(self, tensor_parallel: int) -> dict[BlockPart, int]:
+        """Weights of the matrices of one block on one GPU of a group."""
+        of_queries = self.hidden_size * self.attention_size // tensor_parallel
+        attention = {
+            BlockPart.QKV: of_queries + self.hidden_size * self.kv_elements(tensor_parallel),
+            BlockPart.OUTPUT: of_queries,
+        }
+        if self.experts is not None:
+            of_expert = 3 * self.hidden_size * self.experts.intermediate_size
+            return {**attention, BlockPart.EXPERTS: self.experts.n_experts * of_expert // tensor_parallel}
+        matrix = self.hidden_size * self.intermediate_size
+        return {
+            **attention,
+            BlockPart.GATE_UP: 2 * matrix // tensor_parallel,
+            BlockPart.DOWN: matrix // tensor_parallel,
+        }
 
-    def feed_forward_weights(self, tensor_parallel: int) -> int:
-        """Weights of gate, up and down of one block on one GPU of a group, of all its experts where it has them."""
-        if self.experts is None:
-            return 3 * self.hidden_size * self.intermediate_size // tensor_parallel
-        of_experts = 3 * self.experts.n_experts * self.hidden_size * self.experts.intermediate_size
-        return of_experts // tensor_parallel
+    def part_formats(self, weights: WeightFormat) -> dict[BlockPart, PartFormat]:
+        """The formats of the matrices of a block that is served with `weights`: those of the checkpoint, if it has it.
+
+        An engine that makes another format makes it of all matrices.
+        """
+        checkpoint = self.checkpoint
+        is_made = weights is not checkpoint.weights
+        every = PartFormat(weights, None if is_made else checkpoint.group_size)
+        return dict.fromkeys(self.part_weights(1), every) | ({} if is_made else dict(checkpoint.unlike))
+
+    def with_blocks_like_the_first(self) -> Decoder:
+        """The decoder if all blocks were stored as the first one is."""
+        return self._with_blocks(self.checkpoint.first)
+
+    def with_blocks_like_the_last(self) -> Decoder:
+        """The decoder if all blocks were stored as the last one is."""
+        return self._with_blocks(self.checkpoint.last)
+
+    def _with_blocks(self, formats: PartFormats) -> Decoder:
+        unlike = tuple((dict(self.checkpoint.unlike) | dict(formats)).items())
+        return replace(self, checkpoint=self.checkpoint._replace(unlike=unlike, first=(), last=()))
 
     @property
     def table_weights(self) -> int:

@@ -43,7 +43,7 @@ class Generation(Mode):
 
     Attributes:
         input_tokens: of a prompt.
-        output_tokens: of an answer.
+        output_tokens: of an answer; the only one comes with the prompt, with no time between tokens.
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (INPUT_TOKENS, OUTPUT_TOKENS)
@@ -54,8 +54,7 @@ class Generation(Mode):
     output_tokens: int = OUTPUT_TOKENS.default
 
     def __post_init__(self) -> None:
-        if self.input_tokens < 1 or self.output_tokens < 2:
+        if min(self.input_tokens, self.output_tokens) < 1:
             raise BadInput(
-                "input tokens must be 1 or more, output tokens 2 or more, since the first comes with the prompt; got "
-                f"{self.input_tokens} and {self.output_tokens}"
+                f"input and output tokens must be 1 or more, got {self.input_tokens} and {self.output_tokens}"
             )

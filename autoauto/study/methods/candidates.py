@@ -12,20 +12,25 @@ A configuration is in one of these states, by its forecast and by the measuremen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
+from math import inf, log
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from autoauto.space.knobs import Knobs
 from autoauto.space.table import simplicity
-from autoauto.study.methods.forecast_curve import ErrorModels, ForecastCurve, GridPositions
+from autoauto.study.methods.forecast_curve import N_SIGMAS, ErrorModels, ForecastCurve, GridPositions
+from autoauto.study.methods.measure_next import expected_gains
 from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
+from autoauto.study.methods.ratios import Belief
 
 MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
 MEMORY_MARGIN = 0.02
 """Share of memory that stays free after the second wrong estimate of memory in a cell; doubled at every further one."""
+CERTAIN = 1e-6
+"""Standard deviation of the logarithm of what is known."""
 CELL_PATIENCE = 2
 """Number of measurements in a row without improvement after which a cell has no candidates any more."""
 
@@ -36,12 +41,14 @@ class Candidate(NamedTuple):
     Attributes:
         bound: the maximum score that is plausible.
         expected: the expected score.
+        holds: the probability that its constraints hold.
         cell: its cell.
         position: its index there.
     """
 
     bound: float
     expected: float
+    holds: float
     cell: Candidates
     position: int
 
@@ -59,6 +66,13 @@ class Candidate(NamedTuple):
     def is_bound(self) -> bool:
         """True if the forecast is a bound: the configuration is no better than it (`Forecast.is_bound`)."""
         return self.cell.curve.forecasts[self.position].is_bound
+
+    def expected_gain(self, best: float) -> float:
+        """The mean of what its score is above the best, where its constraints hold."""
+        deviation = max(log(self.bound / self.expected) / N_SIGMAS, CERTAIN)
+        belief = Belief(np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), deviation))
+        gains = expected_gains(belief, np.full(1, log(self.expected)), np.full(1, inf), best)
+        return self.holds * float(gains[0])
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -129,7 +143,8 @@ class Candidates:
             ):
                 # What is no better by the estimate is so without its error, which is that of other configurations.
                 bound = forecast.score if forecast.is_bound else forecast.score * self._max_score_ratio[index]
-                yield Candidate(bound, forecast.score * self._score_ratio[index], self, index)
+                expected = forecast.score * float(self._score_ratio[index])
+                yield Candidate(bound, expected, self._p_holds(index, forecast), self, index)
 
     @property
     def is_unsupported(self) -> bool:
@@ -212,6 +227,14 @@ class Candidates:
     def _expected_to_work(self, index: int, forecast: Forecast) -> bool:
         ratio = constraint_ratio(forecast.violation) * self._constraint_ratio[index]
         return forecast.excess < self._max_excess and bool(ratio <= 1.0)
+
+    def _p_holds(self, index: int, forecast: Forecast) -> float:
+        """The probability that the constraints hold of a configuration, by the error of the estimate."""
+        if forecast.violation == -inf:
+            return 1.0
+        ratio = self._constraint_ratio[index]
+        deviation = max(log(ratio / self._min_constraint_ratio[index]) / N_SIGMAS, CERTAIN)
+        return float(ndtr(-log(constraint_ratio(forecast.violation) * ratio) / deviation))
 
     def _is_doubtful(self, index: int, target: float) -> bool:
         """True if the configuration may fit although the forecast says no, and its score may exceed `target`."""

@@ -1,4 +1,4 @@
-"""Branch and bound over forecasts, the most promising configuration first: `guided`.
+"""Branch and bound over forecasts, the largest expected gain first: `guided`.
 
 One cell (all knobs but the batch size) in the middle of a search:
 
@@ -12,12 +12,12 @@ One cell (all knobs but the batch size) in the middle of a search:
       |   f                             x   x  expected not to fit
       +---1---2-----4-------8-----------16----> batch size
 
-1 and 2 are pruned: their bounds are below the target. 8 may be better, so it is measured unless another cell has a
-higher bound. The gap between 8 and 16 has a bound above the target, so its middle is forecast first (the branching
-step); a forecast costs much less than a measurement. 16 is measured only if the score that it would have exceeds the
-target and its shortfall is within the error of the estimate. Every measurement raises the target or narrows the bounds,
-in this cell most and in all others too (`ErrorModel`). A cell is closed when nothing of it lies above the target; the
-search ends when all are closed.
+1 and 2 are pruned: their bounds are below the target. 8 may be better, so it is measured unless a candidate of another
+cell has a larger expected gain (`Candidate.expected_gain`). The gap between 8 and 16 has a bound above the target, so
+its middle is forecast first (the branching step); a forecast costs much less than a measurement. 16 is measured only if
+the score that it would have exceeds the target and its shortfall is within the error of the estimate. Every measurement
+raises the target or narrows the bounds, in this cell most and in all others too (`ErrorModel`). A cell is closed when
+nothing of it lies above the target; the search ends when all are closed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PATIENCE = 8
 
 
 def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Predictor, noise: float) -> Proposals:
-    """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
+    """Measure what has the largest expected gain, fit the errors of the estimate, until no bound is above the best.
 
     Where the estimate rules out a configuration that would be better, the smallest such batch is measured nevertheless,
     and larger ones when it fits (`Candidates.doubtful`). The errors of constrained quantities are fitted like those of
@@ -232,7 +232,20 @@ class _BranchAndBound:
             if best is not None and best.bound <= self._target:
                 best = None
             if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
-                return best and self._smallest_of_ties(best)
+                return best and self._smallest_of_ties(self._most_promising(best))
+
+    def _most_promising(self, best: Candidate) -> Candidate:
+        """The candidate above the target of the largest expected gain, as of configurations of engines (`MeasureNext`).
+
+        Args:
+            best: the candidate of the highest bound, which it stays where nothing works so far or it is only a bound.
+        """
+        if best.is_bound or not self._best:
+            return best
+        open_cells = (cell for cell in self._cells if (first := cell.best()) is not None and first.bound > self._target)
+        candidates = [candidate for cell in open_cells for candidate in cell.open_candidates()]
+        exact = (each for each in candidates if each.bound > self._target and not each.is_bound)
+        return max(exact, key=lambda each: (each.expected_gain(self._best), each.rank))
 
     def _smallest_of_ties(self, best: Candidate) -> Candidate:
         """The candidate of the smallest batch in the cell of the best whose bound is within the noise of that.

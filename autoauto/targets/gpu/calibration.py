@@ -8,7 +8,7 @@ normal distribution that is narrow, or with a small probability from one that is
     few rows far from 1     only the wide one explains them     the factor is that of the rows
 
 What a row of a group may be is therefore a mixture of two normal distributions of logarithms. `Factor` has its middle,
-the ends of an interval, and the end at which bounds on latencies must hold, `HELD`.
+the ends of an interval, the end at which bounds on latencies must hold, `HELD`, and how likely a bound holds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, hypot, log, pi, sqrt
+from functools import cache
+from math import exp, log, pi, sqrt
 from statistics import NormalDist, median
 from typing import NamedTuple
 
@@ -24,9 +25,10 @@ INTERVAL = 0.8
 """The share of rows that lie within a shown interval."""
 HELD = 0.65
 """The share of rows that lie below the end at which bounds on latencies must hold. Chosen by `studies/gpu_choice.py` on
-the even half of the measured rows: the smallest with which the measured configurations that are chosen keep 98 % of
-bounds."""
-_CERTAIN = 1e12
+the even half of the measured rows: the smallest of some with which the configurations that are chosen keep 97 % of
+bounds on the time between tokens, in the groups that the model explains."""
+_CERTAIN = 30.0
+"""Logarithm of odds above which an event is certain."""
 _N_HALVINGS = 50
 _STANDARD = NormalDist()
 
@@ -47,8 +49,8 @@ class Prior(NamedTuple):
     p_far: float = 0.15
 
 
-TPOT_PRIOR = Prior(0.10, 0.09, 0.9)
-TTFT_PRIOR = Prior(0.38, 0.36, 1.0)
+TPOT_PRIOR = Prior(0.08, 0.06, 0.9, p_far=0.06)
+TTFT_PRIOR = Prior(0.24, 0.13, 0.9)
 """Of the even half of the measured rows, by `studies/gpu_fit.py`: the deviation in a group, by its median, and the
 deviation of the groups' medians; far groups lie as far as those that the program names."""
 
@@ -81,6 +83,11 @@ class _Rows(NamedTuple):
     def centre(self) -> float:
         """The mean of both."""
         return (1 - self.p_far) * self.near.centre + self.p_far * self.far.centre
+
+    def widened(self, deviation: float) -> _Rows:
+        """With another, independent standard deviation."""
+        near, far = (mean._replace(variance=mean.variance + deviation**2) for mean in self[:2])
+        return _Rows(near, far, self.p_far)
 
     def share_below(self, value: float) -> float:
         """The share of rows whose logarithm is smaller."""
@@ -133,8 +140,9 @@ class Factor(NamedTuple):
     Attributes:
         factor: most likely.
         low, high: within which a row's own ratio lies in `INTERVAL` of cases.
-        held: at which bounds must hold: where rows were measured, another row's ratio lies below in `HELD` of cases.
+        held: at which bounds must hold: another row's ratio lies below in `HELD` of cases.
         n_rows: that it was fitted on.
+        rows: how the logarithms of ratios are distributed.
     """
 
     factor: float
@@ -142,16 +150,24 @@ class Factor(NamedTuple):
     high: float
     held: float
     n_rows: int
+    rows: _Rows
+
+    def at(self, share: float) -> float:
+        """The ratio below which another row's lies with a probability."""
+        return exp(self.rows.quantile(share))
+
+    def probability_below(self, ratio: float) -> float:
+        """How likely another row's ratio is smaller: that a bound of so many times the forecast holds."""
+        return self.rows.share_below(log(ratio))
 
     def widened(self, deviation: float) -> Factor:
-        """With a wider interval, where the logarithm of the truth has another, independent standard deviation.
+        """Where the logarithm of the truth has another, independent standard deviation.
 
-        >>> [round(end, 2) for end in Factor(1.0, 0.8, 1.25, 1.0, 0).widened(0.2)[1:3]]
-        [0.71, 1.4]
+        >>> factor = factor_of([], Prior(0.1, 0.1, 1.0, p_far=0.0))
+        >>> [round(end, 2) for each in (factor, factor.widened(0.2)) for end in each[1:3]]
+        [0.83, 1.2, 0.73, 1.37]
         """
-        more = deviation * _STANDARD.inv_cdf(0.5 + INTERVAL / 2)
-        below, above = (hypot(log(end / self.factor), more) for end in (self.low, self.high))
-        return self._replace(low=self.factor * exp(-below), high=self.factor * exp(above))
+        return _factor(self.rows.widened(deviation), self.n_rows) if deviation else self
 
 
 class Factors(NamedTuple):
@@ -168,6 +184,11 @@ class Factors(NamedTuple):
     def widened(self, deviation: float) -> Factors:
         """See `Factor.widened`."""
         return Factors(self.tpot.widened(deviation), self.ttft.widened(deviation))
+
+    def holding(self, ratios: Sequence[float]) -> Factors:
+        """With an interval of TPOT that holds these measured ratios, too."""
+        low, high = min(self.tpot.low, *ratios), max(self.tpot.high, *ratios)
+        return self._replace(tpot=self.tpot._replace(low=low, high=high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +220,10 @@ def fit(ratios: Iterable[Ratio]) -> Calibration:
 
 def _factors(rows: Sequence[Ratio]) -> Factors:
     tpot, ttft = [row.tpot for row in rows if row.tpot], [row.ttft for row in rows if row.ttft]
-    return Factors(_factor(tpot, TPOT_PRIOR), _factor(ttft, TTFT_PRIOR))
+    return Factors(factor_of(tpot, TPOT_PRIOR), factor_of(ttft, TTFT_PRIOR))
 
 
-def _factor(ratios: Sequence[float], prior: Prior) -> Factor:
-    """The factor of one quantity; where it was not measured, bounds hold at the forecast itself."""
-    fitted = factor_of(ratios, prior)
-    return fitted if ratios else fitted._replace(held=fitted.factor)
-
-
-def factor_of(ratios: Sequence[float], prior: Prior, held: float = HELD) -> Factor:
+def factor_of(ratios: Sequence[float], prior: Prior) -> Factor:
     """The factor of one group; its centre is the median, so that one failed measurement does not move it.
 
     >>> prior = Prior(0.1, 0.1, 1.0)
@@ -220,9 +235,13 @@ def factor_of(ratios: Sequence[float], prior: Prior, held: float = HELD) -> Fact
     n_effective = 1 + (n_rows - 1) * 2 / pi if ratios else 0.0  # a median of n rows tells as much as the mean of fewer
     near, far = (_shrunk(measured, n_effective, prior.scatter, spread) for spread in (prior.near, prior.far))
     near, far = (mean._replace(variance=mean.variance + prior.scatter**2) for mean in (near, far))
-    rows = _Rows(near, far, _probability_far(measured, n_effective, prior))
-    low, high, at = (exp(rows.quantile(share)) for share in (0.5 - INTERVAL / 2, 0.5 + INTERVAL / 2, held))
-    return Factor(exp(rows.centre), low, high, at, n_rows)
+    return _factor(_Rows(near, far, _probability_far(measured, n_effective, prior)), n_rows)
+
+
+@cache
+def _factor(rows: _Rows, n_rows: int) -> Factor:
+    low, high, held = (exp(rows.quantile(share)) for share in (0.5 - INTERVAL / 2, 0.5 + INTERVAL / 2, HELD))
+    return Factor(exp(rows.centre), low, high, held, n_rows, rows)
 
 
 def _shrunk(measured: float, n_rows: float, scatter: float, spread: float) -> _Mean:
@@ -238,8 +257,8 @@ def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
     near, far = (
         prior.scatter**2 / n_rows + spread**2 for spread in (prior.near, prior.far)
     )  # variances of what is measured
-    odds = prior.p_far / (1 - prior.p_far) * sqrt(near / far) * exp(measured**2 / 2 * (1 / near - 1 / far))
-    return odds / (1 + odds) if odds < _CERTAIN else 1.0
+    log_odds = log(prior.p_far / (1 - prior.p_far) * sqrt(near / far)) + measured**2 / 2 * (1 / near - 1 / far)
+    return 1 / (1 + exp(-log_odds)) if log_odds < _CERTAIN else 1.0
 
 
 UNMEASURED = _factors(())

@@ -1,6 +1,9 @@
 """What every layer of a decoder costs on a GPU of a group, at many batch sizes: `layer_costs`.
 
 embedding ── block 0 ── ... ── block n-1 ── norm ── head          one row a layer, one column a batch size
+
+All blocks have the same row. What the first block costs more than others, since it is stored otherwise, is in the row
+of the embedding, and what the last one does in that of the norm: the first and the last stage have these in any case.
 """
 
 from __future__ import annotations
@@ -56,18 +59,48 @@ def layer_costs(
     """
     check_group(system, engine, serving.tensor_parallel)
     check_length(decoder, requests)
-    tables = open_tables(decoder, serving)
     b = np.asarray(n_sequences, dtype=np.int64)
-    attention = tables.decode_attention(b, requests.mean_length)
-    decode = tables.decode_tokens(b)
-    prompt = _prompt(tables, engine, requests, b, n_max_batched_tokens)
-    return DecoderCosts(
-        decode_s=_rows(decoder, decode._replace(block=decode.block + attention)),
-        prompt_s=_rows(decoder, prompt),
-        weight_bytes=_weights(decoder, serving),
-        kv_bytes=_column(decoder, 0.0, block_kv_bytes(decoder, serving), 0.0),
+    typical = _model_costs(decoder, serving, engine, requests, b, n_max_batched_tokens)
+    of_token = block_kv_bytes(decoder, serving)
+    costs = DecoderCosts(
+        decode_s=_rows(decoder, typical.decode),
+        prompt_s=_rows(decoder, typical.prompt),
+        weight_bytes=_column(decoder, typical.table_bytes, typical.block_bytes, typical.table_bytes),
+        kv_bytes=_column(decoder, 0.0, of_token, 0.0),
         send_bytes=_send_bytes(decoder, requests, b),
         is_tied=decoder.is_tied,
+    )
+    if serving.weights is decoder.checkpoint.weights:
+        ends = ((0, decoder.with_blocks_like_the_first()), (-2, decoder.with_blocks_like_the_last()))
+        for row, alike in ends:
+            if alike.checkpoint.unlike != decoder.checkpoint.unlike:
+                end = _model_costs(alike, serving, engine, requests, b, n_max_batched_tokens)
+                costs.decode_s[row] += end.decode.block - typical.decode.block
+                costs.prompt_s[row] += end.prompt.block - typical.prompt.block
+                costs.weight_bytes[row] += end.block_bytes - typical.block_bytes
+    return costs
+
+
+class _ModelCosts(NamedTuple):
+    """What a model of equal blocks costs: steps that decode, prompts, bytes of a block, and of the embedding."""
+
+    decode: Times
+    prompt: Times
+    block_bytes: float
+    table_bytes: float
+
+
+def _model_costs(
+    decoder: Decoder, serving: Serving, engine: Engine, requests: Workload, b: IntArray, n_max_batched_tokens: int
+) -> _ModelCosts:
+    tables = open_tables(decoder, serving)
+    attention = tables.decode_attention(b, requests.mean_length)
+    decode = tables.decode_tokens(b)
+    return _ModelCosts(
+        decode=decode._replace(block=decode.block + attention),
+        prompt=_prompt(tables, engine, requests, b, n_max_batched_tokens),
+        block_bytes=block_weight_bytes(decoder, serving),
+        table_bytes=table_bytes(decoder, serving),
     )
 
 
@@ -121,11 +154,6 @@ def _rows(decoder: Decoder, times: Times) -> FloatArray:
 
 def _column(decoder: Decoder, embedding: float, block: float, head: float) -> FloatArray:
     return np.array([embedding, *([block] * decoder.n_layers), 0.0, head], dtype=np.float64)
-
-
-def _weights(decoder: Decoder, serving: Serving) -> FloatArray:
-    table = table_bytes(decoder, serving)
-    return _column(decoder, table, block_weight_bytes(decoder, serving), table)
 
 
 def _send_bytes(decoder: Decoder, requests: Workload, b: IntArray) -> FloatArray:

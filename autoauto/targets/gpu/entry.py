@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from autoauto.engines.registry import equal_groups_note
+from autoauto.engines.registry import ENGINES, equal_groups_note
+from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, DeviceKind, LinkedMachine, Period
 from autoauto.records.target import Target
@@ -32,7 +35,7 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         BadInput: a device of the description is no system that has measured times.
         MissingExtra: the package of measured times is not installed.
     """
-    from autoauto.targets.gpu.systems import CLOCK_HZ, cluster_named, system_named
+    from autoauto.targets.gpu.systems import CLOCK_HZ, cluster_named, machine_of, system_named
 
     if given is None:
         return cluster_named(DEFAULT_CLUSTER)
@@ -40,7 +43,20 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         system_named(name)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
+    if given.kinds:
+        return Cluster.of_kinds(given.name, given.target, list(map(_in_nodes, given.kinds)), given.topology)
+    if given.machine is None:
+        return replace(given, machine=machine_of(system_named(given.devices[0].name)))
     return given
+
+
+def _in_nodes(kind: DeviceKind) -> DeviceKind:
+    """GPUs whose nodes are not said stand in those of their system, all linked alike."""
+    from autoauto.targets.gpu.systems import machine_of, system_named
+
+    if kind.linked is not None:
+        return kind
+    return replace(kind, linked=LinkedMachine(machine_of(system_named(kind.device.name)), kind.device_link))
 
 
 def _cluster(name: str) -> Cluster | None:
@@ -50,13 +66,13 @@ def _cluster(name: str) -> Cluster | None:
         BadInput: it is neither.
         MissingExtra: the package of measured times is not installed.
     """
-    from autoauto.targets.gpu.systems import cluster_named
+    from autoauto.targets.gpu.systems import cluster_named, kind_names
     from autoauto.targets.gpu.tables import check_installed
 
     check_installed()
     if Path(name).suffix or Path(name).is_file():
         return None
-    parts = [cluster_named(part) for part in name.split("+")]
+    parts = list(map(cluster_named, kind_names(name)))
     if len(parts) == 1:
         return parts[0]
     kinds = list(map(_kind, parts))
@@ -87,8 +103,15 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     check_installed()
     assert request.decoder is not None
     names = tuple(dict.fromkeys(device.name for device in request.cluster.devices))
-    notes = (equal_groups_note(),) if len(names) > 1 else ()
+    notes: tuple[str, ...] = (equal_groups_note(),) if len(names) > 1 else ()
+    notes += _contradictions(request.decoder, names)
     return GpuTarget(request.decoder, tuple(map(system_named, names)), notes), request.cluster
+
+
+def _contradictions(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for every group of which forecasts of a decoder may be asked, and that measured rows contradict."""
+    every = ((engine.name, rows) for engine in ENGINES.values() for rows in engine.contradicted)
+    return tuple(rows.note(name) for name, rows in every if rows.system in systems and rows.is_of(decoder))
 
 
 GPU = NamedTarget(

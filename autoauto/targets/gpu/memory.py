@@ -1,21 +1,31 @@
-"""Memory of a GPU of a group: weights, KV cache, activations, and what engine and libraries hold [aiconfigurator].
+"""Memory of a GPU of a group: weights, KV cache, activations, and what engine and libraries hold.
 
-    limit >= weights + kv_factor * KV cache + activations + workspace + other
+    limit >= weights + kv_factor * KV cache + activations + other
 
 An engine takes a share of all memory (`kv_factor` 1), or for its KV cache a share of what the rest leaves free; or a
-share for weights and KV cache alone, and the rest for the rest.
+share for weights and KV cache alone, and the rest for the rest. Activations are those of the step that holds most:
+
+    a step over as many tokens as may be       or       all sequences are sampled, each with logits of the vocabulary
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from autoauto.engines.engine import Engine
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving
 
 BF16_BYTES = 2
+DEFAULT_SEQUENCES = 1024
+"""That engines hold at most on a large GPU where they are not told."""
+_WORKSPACES = 1.5
+"""How often a GPU holds what the experts of a step take and give (`studies/gpu_memory.py`)."""
+_FP8 = (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC, WeightFormat.FP8_BLOCK)
 
 
 class MemoryRule(NamedTuple):
@@ -24,29 +34,27 @@ class MemoryRule(NamedTuple):
     Attributes:
         limit_bytes: of all.
         kv_factor: bytes that count for a byte of KV cache.
-        activation_bytes: of a step.
-        workspace_bytes: of NCCL.
-        other_bytes: of CUDA and libraries.
+        activation_bytes: of a step, by the number of sequences in flight, of its shape.
+        other_bytes: of libraries, groups and graphs.
     """
 
     limit_bytes: float
     kv_factor: float
-    activation_bytes: float
-    workspace_bytes: float
+    activation_bytes: FloatArray
     other_bytes: float
 
     @property
-    def fixed_bytes(self) -> float:
-        """What does not depend on the stage."""
-        return self.activation_bytes + self.workspace_bytes + self.other_bytes
+    def fixed_bytes(self) -> FloatArray:
+        """What does not depend on the stage, by the number of sequences in flight."""
+        return np.asarray(np.floor(self.activation_bytes + self.other_bytes))
 
-    def excess_bytes(self, weight_bytes: float, kv_bytes: float) -> float:
+    def excess_bytes(self, weight_bytes: float, kv_bytes: float) -> FloatArray:
         """How many bytes are missing; below 0 what is left."""
-        return weight_bytes + self.kv_factor * kv_bytes + self.fixed_bytes - self.limit_bytes
+        return np.asarray(weight_bytes + self.kv_factor * kv_bytes + self.fixed_bytes - self.limit_bytes)
 
-    def max_kv_bytes(self, weight_bytes: float) -> float:
+    def max_kv_bytes(self, weight_bytes: float) -> FloatArray:
         """The largest KV cache beside so many weights; 0 where they do not fit."""
-        return max(0.0, -self.excess_bytes(weight_bytes, 0.0)) / self.kv_factor
+        return np.asarray(np.maximum(0.0, -self.excess_bytes(weight_bytes, 0.0)) / self.kv_factor)
 
 
 def memory_rule(
@@ -56,36 +64,56 @@ def memory_rule(
     engine: Engine,
     n_stages: int,
     n_max_batched_tokens: int,
+    n_sequences: int | IntArray = DEFAULT_SEQUENCES,
 ) -> MemoryRule:
-    """The rule of every GPU of a replica."""
+    """The rule of every GPU of a replica with so many sequences in flight."""
     n_gpus, memory, held = serving.tensor_parallel, float(system.memory_bytes), engine.memory
     share = held.share(system.memory_bytes, n_gpus, n_stages)
-    of_all = MemoryRule(
-        limit_bytes=memory if held.is_of_free else memory * share,
-        kv_factor=1 / share if held.is_of_free else 1.0,
-        activation_bytes=activation_bytes(decoder, serving, engine, n_max_batched_tokens),
-        workspace_bytes=system.nccl_bytes_of(n_gpus),
-        other_bytes=system.other_bytes * (1 + held.other_overhead),
-    )
+    activations = activation_bytes(decoder, serving, engine, n_max_batched_tokens, n_sequences)
+    libraries = held.base_bytes + (held.group_bytes if n_gpus > 1 else 0)
+    graphs = held.graph_bytes * decoder.n_layers / n_stages * (2 if n_gpus > 1 else 1)
+    rule = MemoryRule(memory * share, 1.0, activations, libraries + graphs)
+    if held.is_of_free:
+        return rule._replace(limit_bytes=memory, kv_factor=1 / share)
     if held.counts_activations:
-        return of_all
-    return of_all._replace(limit_bytes=min(memory, of_all.limit_bytes + of_all.fixed_bytes))
+        return rule
+    of_both = share * (memory - libraries)
+    return rule._replace(limit_bytes=min(memory, of_both + float(np.max(rule.fixed_bytes))))
 
 
-def activation_bytes(decoder: Decoder, serving: Serving, engine: Engine, n_tokens: int) -> float:
-    """What a step of so many tokens holds on a GPU."""
-    memory = engine.memory
-    factor = memory.activation_factor(serving.tensor_parallel) * (1 if decoder.experts is None else 2)
-    n_bytes = BF16_BYTES * n_tokens * decoder.attention_size * factor
-    return max(n_bytes, memory.min_activation_bytes) * (1 + memory.activation_overhead)
+def activation_bytes(
+    decoder: Decoder, serving: Serving, engine: Engine, n_tokens: int, n_sequences: int | IntArray = DEFAULT_SEQUENCES
+) -> FloatArray:
+    """What a step of at most so many tokens holds on a GPU, of the shape of `n_sequences`."""
+    held, n_gpus = engine.memory, serving.tensor_parallel
+    of_tokens = BF16_BYTES * n_tokens * decoder.attention_size * held.activation_factor(n_gpus)
+    sampled = BF16_BYTES * n_tokens * decoder.hidden_size + held.logit_bytes * decoder.vocabulary_size * np.minimum(
+        n_sequences, n_tokens
+    )
+    largest = np.maximum(np.maximum(of_tokens, held.min_activation_bytes), sampled * (held.logit_bytes > 0))
+    return np.asarray(largest + _expert_bytes(decoder, serving, n_tokens), dtype=np.float64)
+
+
+def _expert_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
+    """What experts take and give for all tokens of a step: a token is there once for each of its experts.
+
+    Where products are of fp8, what they take is there in fp8, too.
+    """
+    if decoder.experts is None:
+        return 0.0
+    inside = decoder.experts.intermediate_size / serving.tensor_parallel
+    n_bytes = BF16_BYTES * (max(decoder.hidden_size, 2 * inside) + inside)
+    if serving.weights in _FP8:
+        n_bytes += decoder.hidden_size + inside
+    return _WORKSPACES * n_tokens * decoder.experts.n_chosen * n_bytes
 
 
 def block_weight_bytes(decoder: Decoder, serving: Serving) -> float:
-    """Weights of one block on a GPU: matrices in their format, norms and the router of experts in bf16."""
-    n_gpus = serving.tensor_parallel
-    matrices = decoder.attention_weights(n_gpus) + decoder.feed_forward_weights(n_gpus)
+    """Weights of one block on a GPU: matrices in their formats, norms and the router of experts in bf16."""
+    formats = decoder.part_formats(serving.weights)
+    matrices = sum(n * formats[part].n_bytes for part, n in decoder.part_weights(serving.tensor_parallel).items())
     router = 0 if decoder.experts is None else decoder.hidden_size * decoder.experts.n_experts
-    return matrices * serving.weights.n_bytes + BF16_BYTES * (2 * decoder.hidden_size + router)
+    return matrices + BF16_BYTES * (2 * decoder.hidden_size + router)
 
 
 def table_bytes(decoder: Decoder, serving: Serving) -> float:

@@ -1,6 +1,7 @@
 """GPUs and the links between them, `GpuSystem`, and clusters of them by name: `cluster_named("h100_sxm-6")`.
 
 Figures are those of the package of extra gpu, one YAML file a system, which is read and not run [aiconfigurator].
+Memory is what a program can have, which is less than what a GPU is sold with: `usable_bytes`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,27 @@ from autoauto.engines.engine import Engine
 from autoauto.records.errors import BadInput, Unsupported, did_you_mean, missing_extra
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Machine
 from autoauto.records.installation import gpu_tables_dir
+from autoauto.records.units import GIB, MIB
 
 TARGET = "gpu"
 CLOCK_HZ = 1e9
 """A cycle of a GPU is a nanosecond: its costs are times."""
-_NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5})")
-_LARGEST_GROUP = 8
-"""The last group size that the figures of NCCL's memory tell apart."""
+_NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5}(\+[1-9][0-9]{0,5})*)")
+_NEXT_KIND = re.compile(r"\+(?=[^0-9+]*[a-z])")
+"""Between the GPUs of two systems; a number after "+" is another node."""
+_SHOWN_MIB = {"h100_sxm": 81_559, "h100_pcie": 81_559, "h200_sxm": 143_771, "b200_sxm": 183_359, "l4": 23_034}
+"""What nvidia-smi shows as total, of systems whose figure in the package is that of the data sheet."""
+_DRIVER_BYTES, _DRIVER_SHARE = 0.4 * GIB, 0.0017
+"""What the driver keeps of the total that nvidia-smi shows: 0.42 to 0.70 GiB of 22 to 179 GiB in logs of engines."""
+
+
+def usable_bytes(shown_bytes: float) -> int:
+    """What a program can have of the memory that nvidia-smi shows, as `torch.cuda.mem_get_info` tells it; whole MiB.
+
+    >>> [round(usable_bytes(mib * MIB) / GIB, 2) for mib in (23_034, 81_559, 143_771, 183_359)]
+    [22.06, 79.11, 139.76, 178.36]
+    """
+    return int((shown_bytes * (1 - _DRIVER_SHARE) - _DRIVER_BYTES) // MIB) * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +45,12 @@ class GpuSystem:
 
     Attributes:
         name: that of the package, for example "h100_sxm".
-        memory_bytes: of one GPU.
+        memory_bytes: of one GPU, that a program can have.
         n_gpus_per_node: GPUs that are linked directly.
         intra_node_bytes_per_s: from one GPU to another of its node, one way.
         inter_node_bytes_per_s: to one of another node.
         host_bytes_per_s: from the host, one way.
         latency_s: of a message between GPUs.
-        nccl_bytes: what NCCL holds on a GPU, by the size of a group.
-        other_bytes: what CUDA and its libraries hold on a GPU.
         engines: those whose kernels were measured on it.
     """
 
@@ -48,15 +61,7 @@ class GpuSystem:
     inter_node_bytes_per_s: float
     host_bytes_per_s: float
     latency_s: float
-    nccl_bytes: tuple[tuple[int, int], ...]
-    other_bytes: int
     engines: tuple[str, ...]
-
-    def nccl_bytes_of(self, tensor_parallel: int) -> int:
-        """What NCCL holds on a GPU of a group; of a size between two, that of the larger."""
-        known = dict(self.nccl_bytes)
-        size = min(tensor_parallel, _LARGEST_GROUP)
-        return known[min(n for n in known if n >= size)]
 
     def link(self, *, same_node: bool = True) -> Link:
         """Between two GPUs."""
@@ -108,24 +113,53 @@ def system_named(name: str) -> GpuSystem:
     return _system(name, content)
 
 
+def kind_names(name: str) -> list[str]:
+    """The clusters of single systems whose names are joined to one.
+
+    >>> kind_names("h100_sxm-6+6+l40s-8")
+    ['h100_sxm-6+6', 'l40s-8']
+    """
+    return _NEXT_KIND.split(name)
+
+
 def cluster_named(name: str) -> Cluster:
     """Like GPUs by system and number, for example "h100_sxm-6": a line of single GPUs, node after node.
 
+    Nodes have as many GPUs as is usual for the system, or as the name says: "h100_sxm-6+6" is two nodes of six.
+
     Raises:
-        BadInput: the name is no system and number.
+        BadInput: the name is no system and number, or its nodes cannot be.
         MissingExtra: the package is not installed.
     """
     match = _NAME.fullmatch(name)
-    if match is None or int(match["n_gpus"]) > MAX_DEVICES:
+    nodes = sorted(map(int, match["n_gpus"].split("+")), reverse=True) if match else []
+    if match is None or sum(nodes) > MAX_DEVICES:
         known = ", ".join(system_names())
-        raise BadInput(f"a cluster of GPUs is SYSTEM-N, for example h100_sxm-8, of {known}; got {name!r:.60}")
-    return cluster_of(system_named(match["system"]), int(match["n_gpus"]), name)
+        raise BadInput(
+            f"a cluster of GPUs is SYSTEM-N, for example h100_sxm-8, of {known}, or SYSTEM-N+N with the GPUs of every "
+            f"node; got {name!r:.60}"
+        )
+    system = system_named(match["system"])
+    if len(nodes) == 1:
+        return cluster_of(system, nodes[0], name)
+    if nodes[0] > system.n_gpus_per_node or len(set(nodes[:-1])) > 1:
+        raise BadInput(
+            f"nodes of {system.name} have up to {system.n_gpus_per_node} GPUs, as many in each but one that may have "
+            f"fewer, got {name!r:.60}; try {system.name}-{sum(nodes)}"
+        )
+    return cluster_of(system, sum(nodes), name, nodes[0])
 
 
-def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
-    """So many GPUs, node after node; the host exchanges tokens with the first and the last, which takes no time."""
-    every = system.n_gpus_per_node
-    between = [system.link(same_node=bool(after % every)) for after in range(1, n_gpus)]
+def machine_of(system: GpuSystem, n_gpus: int | None = None) -> Machine:
+    """A node of a system, of as many GPUs as is usual for it or as are given."""
+    size = system.n_gpus_per_node if n_gpus is None else n_gpus
+    return Machine(size, system.host_bytes_per_s * size)
+
+
+def cluster_of(system: GpuSystem, n_gpus: int, name: str, n_each: int | None = None) -> Cluster:
+    """So many GPUs, node after node of `n_each`; the host exchanges tokens with the first and the last, in no time."""
+    machine = machine_of(system, n_each)
+    between = [system.link(same_node=bool(after % machine.n_devices)) for after in range(1, n_gpus)]
     host = Link(system.host_bytes_per_s, 0)
     return Cluster(
         name=name,
@@ -133,7 +167,7 @@ def cluster_of(system: GpuSystem, n_gpus: int, name: str) -> Cluster:
         devices=(system.device,) * n_gpus,
         receive_links=(host, *between),
         send_links=(*between, host),
-        machine=Machine(every, system.host_bytes_per_s * every),
+        machine=machine,
     )
 
 
@@ -162,16 +196,15 @@ def _folder() -> Path:
 
 
 def _system(name: str, content: dict[str, Any]) -> GpuSystem:
-    gpu, node, misc = content["gpu"], content["node"], content["misc"]
+    gpu, node = content["gpu"], content["node"]
+    shown_bytes = _SHOWN_MIB[name] * MIB if name in _SHOWN_MIB else float(gpu["mem_capacity"])
     return GpuSystem(
         name=name,
-        memory_bytes=int(gpu["mem_capacity"]),
+        memory_bytes=usable_bytes(shown_bytes),
         n_gpus_per_node=int(node["num_gpus_per_node"]),
         intra_node_bytes_per_s=float(node["intra_node_bw"]),
         inter_node_bytes_per_s=float(node["inter_node_bw"]),
         host_bytes_per_s=float(node["pcie_bw"]),
         latency_s=float(node["p2p_latency"]),
-        nccl_bytes=tuple(sorted((int(n), int(size)) for n, size in misc["nccl_mem"].items())),
-        other_bytes=int(misc["other_mem"]),
         engines=_engines_measured(name),
     )

@@ -17,33 +17,36 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from autoauto.engines.registry import engine_named
 from autoauto.engines.rules import GroupSplit
-from autoauto.processes.folders import temporary_folder
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.processes.folders import delete_left, temporary_folder
+from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
 from autoauto.records.installation import cache_dir, extras, install_command
 from autoauto.records.units import FloatArray, IntArray
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
+_LOG = logging.getLogger(__name__)
 _PACKAGE = "aiconfigurator-core"
 _GEMM = {
     WeightFormat.BF16: "bfloat16",
     WeightFormat.FP8: "fp8_static",
     WeightFormat.FP8_DYNAMIC: "fp8",
     WeightFormat.FP8_BLOCK: "fp8_block",
+    WeightFormat.FP8_W8A16: "int8_wo",  # as many bytes, and products of bf16 too
     WeightFormat.INT8: "int8_wo",
+    WeightFormat.INT8_W8A8: "sq",
     WeightFormat.INT4: "int4_wo",
     WeightFormat.NVFP4: "nvfp4",
 }
@@ -52,10 +55,17 @@ _EXPERTS = {WeightFormat.FP8: "fp8"}
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",), "attention"
 _BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
+_PARTS = {
+    "qkv_gemm": BlockPart.QKV,
+    "proj_gemm": BlockPart.OUTPUT,
+    "gate_ffn1_gemm": BlockPart.GATE_UP,
+    "ffn2_gemm": BlockPart.DOWN,
+}
+"""The products whose format varies. Other ones are of bf16."""
 _NORMED_QUERIES = ("Qwen3", "Gemma3")
 """Architectures that normalise queries and keys begin with these."""
-_PATH = re.compile(r"/\S*/(?=systems/)")
-"""Of the package on this machine, in its errors."""
+_AVAILABLE = re.compile(r"available: \[([^\]]*)\]")
+"""The formats that a system has, in errors of the package."""
 _MAX_OPEN_TABLES = 256
 _SPECIFICATIONS = "gpu-specifications"
 """The folder of the cache with what the package compiled, some kB each."""
@@ -99,6 +109,12 @@ class Times(NamedTuple):
     head: FloatArray
 
 
+@cache
+def delete_left_folders() -> None:
+    """Delete temporary folders of killed processes; once a process, since one that needs none makes none."""
+    delete_left(_TEMPORARY)
+
+
 def check_installed() -> None:
     """Make sure that the package is there, in a version that is read.
 
@@ -123,23 +139,36 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
         Unsupported: the group cannot split the model, or the package has no times of what it computes.
     """
     check_installed()
+    delete_left_folders()
     split = GroupSplit(serving.tensor_parallel, serving.expert_parallel)
     if reason := engine_named(serving.engine).takes(decoder, split, serving.weights):
         raise Unsupported(reason)
     return KernelTables(decoder, serving, _compiled(decoder, serving))
 
 
-def _compiled(decoder: Decoder, serving: Serving) -> Any:
-    """The handle of the package that answers; the first format of prompt attention that it has times of."""
+def _compiled(decoder: Decoder, serving: Serving) -> Mapping[WeightFormat, Any]:
+    """The handles of the package that answer, one for every format of products."""
     with _refusals(decoder, serving):
-        for prompt_format in _prompt_formats(serving):
-            handle = _handle(decoder, serving, prompt_format)
-            if prompt_format == "bfloat16" or _answers(handle):
-                return handle
+        formats = dict.fromkeys(_product_formats(decoder, serving).values())
+        return {product: _answering(decoder, serving, product) for product in formats}
+
+
+def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, WeightFormat]:
+    """The formats of the matrices of a block except those of experts, which are no `_PARTS`."""
+    stored = decoder.part_formats(serving.weights)
+    return {part: each.weights for part, each in stored.items() if part is not BlockPart.EXPERTS}
+
+
+def _answering(decoder: Decoder, serving: Serving, product: WeightFormat) -> Any:
+    """A handle with the first format of prompt attention that it has times of."""
+    for prompt_format in _prompt_formats(serving):
+        handle = _handle(decoder, serving, product, prompt_format)
+        if prompt_format == "bfloat16" or _answers(handle):
+            return handle
     raise AssertionError
 
 
-def _handle(decoder: Decoder, serving: Serving, prompt_format: str) -> Any:
+def _handle(decoder: Decoder, serving: Serving, product: WeightFormat, prompt_format: str) -> Any:
     """A handle of the package, from the specification that another process stored, else compiled and stored.
 
     To compile the first of a system and engine takes the package 1 to 2 seconds, to read a specification none.
@@ -147,12 +176,13 @@ def _handle(decoder: Decoder, serving: Serving, prompt_format: str) -> Any:
     from aiconfigurator_core.sdk.engine import EngineHandle
 
     config, kernels = json.dumps(config_of(decoder)), engine_named(serving.engine).kernel_times
+    experts = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
     options = {
         "tp_size": serving.tensor_parallel,
         "moe_tp_size": serving.tensor_parallel // serving.expert_parallel,
         "moe_ep_size": serving.expert_parallel,
-        "gemm_quant_mode": _GEMM[serving.weights],
-        "moe_quant_mode": _EXPERTS.get(serving.weights, _GEMM[serving.weights]),
+        "gemm_quant_mode": _GEMM[product],
+        "moe_quant_mode": _EXPERTS.get(experts, _GEMM[experts]),
         "kvcache_quant_mode": _CACHE[serving.kv_cache],
         "fmha_quant_mode": prompt_format,
     }
@@ -200,11 +230,30 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, RuntimeError, AssertionError, OSError) as error:
-        reason = shorten(_PATH.sub("", str(error)), 160, placeholder=" ...")
+        _LOG.debug("no times of %s: %s", serving, error)
         raise Unsupported(
             f"{serving.system} must have times of {decoder.name} by {serving.engine} with {serving.weights} weights, "
-            f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; the tables say: {reason}"
+            f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; {_missing(decoder, serving, error)}"
         ) from None
+
+
+def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
+    """What the tables lack, in our words."""
+    text = str(error)
+    if "attention data missing" in text:
+        n_heads = decoder.kv_heads_per_gpu(serving.tensor_parallel)
+        return (
+            f"no attention was measured with {n_heads} heads of keys and values of {decoder.head_size} elements on a "
+            "GPU; try another tensor_parallel or engine"
+        )
+    if "missing system flops" in text:
+        return f"{serving.system} computes no products in {serving.weights}; try another precision"
+    names = {name: weights for weights, name in _GEMM.items()} | {_GEMM[WeightFormat.FP8_DYNAMIC]: "fp8, fp8-dynamic"}
+    listed = _AVAILABLE.search(text)
+    if listed:
+        known = [names[name] for name in re.findall(r"\w+", listed[1]) if name in names]
+        return f"measured formats are {', '.join(known)}; try one of them, or another engine"
+    return "they were not measured; try another engine, format or tensor_parallel"
 
 
 class KernelTables:
@@ -215,16 +264,21 @@ class KernelTables:
         serving: where and how.
     """
 
-    def __init__(self, decoder: Decoder, serving: Serving, handle: Any) -> None:
+    def __init__(self, decoder: Decoder, serving: Serving, handles: Mapping[WeightFormat, Any]) -> None:
         self.decoder = decoder
         self.serving = serving
-        self._handle = handle
-        self._product_factor = engine_named(serving.engine).product_factors.get(serving.weights, 1.0)
+        self._factors = engine_named(serving.engine).product_factors
+        self._formats = _product_formats(decoder, serving)
         self._sources: dict[str, float] = defaultdict(float)
+        first = next(iter(handles.values()))
         with _refusals(decoder, serving):
-            self._names = [name.removeprefix("generation_") for name, *_ in handle.decode_step_per_op(1, 16, 2)]
-        self._attention = [i for i, name in enumerate(self._names) if name == _ATTENTION]
-        self._others = [i for i, name in enumerate(self._names) if name not in (_ATTENTION, _BETWEEN_STAGES)]
+            names = [name.removeprefix("generation_") for name, *_ in first.decode_step_per_op(1, 16, 2)]
+        self._attention = {first: [i for i, name in enumerate(names) if name == _ATTENTION]}
+        self._others: dict[Any, list[int]] = defaultdict(list)
+        for index, name in enumerate(names):
+            if name not in (_ATTENTION, _BETWEEN_STAGES):
+                product = self._formats[_PARTS[name]] if name in _PARTS else None
+                self._others[first if product is None else handles[product]].append(index)
 
     def decode_tokens(self, n_tokens: IntArray) -> Times:
         """A decode step of so many sequences, without attention."""
@@ -256,13 +310,17 @@ class KernelTables:
         total = sum(self._sources.values())
         return {name: seconds / total for name, seconds in sorted(self._sources.items())} if total else {}
 
-    def _decode(self, indices: Sequence[int], n: int, n_cached: int) -> Operations:
-        operations: Operations = self._handle.evaluate_generation_ops(indices, batch_size=max(1, n), s=max(1, n_cached))
-        return operations
+    def _decode(self, indices: Mapping[Any, Sequence[int]], n: int, n_cached: int) -> Operations:
+        """What every handle answers of its operations."""
+        n, n_cached = max(1, n), max(1, n_cached)
+        return chain.from_iterable(
+            handle.evaluate_generation_ops(some, batch_size=n, s=n_cached) for handle, some in indices.items()
+        )
 
-    def _prompt(self, indices: Sequence[int], n: int, x: int | None) -> Operations:
-        operations: Operations = self._handle.evaluate_context_ops(indices, batch_size=1, s=max(1, n), x=x)
-        return operations
+    def _prompt(self, indices: Mapping[Any, Sequence[int]], n: int, x: int | None) -> Operations:
+        return chain.from_iterable(
+            handle.evaluate_context_ops(some, batch_size=1, s=max(1, n), x=x) for handle, some in indices.items()
+        )
 
     def _times(self, ask: Callable[[], Sequence[Operations]]) -> Times:
         with _refusals(self.decoder, self.serving):
@@ -280,8 +338,13 @@ class KernelTables:
             elif kind in _HEAD:
                 head += seconds
             else:
-                blocks += seconds * (self._product_factor if kind.endswith(_PRODUCT) else 1.0)
+                blocks += seconds * (self._factor(kind) if kind.endswith(_PRODUCT) else 1.0)
         return blocks / self.decoder.n_layers, embedding, head
+
+    def _factor(self, product: str) -> float:
+        """By what the measured times of a product are multiplied."""
+        part = _PARTS.get(product)
+        return self._factors.get(self._formats[part] if part else self.serving.weights, 1.0)
 
 
 def config_of(decoder: Decoder) -> dict[str, object]:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
+from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Device, Period
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
@@ -92,16 +93,29 @@ class GpuTarget:
         n_tokens = session.max_batched_tokens
         return layer_costs(self.decoder, serving, system, engine, requests, n_sequences, n_tokens)
 
-    def memory_rule(self, system: GpuSystem, session: GpuSession, n_stages: int) -> MemoryRule:
-        """What a GPU of a group holds besides weights and KV cache."""
+    def memory_rule(self, system: GpuSystem, session: GpuSession, n_stages: int, n_sequences: IntArray) -> MemoryRule:
+        """What a GPU of a group holds besides weights and KV cache, with so many sequences in flight."""
         engine, serving = self.engine(session), self.serving(system, session)
-        return memory_rule(self.decoder, serving, system, engine, n_stages, session.max_batched_tokens)
+        return memory_rule(self.decoder, serving, system, engine, n_stages, session.max_batched_tokens, n_sequences)
 
     def factors(self, system: GpuSystem, session: GpuSession, n_stages: int) -> Factors:
         """By what forecasts of pipelines of groups of a system are multiplied."""
         serving = self.serving(system, session)
         group = Group(self.decoder.name, serving.engine, serving.system, serving.weights)
-        return self.calibration.of(group).widened(self.engine(session).stages_error(n_stages))
+        factors = self.calibration.of(group).widened(self.engine(session).stages_error(n_stages))
+        for rows in () if factors.tpot.n_rows else self.engine(session).contradicted:
+            if (rows.system, rows.weights) == (serving.system, serving.weights) and rows.is_of(self.decoder):
+                return factors.holding(rows.tpot)
+        return factors
+
+    def needs(self, session: Session) -> str:
+        """Implements `ServesDecoder`: a checkpoint in a format that the engine does not make of this one."""
+        assert isinstance(session, GpuSession)
+        published, engine = self.decoder.checkpoint.weights, self.engine(session)
+        weights = WeightFormat(session.precision or published)
+        if not engine.makes_conflict(published, weights):
+            return ""
+        return f"{engine.name} needs a checkpoint that is published in {weights}"
 
     def engine(self, session: GpuSession) -> Engine:
         """The engine of a session."""

@@ -93,7 +93,7 @@ def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: st
         (("--engine", "tgi"), "--engine: one or more of vllm, sglang, trtllm, got 'tgi'"),
         (("--mode", "training"), "the gpu target runs inference, got --mode training"),
         (("--precision", "fp16"), "got --precision fp16; leave it out, or try one of those"),
-        (("--input-tokens", "0"), "since the first comes with the prompt; got 0 and 1024"),
+        (("--input-tokens", "0"), "input and output tokens must be 1 or more, got 0 and 1024"),
         (("--shape", "tokens=4"), "serves a decoder, whose inputs are tokens"),
         (("--streams", "2"), "--streams is for --runtime openvino"),
         (("--constraint", "tpot <= 1"), "there is no tpot; did you mean 'tpot_s'?"),
@@ -124,11 +124,50 @@ def test_a_group_that_does_not_divide_the_heads_is_refused(run_cli: RunCli, mode
     assert "tensor_parallel must divide the 32 heads" in err
 
 
-def test_a_format_without_times_is_refused_without_the_path_of_the_tables(run_cli: RunCli, model: str) -> None:
+def test_a_format_without_times_is_refused_with_those_that_have_some(run_cli: RunCli, model: str) -> None:
     code, _, err = run_cli("predict", model, "--target", "gpu", "--precision", "int4")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "by vllm with int4 weights" in err
-    assert "at systems/data/h100_sxm" in err
+    assert "measured formats are bf16, fp8, fp8-dynamic, fp8-block; try one of them" in err
+
+
+def test_json_has_no_knobs_of_other_targets(run_cli: RunCli, model: str) -> None:
+    words = ("--cluster", "h100_sxm-2", "--engine", "vllm", "--tp", "1", "--batch-size", "4", *REQUESTS, "--json")
+    _, out, _ = run_cli("search", model, "--target", "gpu", *words)
+    searched = json.loads(out)
+    foreign = {"runtime", "io_tiles", "memory_proportion", "optimizer", "recompute", "schedule", "spinning"}
+    assert not foreign & searched["best"].keys()
+    assert not any(foreign & cell.keys() for cell in searched["cells"])
+    assert searched["best"]["tensor_parallel"] == 1
+
+
+def test_what_does_not_fit_says_from_how_many_gpus_on_it_would(run_cli: RunCli) -> None:
+    words = ("--target", "gpu", "--cluster", "h100_sxm-1", "--engine", "vllm", *REQUESTS)
+    code, _, err = run_cli("predict", "meta-llama/Meta-Llama-3.1-70B", *words)
+    assert code == 3
+    assert err.endswith("it fits from 2 GPUs of h100_sxm on (tensor_parallel 2), or in fp8 on as many\n")
+
+
+def test_answers_of_one_token_have_no_time_between_tokens(run_cli: RunCli, model: str) -> None:
+    """Prompts alone: by Little's law 8 requests in flight take 8 / (requests a second)."""
+    words = ("--target", "gpu", "--engine", "vllm", "--batch-size", "8", "--isl", "512", "--osl", "1")
+    _, out, _ = run_cli("predict", model, *words, "--json")
+    said = json.loads(out)
+    assert said["tpot_s"] == 0
+    assert said["ttft_s"] == pytest.approx(8 / said["tokens_per_s"] + 0.05), "0.05 s are of the host"
+    low, high = said["tokens_per_s_error_interval"]
+    assert 0 < low < said["tokens_per_s"] < high
+    assert "which is the only one" in " ".join(run_cli("predict", model, *words)[1].split())
+
+
+def test_forecasts_that_measured_rows_contradict_say_so_and_have_a_wider_interval(run_cli: RunCli) -> None:
+    words = ("predict", "Qwen/Qwen3-32B", "--target", "gpu", "--engine", "trtllm", "--tp", "2", *REQUESTS, "--json")
+    b200, gb200 = (json.loads(run_cli(*words, "--cluster", cluster)[1]) for cluster in ("b200_sxm-2", "gb200-2"))
+    assert any("by trtllm in bf16 on gb200 are not trusted" in note for note in gb200["assumed"])
+    assert not any("not trusted" in note for note in b200["assumed"])
+    widths = [each["tpot_s_error_interval"][1] / each["tpot_s"] for each in (b200, gb200)]
+    assert widths[0] < 1.5
+    assert widths[1] == pytest.approx(11.1, rel=0.01)
 
 
 def test_a_format_alone_is_a_knob_of_the_target(run_cli: RunCli, model: str) -> None:

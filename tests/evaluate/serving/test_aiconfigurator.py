@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from autoauto.engines.registry import engine_named
+from autoauto.evaluate.serving.costs import KV_CACHE, WEIGHTS
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat, Workload
-from autoauto.records.costs.profile import RESERVE
 from autoauto.targets.gpu.costs import layer_costs
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
@@ -112,7 +112,7 @@ def theirs(model: Model, n_gpus: int, b: int) -> tuple[Mapping[str, float], Mapp
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.name.split('/')[1]}-{model.system}-{model.engine}")
-def test_steps_and_memory_are_those_of_the_package(model: Model) -> None:
+def test_steps_weights_and_caches_are_those_of_the_package(model: Model) -> None:
     tpot, throughput, memory = [], [], []
     for each, n_gpus, b in configurations():
         if each != model:
@@ -122,7 +122,7 @@ def test_steps_and_memory_are_those_of_the_package(model: Model) -> None:
         throughput.append(rates.tokens_per_s.item() / numbers["tokens_per_s"])
         (held,) = replicas.memory_bytes(b)
         kv_bytes = b * REQUESTS.max_length * breakdown["kv_size_per_token_bytes"]
-        memory.append((sum(held.values()) - held[RESERVE]) / (breakdown["non_kv_bytes"] + kv_bytes))
+        memory.append((held[WEIGHTS] + held[KV_CACHE]) / (breakdown["weights_bytes"] + kv_bytes))
     assert tpot == pytest.approx([1.0] * 6, abs=0.05)
     assert throughput == pytest.approx([1.0] * 6, abs=0.06)
-    assert memory == pytest.approx([1.0] * 6, abs=0.05)
+    assert memory == pytest.approx([1.0] * 6, abs=0.02)

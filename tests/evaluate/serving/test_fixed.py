@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from autoauto.engines.registry import engine_named
-from autoauto.evaluate.serving.costs import KV_CACHE, WEIGHTS, StagePosition, position_costs
+from autoauto.evaluate.serving.costs import KV_CACHE, StagePosition, position_costs
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.records.costs.decoder import Decoder, Workload
+from autoauto.records.costs.profile import WEIGHTS
 from autoauto.records.errors import Unsupported
 from autoauto.records.hardware import Link
 from autoauto.targets.gpu.costs import layer_costs

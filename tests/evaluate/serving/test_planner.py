@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from autoauto.engines.registry import engine_named
 from autoauto.estimate.table import cost_table, with_cuts_at
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.costs import ServingCosts, StagePosition
+from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, across_kinds
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.records.costs.cost import CostTable
@@ -20,6 +22,7 @@ from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, Link, Period
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
+from autoauto.targets.gpu.nodes import NodeGpus
 from tests.decoders import decoder_folder
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
@@ -50,7 +53,7 @@ def table_of(flow: Flow, knobs: Knobs, number: int, kind: DeviceKind) -> CostTab
             0,
             {},
             {"held": held},
-            int(only.rule.fixed_bytes),
+            int(only.rule.fixed_bytes[0]),
             carried_bytes=0,
             input_bytes=round(layers.send_bytes[0]) if index else 0,
             output_bytes=round(layers.send_bytes[0]) if index < n_layers - 1 else 0,
@@ -74,8 +77,11 @@ def table_of(flow: Flow, knobs: Knobs, number: int, kind: DeviceKind) -> CostTab
 
 
 def pipelines_of(flow: Flow, knobs: Knobs) -> EnginePipelines:
+    """All pipelines of GPUs that stand alone in their nodes, so that any order is one."""
     able = range(len(flow.cluster.kinds))
-    return across_kinds(ServingCosts(flow.setting), knobs, (knobs.batch_size,), able)
+    alone = [NodeGpus(number, device.name, (0,)) for number, device in enumerate(flow.cluster.devices)]
+    nodes = Nodes(alone, engine_named("vllm"))
+    return across_kinds(ServingCosts(flow.setting), knobs, (knobs.batch_size,), able, nodes)
 
 
 def planned(flow: Flow, knobs: Knobs) -> Plan:
@@ -90,6 +96,16 @@ def planned(flow: Flow, knobs: Knobs) -> Plan:
 @pytest.mark.parametrize("batch_size", [1, 16, 200])
 def test_no_plan_of_unlike_gpus_has_a_shorter_period(model: Path, cluster: str, n_ipu: int, batch_size: int) -> None:
     flow, knobs = load_flow(model, cluster, "gpu"), serving(n_ipu, batch_size)
+    pipelines = pipelines_of(flow, knobs)
+    plans = [pipelines.plan(row, 0) for row in range(len(pipelines.rows))]
+    assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_ipu", [1, 2, 4])
+def test_ends_that_are_stored_otherwise_are_cut_as_the_planner_does(tmp_path: Path, n_ipu: int) -> None:
+    entry = {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0", "model.layers.5.mlp"]}
+    flow = load_flow(decoder_folder(tmp_path / "ends", quantization_config=entry), "h100_sxm-3+l40s-2", "gpu")
+    knobs = serving(n_ipu, 16)
     pipelines = pipelines_of(flow, knobs)
     plans = [pipelines.plan(row, 0) for row in range(len(pipelines.rows))]
     assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)

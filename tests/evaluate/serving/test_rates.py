@@ -7,21 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoauto.engines.arrivals import VARYING, Arrivals
 from autoauto.engines.engine import HostCosts
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
 from autoauto.records.costs.decoder import Workload
 from tests.targets.gpu.conftest import NO_HOST, engine_by_hand
 
 BUDGET = 10_000
+STEADY = Arrivals(n_waves=10**9)
+"""The first wave does not count."""
 Row = list[float]
 
 
 def rates(
-    decode: Row, prompt: Row, b: float, requests: Workload, host: HostCosts = NO_HOST, mixes: bool = True
+    decode: Row,
+    prompt: Row,
+    b: float,
+    requests: Workload,
+    host: HostCosts = NO_HOST,
+    mixes: bool = True,
+    arrivals: Arrivals = STEADY,
 ) -> Rates:
     """Of stages of one batch size without transfers."""
     stages = StageSteps(*(np.array(row)[:, None] for row in (decode, prompt, [0.0] * len(decode))))
-    return rates_of(stages, np.array([b]), requests, engine_by_hand(mixes=mixes, host=host), BUDGET)
+    return rates_of(stages, np.array([b]), requests, engine_by_hand(mixes=mixes, host=host), BUDGET, arrivals)
 
 
 def test_one_stage_takes_a_decode_step_and_its_share_of_prompts() -> None:
@@ -49,11 +58,16 @@ def test_every_stage_of_a_pipeline_waits_for_the_host() -> None:
     assert rates([0.006, 0.002], [0.0, 0.0], 4, Workload(10, 1000), host).tpot_s == pytest.approx(2 * 0.011)
 
 
-def test_prompts_first_delay_tokens_by_half_of_them_and_the_throughput_by_all() -> None:
-    first = rates([0.004], [0.006], 10, Workload(100, 20), mixes=False)
+def test_prompts_first_delay_tokens_by_half_of_those_that_come_together_and_the_throughput_by_all() -> None:
+    together = HostCosts(0.0, 0.0, 0.0, 1.0, 0.0)
+    first = rates([0.004], [0.006], 10, Workload(100, 20), together, mixes=False)
     mixed = rates([0.004], [0.006], 10, Workload(100, 20), mixes=True)
     assert first.tpot_s == pytest.approx(0.0055)
     assert first.tokens_per_s == pytest.approx(mixed.tokens_per_s)
+    alone = rates(
+        [0.004], [0.006], 10, Workload(100, 20), together, mixes=False, arrivals=VARYING._replace(n_waves=10**9)
+    )
+    assert alone.tpot_s == pytest.approx(mixed.tpot_s)
 
 
 def test_steps_full_of_prompts_leave_requests_waiting() -> None:
@@ -64,10 +78,41 @@ def test_steps_full_of_prompts_leave_requests_waiting() -> None:
     assert full.ttft_s == pytest.approx(0.004 + 0.001 + 10 * 5 * 0.001)
 
 
-def test_prompts_of_clients_that_come_together_wait_for_each_other() -> None:
-    host = HostCosts(0.0, 0.0, 0.5, 0.25)
+def test_prompts_of_the_first_wave_are_computed_step_by_step() -> None:
+    """Of 5 requests, 2 fit a step: first tokens come after 2, 4 and 5 prompts, in the mean 3.4, and 1.8 steps."""
+    wave = rates([0.004], [0.006], 5, Workload(BUDGET // 2, 20), arrivals=Arrivals(n_waves=1))
+    assert wave.ttft_s == pytest.approx(3.4 * 0.006 + 1.8 * 0.004)
+    waves = rates([0.004], [0.006], 5, Workload(BUDGET // 2, 20), arrivals=Arrivals(n_waves=10))
+    assert waves.ttft_s == pytest.approx(0.010 + (2.4 * 0.006 + 0.8 * 0.004) / 10)
+
+
+def test_of_requests_of_one_length_a_share_comes_together_again() -> None:
+    host = HostCosts(0.0, 0.0, 0.5, 0.25, 0.0)
     result = rates([0.004], [0.006], 9, Workload(100, 20), host)
-    assert result.ttft_s == pytest.approx(0.5 + 0.004 + 0.006 + 0.25 * (9 - 1) / 2 * 0.006)
+    assert result.ttft_s == pytest.approx(0.5 + 0.004 + 0.006 + 0.25 * 8 * 0.006)
+
+
+def test_requests_of_one_length_are_behind_a_step_in_progress_if_there_are_others() -> None:
+    stages = StageSteps(np.array([[0.004]]), np.array([[0.006]]), np.zeros((1, 1)))
+    engine = engine_by_hand(host=NO_HOST._replace(n_behind=2.0))
+    alone, beside = (rates_of(stages, np.array([b]), Workload(100, 20), engine, BUDGET, STEADY) for b in (1.0, 9.0))
+    assert alone.ttft_s == pytest.approx(0.010)
+    assert beside.ttft_s == pytest.approx(0.010 + 2 * 0.006)
+
+
+def test_requests_of_unlike_lengths_queue_as_they_come() -> None:
+    """Prompts take 5 / 20 x 6 ms of a step of 5.5 ms: 27 % of the time, so that half of 0.27 / 0.73 prompts wait."""
+    result = rates([0.004], [0.006], 5, Workload(100, 20), arrivals=VARYING._replace(n_waves=10**9))
+    busy = 5 / 20 * 0.006 / 0.0055
+    assert result.ttft_s == pytest.approx(0.010 + busy / (1 - busy) / 2 * 0.006)
+
+
+def test_what_an_engine_waits_for_delays_the_first_token() -> None:
+    arrivals = STEADY._replace(wait_steps=20)
+    assert rates([0.004], [0.006], 5, Workload(100, 20), arrivals=arrivals).ttft_s == pytest.approx(0.010 + 20 * 0.004)
+    arrivals = VARYING._replace(warm_up_s=5.0)
+    warmed = rates([0.004], [0.006], 1, Workload(100, 20), arrivals=arrivals).ttft_s
+    assert warmed == pytest.approx(0.010 + 5 / 10)
 
 
 def test_batch_sizes_are_answered_together_as_one_by_one() -> None:

@@ -129,3 +129,22 @@ def test_a_cell_that_violates_a_constraint_everywhere_is_measured_once() -> None
     candidates.record(0, Observation(None, True, (), 9.0), fitted, improved=False)
     candidates.update(fitted)
     assert candidates.last_resort() is None
+
+
+def test_what_may_violate_a_constraint_gains_less() -> None:
+    def near(size: int, limit: int) -> tuple[float, float]:
+        candidate = next(each for each in bounded(limit).open_candidates() if each.knobs.batch_size == size)
+        return candidate.holds, candidate.expected_gain(1.0)
+
+    at_limit, far_below = near(8, 8), near(8, 32)
+    assert at_limit[0] == pytest.approx(0.5)
+    assert far_below[0] > 0.99
+    assert at_limit[1] == pytest.approx(far_below[1] * at_limit[0] / far_below[0])
+
+
+def test_a_gain_is_of_the_score_above_the_best() -> None:
+    largest = max(cell().open_candidates(), key=lambda each: each.expected)
+    assert largest.holds == 1.0
+    assert largest.expected_gain(0.1) == pytest.approx(largest.expected - 0.1, rel=0.06)
+    assert 0.0 < largest.expected_gain(1.1 * largest.expected) < 0.2 * largest.expected
+    assert largest.expected_gain(100 * largest.expected) == pytest.approx(0.0, abs=1e-9)

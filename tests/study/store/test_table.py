@@ -102,7 +102,7 @@ KNOBS_AND_RESULTS = {
     "tokens_per_s": "float64",
     "tpot_s": "float64",
     "ttft_s": "float64",
-    **dict.fromkeys(("tpot_low_s", "tpot_high_s", "ttft_low_s", "ttft_high_s"), "float64"),
+    **dict.fromkeys(("tpot_low_s", "tpot_high_s", "ttft_low_s", "ttft_high_s", "bounds_probability"), "float64"),
     "kv_cache_bytes": "Int64",
     "excess_bytes": "Int64",
     "host_cycles": "Int64",

@@ -12,7 +12,7 @@ from autoauto.records.costs.decoder import Decoder
 from autoauto.records.units import GIB
 from autoauto.targets.gpu.systems import GpuSystem
 
-NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0)
+NO_HOST = HostCosts(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ def small() -> Decoder:
 @pytest.fixture
 def system() -> GpuSystem:
     """Nodes of 4 GPUs with 10 GiB each."""
-    return GpuSystem("hand", 10 * GIB, 4, 1e9, 1e8, 1e7, 1e-5, ((1, 0), (2, 100), (4, 200)), GIB, ("vllm", "trtllm"))
+    return GpuSystem("hand", 10 * GIB, 4, 1e9, 1e8, 1e7, 1e-5, ("vllm", "trtllm"))
 
 
 def engine_by_hand(*, mixes: bool = True, host: HostCosts = NO_HOST) -> Engine:
     """An engine that takes 90 % of the memory of a GPU for all."""
-    memory = EngineMemory(ConstantShare(0.9), {1: 10.0, 2: 5.0}, 0)
+    memory = EngineMemory(ConstantShare(0.9), {1: 10.0, 2: 5.0}, 0, base_bytes=GIB, group_bytes=100)
     return replace(engine_named("vllm"), mixes=mixes, memory=memory, host=host)

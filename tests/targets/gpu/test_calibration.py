@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.targets.gpu.calibration import HELD, INTERVAL, Group, Prior, Ratio, factor_of, fit
+from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, Group, Prior, Ratio, factor_of, fit
 
 PRIOR = Prior(0.1, 0.2, 1.0, 0.1)
 GROUP = Group("model", "vllm", "h100_sxm", "fp8")
@@ -62,7 +62,24 @@ def test_the_share_that_bounds_hold_at_is_that_of_the_prior(share: float) -> Non
     random = np.random.default_rng(1)
     spreads = np.where(random.random(100_000) < PRIOR.p_far, PRIOR.far, PRIOR.near)
     logs = random.normal(random.normal(0, spreads), PRIOR.scatter)
-    assert (np.exp(logs) <= factor_of([], PRIOR, share).held).mean() == pytest.approx(share, abs=0.01)
+    factor = factor_of([], PRIOR)
+    assert (np.exp(logs) <= factor.at(share)).mean() == pytest.approx(share, abs=0.01)
+    assert factor.probability_below(factor.at(share)) == pytest.approx(share)
+
+
+def test_what_is_less_certain_has_its_ends_further_away() -> None:
+    random = np.random.default_rng(2)
+    factor, wider = factor_of([1.2] * 3, PRIOR), factor_of([1.2] * 3, PRIOR).widened(0.3)
+    spreads = np.where(random.random(100_000) < PRIOR.p_far, PRIOR.far, PRIOR.near)
+    logs = random.normal(random.normal(0, spreads), PRIOR.scatter) + random.normal(0, 0.3, 100_000)
+    unmeasured = factor_of([], PRIOR).widened(0.3)
+    assert ((unmeasured.low <= np.exp(logs)) & (np.exp(logs) <= unmeasured.high)).mean() == pytest.approx(0.8, abs=0.01)
+    assert wider.low < factor.low < factor.factor == wider.factor < factor.held < wider.held < wider.high
+
+
+def test_many_rows_far_from_1_are_certain() -> None:
+    """50 rows at 90 times the forecast: the logarithm of the odds is above 700, whose power no float holds."""
+    assert factor_of([90.0] * 50, TPOT_PRIOR).factor == pytest.approx(90, rel=0.01)
 
 
 def test_what_was_not_measured_of_a_row_has_no_part_in_its_factor() -> None:

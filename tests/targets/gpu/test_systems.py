@@ -34,10 +34,6 @@ def test_stages_of_another_node_are_behind_its_link(system: GpuSystem) -> None:
     assert system.links_between(1, 2) == ()
 
 
-def test_the_workspace_of_a_group_is_that_of_the_next_larger_known_size(system: GpuSystem) -> None:
-    assert [system.nccl_bytes_of(n) for n in (1, 2, 3, 4)] == [0, 100, 200, 200]
-
-
 @pytest.mark.parametrize(
     ("engine", "n_gpus", "problem"),
     [
@@ -82,4 +78,12 @@ def test_every_system_of_the_package_makes_a_cluster() -> None:
     for name in names:
         cluster = cluster_named(f"{name}-3")
         assert (len(cluster), cluster.devices[0].name) == (3, name)
-    assert system_named("h100_sxm").memory_bytes == 80 * 1024**3
+    assert 79 * 1024**3 < system_named("h100_sxm").memory_bytes < 79.3 * 1024**3, "less than it is sold with"
+
+
+def test_a_name_says_the_gpus_of_every_node() -> None:
+    assert [cluster_named(name).machine_size for name in ("h100_sxm-12", "h100_sxm-6+6", "h100_sxm-4+6")] == [8, 6, 6]
+    assert len(cluster_named("h100_sxm-6+6")) == 12
+    for name, n in (("h100_sxm-9+9", 18), ("h100_sxm-6+4+4", 14)):
+        with pytest.raises(BadInput, match=f"nodes of h100_sxm have up to 8 GPUs.*try h100_sxm-{n}"):
+            cluster_named(name)

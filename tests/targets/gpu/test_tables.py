@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 
 from autoauto.engines.registry import engine_named
-from autoauto.records.costs.decoder import Decoder, Experts, WeightFormat, Workload
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat, Workload
 from autoauto.records.errors import MissingExtra, Unsupported
 from autoauto.targets.gpu import tables
 from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.systems import system_named
-from autoauto.targets.gpu.tables import Serving, check_installed, config_of, open_tables
+from autoauto.targets.gpu.tables import Serving, check_installed, config_of, delete_left_folders, open_tables
 
 QWEN_8B = Decoder("Qwen3-8B", "Qwen3ForCausalLM", 4096, 36, 32, 8, 128, 12288, 151936, is_tied=False)
 MIXTURE = Decoder(
@@ -128,6 +129,71 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         check_installed()
 
 
+def test_products_have_the_times_of_their_formats() -> None:
+    """Feed-forward layers in bf16, attention in fp8: a block costs what uniform models say of their products."""
+    feed_forward = tuple((part, PartFormat()) for part in (BlockPart.GATE_UP, BlockPart.DOWN))
+    mixed = replace(QWEN_8B, checkpoint=Checkpoint(WeightFormat.FP8, unlike=feed_forward))
+    serving = Serving("h100_sxm", "vllm", weights=WeightFormat.FP8)
+    of_mixed, of_fp8 = (open_tables(each, serving).decode_tokens(BATCHES) for each in (mixed, QWEN_8B))
+    of_bf16 = open_tables(QWEN_8B, Serving("h100_sxm", "vllm")).decode_tokens(BATCHES)
+    assert (of_fp8.block < of_mixed.block).all()
+    assert (of_mixed.block < of_bf16.block).all()
+    assert (of_mixed.head == of_bf16.head).all()
+    others = replace(
+        QWEN_8B, checkpoint=Checkpoint(unlike=tuple((part, PartFormat(WeightFormat.FP8)) for part, _ in feed_forward))
+    )
+    swapped = open_tables(others, Serving("h100_sxm", "vllm")).decode_tokens(BATCHES)
+    assert of_mixed.block + swapped.block == pytest.approx(of_fp8.block + of_bf16.block)
+
+
+def test_the_first_and_the_last_block_cost_what_theirs_do() -> None:
+    """Down of the first block, and gate, up and down of the last, are in bf16: 1 byte more of 1 and 3 matrices."""
+    down, gate_up = ((part, PartFormat()) for part in (BlockPart.DOWN, BlockPart.GATE_UP))
+    checkpoint = Checkpoint(WeightFormat.FP8, first=(down,), last=(gate_up, down))
+    serving, matrix = Serving("h100_sxm", "vllm", weights=WeightFormat.FP8), 4096 * 12288
+    costs = costs_of(serving, replace(QWEN_8B, checkpoint=checkpoint))
+    alike = costs_of(serving, replace(QWEN_8B, checkpoint=Checkpoint(WeightFormat.FP8)))
+    more = costs.weight_bytes - alike.weight_bytes
+    assert more[[0, -2]].tolist() == [matrix, 3 * matrix]
+    assert not more[1:-2].any()
+    assert not more[-1]
+    later = costs.decode_s - alike.decode_s
+    assert (later[0] > 0).all()
+    assert (later[-2] > later[0]).all()
+    for given, plain in ((costs.decode_s, alike.decode_s), (costs.prompt_s, alike.prompt_s)):
+        assert (given[1:-2] == plain[1:-2]).all()
+        assert (given[-1] == plain[-1]).all()
+    made = costs_of(Serving("h100_sxm", "vllm"), replace(QWEN_8B, checkpoint=checkpoint))
+    assert (made.weight_bytes == costs_of(Serving("h100_sxm", "vllm")).weight_bytes).all()
+
+
+@pytest.mark.parametrize(
+    ("decoder", "serving", "reason"),
+    [
+        (
+            QWEN_8B,
+            Serving("h100_sxm", "vllm", weights=WeightFormat.INT8),
+            "measured formats are bf16, fp8, fp8-dynamic, fp8-block; try one of them, or another engine",
+        ),
+        (
+            QWEN_8B,
+            Serving("h100_sxm", "vllm", weights=WeightFormat.NVFP4),
+            "h100_sxm computes no products in nvfp4; try another precision",
+        ),
+        (
+            replace(QWEN_8B, n_kv_heads=16),
+            Serving("h100_sxm", "vllm"),
+            "no attention was measured with 16 heads of keys and values of 128 elements on a GPU; try another "
+            "tensor_parallel or engine",
+        ),
+    ],
+)
+def test_what_was_not_measured_is_said_in_our_words(decoder: Decoder, serving: Serving, reason: str) -> None:
+    with pytest.raises(Unsupported) as refusal:
+        costs_of(serving, decoder)
+    assert str(refusal.value).endswith(f"GPUs a group; {reason}")
+
+
 def test_one_table_is_opened_once() -> None:
     serving = Serving("h100_sxm", "vllm")
     assert open_tables(QWEN_8B, serving) is open_tables(QWEN_8B, serving)
@@ -139,8 +205,11 @@ def test_what_one_process_compiled_another_reads_unless_it_is_broken(
 ) -> None:
     from aiconfigurator_core.sdk.engine import EngineHandle
 
-    def not_compiled(*_: object, **__: object) -> None:
-        raise ValueError("compiled again")
+    compiled: list[object] = []
+
+    def not_compiled(*given: object, **_: object) -> None:
+        compiled.append(given)
+        raise ValueError("the YAML of the package says why")
 
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     opened, serving = open_tables.__wrapped__, Serving("h100_sxm", "vllm")
@@ -149,5 +218,18 @@ def test_what_one_process_compiled_another_reads_unless_it_is_broken(
     monkeypatch.setattr(EngineHandle, "compile", not_compiled)
     assert (opened(QWEN_8B, serving).decode_tokens(BATCHES).block == first.block).all()
     stored.write_bytes(b"broken")
-    with pytest.raises(Unsupported, match="compiled again"):
+    assert not compiled
+    with pytest.raises(Unsupported, match=r"^[^Y]*they were not measured[^Y]*$"):
         opened(QWEN_8B, serving)
+    assert compiled
+
+
+def test_a_run_that_compiles_nothing_deletes_what_a_killed_one_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_tables.__wrapped__(QWEN_8B, Serving("h100_sxm", "vllm"))  # so that its specification is stored
+    (tmp_path / "autoauto-decoders-left").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    delete_left_folders.cache_clear()
+    open_tables.__wrapped__(QWEN_8B, Serving("h100_sxm", "vllm"))
+    assert not list(tmp_path.iterdir())

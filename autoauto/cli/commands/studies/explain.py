@@ -15,7 +15,7 @@ from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.lines import add_json, print_json
 from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_outside, show_uses_of
 from autoauto.records.errors import Infeasible
-from autoauto.space.table import flat
+from autoauto.space.table import own_values
 
 if TYPE_CHECKING:
     from autoauto.space.study_summary import StudySummary
@@ -83,13 +83,13 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
 
 
 def _describe_trial(trial: Trial) -> dict[str, Any]:
-    return {"trial": trial.number, **flat(trial.knobs), **describe_speed(trial)}
+    return {"trial": trial.number, **own_values(trial.knobs), **describe_speed(trial)}
 
 
 def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:
     from autoauto.report.reasons import why_not
 
-    knobs = {name: value for name, value in flat(cell.knobs).items() if name != "batch_size"}
+    knobs = {name: value for name, value in own_values(cell.knobs).items() if name != "batch_size"}
     return {
         **knobs,
         "n_tried": len(cell.trials),

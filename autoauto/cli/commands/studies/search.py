@@ -40,7 +40,7 @@ from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
 from autoauto.space.objectives import Method, Objective
-from autoauto.space.table import KNOB_NAMES, flat
+from autoauto.space.table import KNOB_NAMES, own_values
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -253,11 +253,12 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     winner = expected_winner(expected.cells, space, config.objectives)
     if args.json:
         cells = list(map(describe_expected, expected.cells))
-        best = winner and {**flat(winner.trial.knobs), **describe_speed(winner.trial)}
+        best = winner and {**own_values(winner.trial.knobs), **describe_speed(winner.trial)}
         print_json(expected._asdict() | {"best": best, "cells": cells, "n_again": n_again, "expected_s": expected_s})
         return _dry_exit_code(expected)
     if winner is not None:
-        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED)
+        needs = flow.setting.needs(winner.trial.knobs.session)
+        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED, needs=needs)
     show(dry_run_table(expected.cells, config.objectives))
     if (n_others := len(space.cells) - len(expected.cells)) > 0:
         print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")
