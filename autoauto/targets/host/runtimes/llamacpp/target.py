@@ -108,6 +108,10 @@ class LlamaCppTarget:
             in_seconds=True,
         )
 
+    def needs(self, session: Session) -> str:
+        """Implements `ServesDecoder`; the file is all."""
+        return ""
+
     def command(self, session: Session, n_slots: int, workload: Workload) -> tuple[str, ...]:
         """Implements `RunsServers`."""
         return server_command(self._options(session, n_slots, workload))
