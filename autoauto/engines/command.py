@@ -188,7 +188,7 @@ class CommandSyntax(NamedTuple):
             raise BadInput(f"{' '.join(self.program)} has no option {unknown[0]}")
         if self.takes_model and known.model is None:
             raise BadInput(f"{' '.join(self.program)} needs a model")
-        return {name: value for name, value in vars(known).items() if value not in (None, False)}
+        return {name: value for name, value in vars(known).items() if value is not None and value is not False}
 
     def check_others(self, names: Iterable[str]) -> None:
         """Make sure that the source of the engine reads variables, or keys of files.

@@ -1,8 +1,19 @@
-"""llama.cpp's server [llama-server]: what it says of itself."""
+"""llama.cpp's server, which serves a GGUF file on this machine: its command line, what it holds and says of itself.
+
+    llama-server -m FILE --parallel 8 --ctx-size 2048 ...       a slot is a sequence in flight; slots share --ctx-size
+
+It is no `Engine` of GPUs: it has no table of kernels and no groups. What a step takes is measured where it runs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from autoauto.engines.command import CommandOption, CommandSyntax, option_words
 from autoauto.engines.metrics import MetricNames
+from autoauto.records.costs.decoder import Decoder, Workload
 
 METRICS = MetricNames(
     engine="llama.cpp",
@@ -10,3 +21,157 @@ METRICS = MetricNames(
     waiting=("llamacpp:requests_deferred",),
     output_tokens=("llamacpp:tokens_predicted_total",),
 )
+CONTEXT_STEP = 256
+"""Tokens by which the context of a slot grows: the engine pads it to a multiple [llama-server]."""
+
+
+class CacheType(StrEnum):
+    """The formats of keys and values that the server takes and that runs here with every head of 32 elements."""
+
+    F16 = "f16"
+    BF16 = "bf16"
+    Q8_0 = "q8_0"
+    Q4_0 = "q4_0"
+
+    @property
+    def bits(self) -> float:
+        """Of one element, its scale included.
+
+        >>> CacheType.F16.bits, CacheType.Q8_0.bits
+        (16.0, 8.5)
+        """
+        return {"q8_0": 8.5, "q4_0": 4.5}.get(self, 16.0)
+
+
+class FlashAttention(StrEnum):
+    """Whether attention is computed block by block."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class LlamaServerOptions(NamedTuple):
+    """What a server is told.
+
+    Attributes:
+        model: the file.
+        n_slots: sequences in flight.
+        n_threads: of a step that decodes.
+        n_prompt_threads: of a step that computes prompts.
+        n_batch: tokens that are handed to a step at most.
+        n_ubatch: of them those that are computed at once.
+        n_ctx: tokens of the KV cache, equal parts for all slots.
+        flash_attention: see its type.
+        cache_type: of keys and of values.
+        poll: how long threads spin while they wait, 0 to 100.
+    """
+
+    model: str
+    n_slots: int
+    n_threads: int
+    n_prompt_threads: int
+    n_batch: int
+    n_ubatch: int
+    n_ctx: int
+    flash_attention: FlashAttention = FlashAttention.AUTO
+    cache_type: CacheType = CacheType.F16
+    poll: int = 0
+
+
+SYNTAX = CommandSyntax(
+    ("llama-server",),
+    (
+        CommandOption("-m"),
+        CommandOption("--parallel", int),
+        CommandOption("--threads", int),
+        CommandOption("--threads-batch", int),
+        CommandOption("--batch-size", int),
+        CommandOption("--ubatch-size", int),
+        CommandOption("--ctx-size", int),
+        CommandOption("--poll", int),
+        CommandOption("--flash-attn", str, tuple(FlashAttention)),
+        CommandOption("--cache-type-k", str, tuple(CacheType)),
+        CommandOption("--cache-type-v", str, tuple(CacheType)),
+    ),
+    takes_model=False,
+)
+"""The options that are used here [llama-server]."""
+
+
+def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
+    """The words that start the server; what is left out has the engine's default.
+
+    Threads never spin: on a busy machine those that do wait for others that have no core.
+    """
+    flash = None if options.flash_attention is FlashAttention.AUTO else options.flash_attention
+    cache = None if options.cache_type is CacheType.F16 else options.cache_type
+    words = option_words(
+        [
+            ("-m", options.model),
+            ("--parallel", options.n_slots),
+            ("--threads", options.n_threads),
+            ("--threads-batch", options.n_prompt_threads),
+            ("--batch-size", options.n_batch),
+            ("--ubatch-size", options.n_ubatch),
+            ("--ctx-size", options.n_ctx),
+            ("--poll", options.poll),
+            ("--flash-attn", flash),
+            ("--cache-type-k", cache),
+            ("--cache-type-v", cache),
+        ]
+    )
+    return (*SYNTAX.program, *words)
+
+
+def read_command(words: Sequence[str]) -> LlamaServerOptions:
+    """What a command of `server_command` says.
+
+    Raises:
+        BadInput: the server would refuse it.
+    """
+    given = SYNTAX.parse(words)
+    return LlamaServerOptions(
+        given["-m"],
+        given["--parallel"],
+        given["--threads"],
+        given["--threads-batch"],
+        given["--batch-size"],
+        given["--ubatch-size"],
+        given["--ctx-size"],
+        FlashAttention(given.get("--flash-attn", FlashAttention.AUTO)),
+        CacheType(given.get("--cache-type-k", CacheType.F16)),
+        given["--poll"],
+    )
+
+
+def context_tokens(n_slots: int, workload: Workload) -> int:
+    """The context of so many slots, each with room for a request and one token that the server adds.
+
+    >>> context_tokens(4, Workload(64, 32))
+    1024
+    """
+    return n_slots * CONTEXT_STEP * -(-(workload.max_length + 1) // CONTEXT_STEP)
+
+
+def kv_cache_bytes(decoder: Decoder, n_ctx: int, cache_type: CacheType) -> int:
+    """The keys and values of a context, in all blocks."""
+    return round(n_ctx * decoder.n_layers * decoder.kv_elements(1) * cache_type.bits / 8)
+
+
+def activation_bytes(decoder: Decoder, n_ubatch: int) -> int:
+    """About what a step of so many tokens holds, in fp32: logits, and the widest matrices of a block."""
+    width = decoder.vocabulary_size + 4 * decoder.hidden_size + 3 * decoder.intermediate_size
+    return 4 * n_ubatch * width
+
+
+MEMORY_WORDS = ("failed to allocate", "out of memory", "bad_alloc", "unable to allocate", "failed to fit")
+"""What the server's log says where memory is what lacks."""
+REASON_WORDS = ("error", "failed", "unsupported", "unknown", "invalid", "exception", *MEMORY_WORDS)
+"""What lines of the log say that tell why a server does not come up."""
+
+
+def why(log: Sequence[str]) -> str:
+    """The line of a log that tells best why a server does not come up, else its last."""
+    telling = [line for line in log if any(word in line.lower() for word in REASON_WORDS)]
+    return " ".join((telling or log or ["it left no log"])[-1].split())[:200]

@@ -12,7 +12,15 @@ from autoauto.evaluate import check_space
 from autoauto.evaluate.costs.costs import LayerwiseCosts, pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
-from autoauto.evaluate.modes.mode import ForecastsCells, HasBounds, ModeFlow, PlansStages, StageFlow, StepBounds
+from autoauto.evaluate.modes.mode import (
+    Continues,
+    ForecastsCells,
+    HasBounds,
+    ModeFlow,
+    PlansStages,
+    StageFlow,
+    StepBounds,
+)
 from autoauto.evaluate.modes.phased import PhasedFlow
 from autoauto.evaluate.modes.training import TrainingFlow
 from autoauto.evaluate.pipelines.measure import Measurements
@@ -29,7 +37,7 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
-from autoauto.records.target import Target, TargetTraits
+from autoauto.records.target import RunsServers, Target, TargetTraits
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.inference import Inference
@@ -41,6 +49,7 @@ from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
     from autoauto.evaluate.serving.flow import ServingFlow
+    from autoauto.evaluate.serving.live import LiveFlow
 
 
 class Flow:
@@ -89,12 +98,17 @@ class Flow:
         return PipelineFlow(self.plans, self._measurements)
 
     @cached_property
-    def serving(self) -> ServingFlow:
-        """What engines give that serve a decoder.
+    def serving(self) -> ServingFlow | LiveFlow:
+        """What engines give that serve a decoder: modelled, or measured where the target runs servers.
 
         Raises:
             BadInput: the target serves none.
         """
+        if isinstance(self.target, RunsServers):
+            from autoauto.evaluate.serving.live import LiveFlow  # of extra llamacpp
+
+            return LiveFlow(self.setting, self.target)
+
         from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
 
         return ServingFlow(self.setting)
@@ -198,6 +212,12 @@ class Flow:
         On real devices a configuration that was measured before has the same cuts again.
         """
         return self._mode(knobs).evaluate(knobs)
+
+    def continue_from(self, trials: Sequence[Trial]) -> None:
+        """Give trials of earlier searches of a study to a mode that compares its measurements with them."""
+        mode = _MODES[self.setting.modes[0]](self) if self.setting.modes[0] is Generation else None
+        if isinstance(mode, Continues):
+            mode.continue_from(trials)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
         """See `Measurements.plan`."""

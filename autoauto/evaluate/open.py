@@ -16,12 +16,13 @@ from onnx import ModelProto
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.cut import onnx_source
+from autoauto.graph.decoders.gguf import graph_of_file, is_gguf, read_gguf
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.graph.decoders.layers import graph_of
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import cache_for
 from autoauto.records.costs.correction import Estimator
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import Decoder, DecoderFile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.uploads import upload_title, uploaded_file
 from autoauto.records.hardware import Cluster, Period
@@ -37,6 +38,7 @@ from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
 from autoauto.targets.target import NamedTarget, OptionValues, Request
 
+GGUF_RUNTIME = "llamacpp"
 Word = TypeVar("Word", bound=StrEnum)
 
 
@@ -155,16 +157,22 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     devices = _devices(cluster, entry, options).with_headroom(problem.headroom)
     _check_no_speeds(devices)
     precision = _precision(problem, entry, devices)
-    decoder = _decoder(problem, objects) if entry is not None and entry.serves_decoders else None
-    graph = _graph(problem, objects) if decoder is None else graph_of(decoder)
+    file, decoder = _decoder_file(problem, objects, entry), None
+    if file is not None:
+        decoder, graph = file.decoder, graph_of_file(file)
+    elif entry is not None and entry.serves_decoders:
+        decoder = _decoder(problem, objects)
+        graph = graph_of(decoder)
+    else:
+        graph = _graph(problem, objects)
     if title is not None:
         graph = replace(graph, name=title)  # all of them lie in files of one name
     target = objects.target
     if entry is not None:
         is_file = objects.model is None and decoder is None
         source = onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs) if is_file else None
-        target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder))
-    if isinstance(target, ServesDecoder):
+        target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, file))
+    if isinstance(target, ServesDecoder) and file is None:
         target = _with_measured_rows(target, options)
     assert target is not None
     return Flow(
@@ -284,6 +292,21 @@ def _decoder(problem: Problem, objects: Objects) -> Decoder:
             "or its name on Hugging Face"
         )
     return decoder_of(problem.model)
+
+
+def _decoder_file(problem: Problem, objects: Objects, entry: NamedTarget | None) -> DecoderFile | None:
+    """The decoder of a GGUF file; None where the model is none.
+
+    Raises:
+        BadInput: it cannot be read, or the target has no engine for it.
+    """
+    if objects.model is not None or not is_gguf(problem.model):
+        return None
+    if entry is None or not any(kind.runtime == GGUF_RUNTIME for kind in entry.sessions):
+        raise BadInput(f"a GGUF file is served on the host, got --target {problem.target}; try --target host")
+    if problem.model_inputs != AS_IN_FILE:
+        raise BadInput("the inputs of a GGUF file are tokens, got --shape, --batch-axis or --state; leave them out")
+    return read_gguf(Path(str(problem.model)))
 
 
 def _graph(problem: Problem, objects: Objects) -> LayerGraph:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import CompiledRange, ModelProfile, NodeTime, WeightUpdate
+from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange
 
@@ -58,6 +59,7 @@ class TargetTraits:
             replicas of it give, and what pipelines give at best, so that layers are measured only where a pipeline may
             win (`autoauto/evaluate/costs/whole_first.py`).
         in_seconds: whether its numbers are made of seconds, so that they are shown as time and not as cycles.
+        most_measured: configurations that a guided search measures at most; None for as many as may be better.
     """
 
     origin: Origin = Origin.MEASURED
@@ -75,6 +77,7 @@ class TargetTraits:
     sessions: tuple[type[Session], ...] = ()
     whole_first: bool = False
     in_seconds: bool = False
+    most_measured: int | None = None
 
 
 RUNS_PLANS = TargetTraits(
@@ -109,6 +112,58 @@ class ServesDecoder(Protocol):
     def needs(self, session: Session) -> str:
         """What a configuration needs besides the model, which its launch command cannot make; or an empty text."""
         ...
+
+
+class LiveServer(Protocol):
+    """A server that runs: a context, at whose end it is gone.
+
+    Attributes:
+        address: its URL.
+    """
+
+    address: str
+
+    def __enter__(self) -> LiveServer: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds that all its threads have computed."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+
+    def failure(self) -> DoesNotFit:
+        """Why it has ended, by its log."""
+
+    def log(self) -> tuple[str, ...]:
+        """The last lines that it wrote."""
+
+
+@runtime_checkable
+class RunsServers(ServesDecoder, Protocol):
+    """A target that starts an engine on this machine, so that loads of requests measure it.
+
+    Attributes:
+        n_clients: that send requests to every server.
+    """
+
+    n_clients: int
+
+    def command(self, session: Session, n_slots: int, workload: Workload) -> tuple[str, ...]:
+        """The words that start the same server elsewhere."""
+
+    def serve(self, session: Session, n_slots: int, workload: Workload) -> LiveServer:
+        """Start a server with so many sequences in flight.
+
+        Raises:
+            OutOfMemory, Unsupported: it does not come up; the reason is in the words of its log.
+        """
+
+    def memory_bytes(self, session: Session, n_slots: int, workload: Workload) -> dict[str, int]:
+        """About what it holds, by category."""
 
 
 class CompilingTarget(Target, Protocol):

@@ -12,7 +12,7 @@ from autoauto.records.errors import BadInput
 from autoauto.space.constraint import Constraint
 from autoauto.space.given import configuration_given
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objectives, objective_tuple
+from autoauto.space.objectives import Method, Objectives, objective_tuple
 from autoauto.space.request import KnobValues, StudyConfig, Tries
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import baseline_of, default_space, on_cluster
@@ -85,7 +85,8 @@ def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tu
     if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0.0 <= noise < 1.0:
         raise BadInput(f"noise is a share, a number from 0 to below 1, got {noise!r}")
     method = method_for(config.objectives, config.method)
-    return MethodChoice(method, noise, n_measurements, baseline_of(flow, config.objectives, space), first)
+    most = flow.traits.most_measured if method is Method.GUIDED else None
+    return MethodChoice(method, noise, n_measurements, baseline_of(flow, config.objectives, space), first, most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
         values |= {"n_micro_batches": steps, "batch_size": sizes, "strategy": strategies}
         values["constraints"] = (*values.get("constraints", ()), whole_step)
     orders, steps = values.get("schedule", (Order.INFERENCE,)), values.get("n_micro_batches", (1,))
-    if "n_ipu" not in given:
+    if "n_ipu" not in {**traits.space, **given}:
         n_others = min(values.get("replicas", (1,))) * min(values.get(group, (1,)))
         values["n_ipu"] = tuple(
             n
@@ -72,7 +72,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
             if n == 1
             or (n * n_others <= n_devices and all(max(steps) >= min_micro_batches(order, n) for order in orders))
         )
-    if "replicas" not in given:
+    if "replicas" not in {**traits.space, **given}:
         n_each = min(values["n_ipu"]) * min(values.get(group, (1,)))
         numbers, bounds = _replicas(flow, values.get(group, (1,)))
         values["replicas"] = tuple(n for n in numbers if n == 1 or n * n_each <= n_devices)

@@ -54,6 +54,7 @@ from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResu
 from autoauto.study.store.database import attributes_of, set_attribute, temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
+from autoauto.study.store.trials import finished_trials
 from autoauto.study.verify_winner import verify_winner
 
 N_OF_FRONT = 20
@@ -291,6 +292,7 @@ def search_study(
         if (changes := note_space(study, space)) and observers.on_space_change is not None:
             observers.on_space_change(changes)
         note_start(study)
+        flow.continue_from(tuple(finished_trials(study).values()))
         result = run_task(task, study, executor, observers)
         asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import Decoder, DecoderFile
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
@@ -66,6 +66,7 @@ class Request(NamedTuple):
         precision: format of weights and activations.
         options: every option of the target.
         decoder: the model, where it was read as one; else None.
+        decoder_file: the file that the decoder was read from, where an engine of this machine reads it, too.
     """
 
     graph: LayerGraph
@@ -74,6 +75,7 @@ class Request(NamedTuple):
     precision: Precision
     options: OptionValues
     decoder: Decoder | None = None
+    decoder_file: DecoderFile | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "report": frozenset({"records", "space"}),
     "programs": ROOMS | {"records", "processes"},
     "exporters": ROOMS | {"records", "engines", "space", "processes", "plugins"},
-    "evaluate": ROOMS | {"records", "engines", "space", "exporters", "memo"},
+    "evaluate": ROOMS | {"records", "engines", "load", "space", "exporters", "memo"},
     "study": frozenset({"records", "space", "evaluate", "processes", "database", "memo"}),
     "http": frozenset({"records"}),
     "serve": frozenset({"records", "load", "targets", "exporters", "processes", "http"}),

@@ -55,7 +55,7 @@ def test_a_space_of_nothing_that_can_be_computed_is_refused() -> None:
 def test_words_of_no_runtime_are_refused() -> None:
     with pytest.raises(BadInput, match="runtime takes a tuple of the words onnxruntime, openvino"):
         SearchSpace(runtime=("tensorrt",))
-    with pytest.raises(BadInput, match="runtime is one of onnxruntime, openvino, cuda, got 'tensorrt'"):
+    with pytest.raises(BadInput, match="runtime is one of onnxruntime, openvino, cuda, llamacpp, got 'tensorrt'"):
         Knobs(runtime="tensorrt")
 
 

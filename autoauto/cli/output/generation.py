@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.profile import RESERVE
+from autoauto.records.target import RunsServers
 from autoauto.records.units import GIB
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import TokenResult
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
+    from autoauto.evaluate.flow import Flow
     from autoauto.records.plans.plan import Plan
 
 
@@ -30,6 +33,14 @@ def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
         "kv_cache_bytes": tokens.kv_cache_bytes,
         "memory_bytes": [stage.total_bytes - stage.memory_bytes.get(RESERVE, 0) for stage in plan.stages],
     }
+
+
+def server_command(flow: Flow, best: Trial) -> tuple[str, ...]:
+    """The words that start the server of a configuration, where servers of this machine were measured; else none."""
+    if not isinstance(flow.target, RunsServers) or not isinstance(best.knobs.mode, Generation):
+        return ()
+    requests = Workload(best.knobs.mode.input_tokens, best.knobs.mode.output_tokens)
+    return flow.target.command(best.knobs.session, best.knobs.batch_size, requests)
 
 
 def _intervals(tokens: TokenResult) -> dict[str, tuple[float, float]]:

@@ -30,7 +30,7 @@ def describe_answer(flow: Flow, request: SearchRequest, result: SearchResult, se
     lines = io.StringIO()
     with redirect_stdout(lines):
         show_result(flow, result, result.summary, request.study.objectives)
-    described = describe_result(result, None) | {"search": search_id} | describe_busy(flow)
+    described = describe_result(result, None, flow) | {"search": search_id} | describe_busy(flow)
     compared = describe_comparisons(result.summary) if result.best else {}
     compared |= {"out_of_time": result.out_of_time} if request.study.time_budget_s else {}
     exit_code = 0 if result.front else nothing_fits(result).exit_code

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import print_busy
-from autoauto.cli.output.generation import describe_generation
+from autoauto.cli.output.generation import describe_generation, server_command
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objectives: Objectives) -> None:
     """Print what a search has found: its best configuration, or its Pareto front, and comparisons with others."""
+    from autoauto.report.tables.table import show_command
+
     print_busy(flow)
     if result.best is not None:
         show_uses_of(summary, flow.setting.needs(result.best.knobs.session))
@@ -31,6 +34,8 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
         show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
         show_comparisons(summary)
         show_even_layout(flow, result.best)
+        if command := server_command(flow, result.best):
+            show_command("start it", shlex.join(command))
     elif result.front:
         show_front(result.front, result.counts, objectives, flow.traits.origin)
     show_outside(summary)
@@ -133,12 +138,16 @@ def show_outside(summary: StudySummary) -> None:
         print(text)
 
 
-def describe_result(result: SearchResult, storage: str | None) -> dict[str, Any]:
-    """The result of a search as plain values, without its database where that is None."""
+def describe_result(result: SearchResult, storage: str | None, flow: Flow | None = None) -> dict[str, Any]:
+    """The result of a search as plain values, without its database where that is None.
+
+    With a flow that runs servers, the best has the command that starts its server.
+    """
     from autoauto.study.store.database import shown_storage
 
+    command = server_command(flow, result.best) if flow and result.best else ()
     return {
-        "best": result.best and describe_best(result.best),
+        "best": result.best and describe_best(result.best) | ({"command": command} if command else {}),
         **({"front": list(map(describe_best, result.front))} if result.front and not result.best else {}),
         **_users_front(result),
         **result.counts._asdict(),

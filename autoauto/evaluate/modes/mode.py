@@ -1,6 +1,7 @@
 """What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`.
 
-What only some have are protocols of their own: `PlansStages`, `HasBounds`, `ForecastsCells`; of stages `HasSteps`.
+What only some have are protocols of their own: `PlansStages`, `HasBounds`, `ForecastsCells`, `Continues`; of stages
+`HasSteps`.
 """
 
 from __future__ import annotations
@@ -87,6 +88,14 @@ class ForecastsCells(Protocol):
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
         """The forecasts of configurations that differ in their batch size alone, without plans."""
+
+
+@runtime_checkable
+class Continues(Protocol):
+    """A mode whose measurements are compared with others, so that all of a study must have one scale."""
+
+    def continue_from(self, trials: Sequence[Trial]) -> None:
+        """Compare what is measured from now on with these, of earlier searches of the study."""
 
 
 class Planned(Protocol):

@@ -228,6 +228,24 @@ class Decoder:
         return self.vocabulary_size * self.hidden_size
 
 
+class DecoderFile(NamedTuple):
+    """A decoder in one file, as an engine of this machine reads it.
+
+    Attributes:
+        path: of the file.
+        decoder: by its header.
+        weights: the format that most weights have, in the words of the file's format.
+        n_bytes: of the file.
+        content: changes with the header, so with all shapes and formats.
+    """
+
+    path: str
+    decoder: Decoder
+    weights: str
+    n_bytes: int
+    content: str
+
+
 class Workload(NamedTuple):
     """Requests that are alike.
 

@@ -183,6 +183,25 @@ def preceded_by(method: Proposer, first: Sequence[Knobs]) -> Proposer:
     return Proposer(start, f"{method.name} after {digest}" if method.name else "")
 
 
+def limited(method: Proposer, most: int | None) -> Proposer:
+    """The method until so many configurations were measured, those that are known included; None for its own end."""
+    if most is None:
+        return method
+
+    def start(space: SearchSpace, known: Mapping[Knobs, Observation]) -> Proposals:
+        proposals, n_measured = method.start(space, known), sum(each.measured for each in known.values())
+        observation: Observation | None = None
+        while n_measured < most:
+            try:
+                proposal = proposals.send(observation)
+            except StopIteration:
+                return
+            observation = yield proposal
+            n_measured += observation is not None and observation.measured
+
+    return Proposer(start, method.name)
+
+
 def drive(proposals: Proposals, observe: Callable[[Knobs], Observation]) -> None:
     """Run a method to its end; `observe` gives the observation of a configuration."""
     observation: Observation | None = None

@@ -27,6 +27,7 @@ from autoauto.study.methods.protocol import (
     Proposals,
     Proposer,
     followed_by,
+    limited,
     preceded_by,
 )
 from autoauto.study.methods.sampled import sampled
@@ -80,6 +81,7 @@ class MethodChoice(NamedTuple):
         n_measurements: the budget of tpe and random.
         last: one more configuration, which it proposes in the end.
         first: the configurations that it proposes first.
+        most: configurations that it measures at most; None for as many as it wants.
     """
 
     method: Method
@@ -87,11 +89,12 @@ class MethodChoice(NamedTuple):
     n_measurements: int = 30
     last: Knobs | None = None
     first: tuple[Knobs, ...] = ()
+    most: int | None = None
 
     def proposer(self, predictor: Predictor, objectives: Objectives) -> Proposer:
         """The method, as `run_search` takes it."""
         method = method_of(self.method, predictor, objectives, self.noise, self.n_measurements, self.last)
-        return preceded_by(method, self.first)
+        return limited(preceded_by(method, self.first), self.most)
 
 
 def method_for(objectives: Objectives, method: str | None) -> Method:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoauto.records.costs.decoder import DecoderFile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
@@ -48,6 +50,13 @@ _OPTIONS = (
         kind=str,
         default=None,
         metavar="HOST:PORT",
+    ),
+    TargetOption(
+        "clients",
+        "of a GGUF file: so many clients send requests to every server that is measured; default 16",
+        kind=int,
+        default=None,
+        metavar="N",
     ),
 )
 
@@ -110,6 +119,10 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     from autoauto.targets.host.samples import read_model_samples
     from autoauto.targets.host.target import HostTarget
 
+    if request.decoder_file is not None:
+        return _open_file(request, request.decoder_file)
+    if request.options["clients"] is not None:
+        raise BadInput("--clients send requests to the server of a GGUF file, got another model; leave it out")
     if request.precision is not Precision.FP32:
         raise BadInput(
             f"on the host a model runs in the formats of its file, got --precision {request.precision}; leave it out, "
@@ -125,6 +138,21 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     measuring_bytes = int(sum(device.memory_bytes for device in of_machine))
     target = HostTarget(request.source, _machines(request.options), devices, samples, measuring_bytes)
     return target, request.cluster
+
+
+def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
+    """A server of this machine for a GGUF file.
+
+    Raises:
+        BadInput: an option is given that such a server does not have.
+        MissingExtra: its runtime is not installed.
+    """
+    from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
+
+    if given := [name for name, value in request.options.items() if value is not None and name != "clients"]:
+        option = f"--{given[0].replace('_', '-')}"
+        raise BadInput(f"a GGUF file is served on the cores of this machine, got {option}; leave it out")
+    return LlamaCppTarget.of(file, request.options["clients"]), request.cluster
 
 
 def _machines(options: OptionValues) -> DaskMachines | None:
@@ -147,6 +175,6 @@ HOST = NamedTarget(
     periods=(Period.SERIAL,),
     devices=_devices,
     open=_open,
-    sessions=tuple(SESSIONS.values()),
+    sessions=(*SESSIONS.values(), LlamaCppSession),
     trains=False,
 )

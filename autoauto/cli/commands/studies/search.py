@@ -171,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         compared = describe_comparisons(result.summary) if result.best else {}
         compared |= {"out_of_time": result.out_of_time} if args.time_budget else {}
-        print_json(describe_result(result, args.storage) | compared | describe_busy(flow))
+        print_json(describe_result(result, args.storage, flow) | compared | describe_busy(flow))
     else:
         _show(args, flow, result, result.summary)
         if args.executor is None:  # others measure on their machines

@@ -1,0 +1,214 @@
+"""Decoders from files of llama.cpp: `read_gguf` reads the header of a GGUF file [gguf], `is_gguf` tells one.
+
+    "GGUF" | version | n tensors | n entries | entries: key, type, value ... | tensors: name, shape, type, offset ...
+
+Weights are not read. What the engine runs it decides itself; of the header only what a forecast and the report need.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from autoauto.graph.decoders.huggingface import MAX_LAYERS
+from autoauto.graph.decoders.layers import graph_of
+from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile, Experts
+from autoauto.records.errors import UnreadableModel
+from autoauto.records.layers import LayerGraph
+
+SUFFIX = ".gguf"
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_MAX_ENTRIES, _MAX_TENSORS, _MAX_ITEMS, _MAX_TEXT, _MAX_AXES = 10_000, 1_000_000, 10_000_000, 100_000_000, 4
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""The types of entries that are numbers, as `struct` calls them."""
+_TEXT, _LIST = 8, 9
+_FORMATS = {
+    **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K"},
+    **{13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL"},
+    **{21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"},
+}
+"""The formats of tensors, by their numbers [gguf]."""
+
+
+class _Listed(NamedTuple):
+    """A list of an entry; the items are kept where they are a few numbers."""
+
+    n_items: int
+    items: tuple[int | float, ...]
+
+
+def is_gguf(name: object) -> bool:
+    """Whether a model is named as a GGUF file."""
+    return isinstance(name, str | Path) and Path(name).suffix.lower() == SUFFIX
+
+
+def read_gguf(path: Path) -> DecoderFile:
+    """The decoder in a GGUF file.
+
+    Raises:
+        UnreadableModel: it is no such file, is cut short, or lacks a number that is needed.
+    """
+    try:
+        with path.open("rb") as file:
+            header = _Header(file, path)
+            metadata, tensors = header.read()
+            content = header.digest.hexdigest()
+        n_bytes = path.stat().st_size
+    except OSError as error:
+        raise UnreadableModel(f"{path} must be a readable file, got: {error.strerror}") from None
+    except struct.error:
+        raise UnreadableModel(f"{path} must be a whole GGUF file, it ends within its header") from None
+    start = header.n_read
+    last = max((tensor.offset for tensor in tensors.values()), default=0)
+    if start + last >= n_bytes:
+        raise UnreadableModel(f"{path} must be a whole GGUF file, it ends at byte {n_bytes:,}, before its last tensor")
+    formats = Counter[int]()
+    for tensor in tensors.values():
+        formats[tensor.format] += prod(tensor.shape)
+    number = formats.most_common(1)[0][0] if formats else 0
+    decoder = _decoder(path, metadata, tensors)
+    return DecoderFile(str(path.resolve()), decoder, _FORMATS.get(number, f"type {number}"), n_bytes, content)
+
+
+def graph_of_file(file: DecoderFile) -> LayerGraph:
+    """The layers of the decoder of a file; its content is that of the header."""
+    return replace(graph_of(file.decoder), content=file.content)
+
+
+class _StoredTensor(NamedTuple):
+    shape: tuple[int, ...]
+    format: int
+    offset: int
+
+
+class _Header:
+    """Reads the header of a file from its first byte on."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self._file, self._path = file, path
+        self.digest, self.n_read = sha256(), 0
+
+    def read(self) -> tuple[dict[str, Any], dict[str, _StoredTensor]]:
+        """All entries and all tensors, by their names."""
+        if self._bytes(4) != _MAGIC:
+            raise UnreadableModel(f"a GGUF file begins with {_MAGIC.decode()}, {self._path} does not; try another file")
+        version = self._number("I")
+        if version not in _VERSIONS:
+            raise UnreadableModel(f"the version of GGUF must be 2 or 3, got {version} in {self._path}")
+        n_tensors, n_entries = self._count(_MAX_TENSORS, "tensors"), self._count(_MAX_ENTRIES, "entries")
+        metadata: dict[str, Any] = {}
+        for _ in range(n_entries):
+            key = self._text()
+            metadata[key] = self._value(self._number("I"))
+        tensors: dict[str, _StoredTensor] = {}
+        for _ in range(n_tensors):
+            name, n_axes = self._text(), self._number("I")
+            if n_axes > _MAX_AXES:
+                raise UnreadableModel(f"a tensor has at most {_MAX_AXES} axes, {name!r:.40} in {self._path} {n_axes}")
+            shape = tuple(self._number("Q") for _ in range(n_axes))
+            tensors[name] = _StoredTensor(shape, self._number("I"), self._number("Q"))
+        return metadata, tensors
+
+    def _value(self, kind: int) -> Any:
+        if kind in _NUMBERS:
+            return self._number(_NUMBERS[kind])
+        if kind == _TEXT:
+            return self._text()
+        if kind == _LIST:
+            return self._list()
+        raise UnreadableModel(f"a value must have a type of GGUF, got {kind} in {self._path}")
+
+    def _list(self) -> _Listed:
+        kind, n_items = self._number("I"), self._count(_MAX_ITEMS, "items of a list")
+        if kind not in _NUMBERS:
+            for _ in range(n_items):  # the words of the vocabulary: their number is all that is needed
+                self._value(kind)
+            return _Listed(n_items, ())
+        code = f"<{n_items}{_NUMBERS[kind]}"
+        content = self._bytes(struct.calcsize(code))
+        return _Listed(n_items, struct.unpack(code, content) if n_items <= MAX_LAYERS else ())
+
+    def _count(self, most: int, what: str) -> int:
+        """A number of things; one that is too large is that of a broken file."""
+        number = int(self._number("Q"))
+        if number > most:
+            raise UnreadableModel(f"{self._path} must have at most {most:,} {what}, its header says {number:,}")
+        return number
+
+    def _text(self) -> str:
+        return self._bytes(self._count(_MAX_TEXT, "bytes in a text")).decode("utf-8", "replace")
+
+    def _number(self, code: str) -> Any:
+        return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
+
+    def _bytes(self, n_bytes: int) -> bytes:
+        """The next bytes; too few of them are an error of `struct`, as where a number is cut."""
+        content = self._file.read(n_bytes)
+        if len(content) < n_bytes:
+            raise struct.error("the end of the file")
+        self.digest.update(content)
+        self.n_read += n_bytes
+        return content
+
+
+def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _StoredTensor]) -> Decoder:
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise UnreadableModel(f"general.architecture must be a text, got {architecture!r:.40} in {path}")
+    entries = _Entries(path, architecture, metadata)
+    hidden_size, n_heads = entries.count("embedding_length"), entries.count("attention.head_count")
+    embedding = tensors.get("token_embd.weight")
+    if embedding is None or len(embedding.shape) != 2:
+        raise UnreadableModel(f"a decoder has the matrix token_embd.weight, {path} has none; give one that makes text")
+    n_experts = entries.count("expert_count", default=0, minimum=0)
+    width = entries.count("feed_forward_length", default=entries.count("expert_feed_forward_length", default=1))
+    experts = None
+    if n_experts:
+        of_expert = entries.count("expert_feed_forward_length", default=width)
+        experts = Experts(n_experts, entries.count("expert_used_count", most=n_experts), of_expert)
+    return Decoder(
+        name=path.stem,
+        architecture=architecture,
+        hidden_size=hidden_size,
+        n_layers=entries.count("block_count", most=MAX_LAYERS),
+        n_heads=n_heads,
+        n_kv_heads=entries.count("attention.head_count_kv", default=n_heads, most=n_heads),
+        head_size=entries.count("attention.key_length", default=max(hidden_size // n_heads, 1)),
+        intermediate_size=width,
+        vocabulary_size=embedding.shape[1],
+        is_tied="output.weight" not in tensors,
+        checkpoint=Checkpoint(max_length=entries.count("context_length")),
+        experts=experts,
+    )
+
+
+class _Entries(NamedTuple):
+    """The numbers of an architecture."""
+
+    path: Path
+    architecture: str
+    metadata: Mapping[str, Any]
+
+    def count(self, key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
+        """A whole number; where blocks differ, the largest of all.
+
+        Raises:
+            UnreadableModel: it is missing, or no such number.
+        """
+        name = f"{self.architecture}.{key}"
+        value = self.metadata.get(name, default)
+        if isinstance(value, _Listed) and value.items:
+            value = max(value.items)
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
+            given = "none" if value is None else repr(value)[:40]
+            raise UnreadableModel(
+                f"{name} must be a whole number from {minimum} to {most:,}, got {given} in {self.path}"
+            )
+        return value

@@ -1,0 +1,1 @@
+"""The runtime "llamacpp" of the host: a server of this machine for a GGUF file."""

@@ -1,0 +1,111 @@
+"""The knobs of the runtime "llamacpp": `LlamaCppSession`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from autoauto.engines.llama_cpp import CacheType, FlashAttention
+from autoauto.records.costs.options import DeviceType, Session
+from autoauto.records.errors import BadInput
+from autoauto.records.knob import Knob, whole, words
+from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, RuntimePackage
+
+_MAX_TOKENS = 2**20
+DEFAULT_BATCH, DEFAULT_UBATCH = 2048, 512
+"""Those of the server."""
+
+PROMPT_THREADS = Knob(
+    "prompt_threads",
+    whole(MAX_CORES, 0),
+    0,
+    "threads of llama.cpp for prompts; 0: as many as for decoding",
+    "0,8",
+    ("0", "0"),
+)
+N_BATCH = Knob(
+    "n_batch",
+    whole(_MAX_TOKENS),
+    DEFAULT_BATCH,
+    "tokens that a step of llama.cpp gets at most",
+    "512,2048",
+    (str(DEFAULT_BATCH), str(DEFAULT_BATCH)),
+)
+N_UBATCH = Knob(
+    "n_ubatch",
+    whole(_MAX_TOKENS),
+    DEFAULT_UBATCH,
+    "of these tokens those that llama.cpp computes at once",
+    "128,512",
+    (str(DEFAULT_UBATCH), "128,512 of a GGUF file"),
+)
+FLASH_ATTENTION = Knob(
+    "flash_attention",
+    words(FlashAttention, tuple(FlashAttention), tuple(FlashAttention)),
+    FlashAttention.AUTO,
+    "attention of llama.cpp block by block",
+    ",".join(FlashAttention),
+    (FlashAttention.AUTO, FlashAttention.AUTO),
+)
+CACHE_TYPE = Knob(
+    "cache_type",
+    words(CacheType, tuple(CacheType), tuple(CacheType)),
+    CacheType.F16,
+    "the format of keys and values in llama.cpp; fewer bits change answers",
+    ",".join(CacheType),
+    (CacheType.F16, CacheType.F16),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaCppSession(Session):
+    """A server of llama.cpp.
+
+    Attributes:
+        cores_per_device: cores of the server, so threads that decode.
+        prompt_threads: that compute prompts; 0 for as many.
+        n_batch: tokens that a step gets at most.
+        n_ubatch: of them those computed at once.
+        flash_attention: see its type.
+        cache_type: of keys and of values.
+    """
+
+    runtime: ClassVar[str] = "llamacpp"
+    package: ClassVar[RuntimePackage] = RuntimePackage("xllamacpp", "xllamacpp", "llamacpp")
+    device_type: ClassVar[DeviceType] = DeviceType.CPU
+    group: ClassVar[str] = "server on {} cores"
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *(CORES_PER_DEVICE, PROMPT_THREADS),
+        *(N_BATCH, N_UBATCH, FLASH_ATTENTION, CACHE_TYPE),
+    )
+    cores_per_device: int = 1
+    prompt_threads: int = 0
+    n_batch: int = DEFAULT_BATCH
+    n_ubatch: int = DEFAULT_UBATCH
+    flash_attention: FlashAttention = FlashAttention.AUTO
+    cache_type: CacheType = CacheType.F16
+
+    def __post_init__(self) -> None:
+        if min(self.cores_per_device, self.n_batch, self.n_ubatch) < 1 or self.prompt_threads < 0:
+            raise BadInput(f"threads and tokens must be 1 or more, got {self.values}")
+
+    @property
+    def conflict(self) -> str:
+        """Steps that are larger than what they get, and formats that the server refuses."""
+        if self.n_ubatch > self.n_batch:
+            return f"n_ubatch must be at most n_batch, got {self.n_ubatch} and {self.n_batch}"
+        if self.cache_type not in (CacheType.F16, CacheType.BF16) and self.flash_attention is FlashAttention.OFF:
+            return f"a cache of {self.cache_type} needs flash attention, got off; try auto"
+        return ""
+
+    @property
+    @override
+    def common(self) -> LlamaCppSession:
+        return LlamaCppSession(self.cores_per_device, self.prompt_threads)
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Of decoding and of prompts."""
+        return self.cores_per_device, self.prompt_threads or self.cores_per_device

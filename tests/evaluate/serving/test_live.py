@@ -1,0 +1,199 @@
+"""Servers of this machine: how loads are compared, and a search that runs the real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from autoauto.evaluate.serving.live import LoadReading, Readings, StepFit, times_faster
+from autoauto.load.tokens import TokenMeasurement
+from autoauto.space.knobs import Knobs
+from autoauto.space.space import SearchSpace
+from autoauto.study.methods.protocol import Observation, Proposer, drive, limited
+from autoauto.study.methods.registry import exhaustive
+
+N_TOKENS = 512
+
+
+def readings(*loads: tuple[float, float]) -> Readings:
+    """Loads of one server by their CPU milliseconds a token and the cores that it had."""
+    return Readings([LoadReading(ms / 1e3, cores, cast(TokenMeasurement, None)) for ms, cores in loads])
+
+
+def test_servers_on_a_busy_machine_are_compared_by_the_minimum_of_cpu_time_per_token() -> None:
+    slow, fast = readings((4.0, 0.3), (3.0, 0.9), (3.9, 0.5)), readings((2.0, 0.2), (2.8, 0.7), (2.1, 0.4))
+    assert times_faster(fast, slow) == pytest.approx(3.0 / 2.0)
+
+
+def test_on_an_undisturbed_machine_the_cores_that_a_server_uses_count_too() -> None:
+    half, whole = readings((2.0, 1.0), (2.0, 0.99), (2.0, 1.0)), readings((2.0, 1.98), (2.0, 2.0), (2.0, 2.0))
+    assert times_faster(whole, half) == pytest.approx(2.0)
+    disturbed = readings((2.0, 1.0), (2.0, 0.5), (2.0, 1.0))
+    assert times_faster(whole, disturbed) == pytest.approx(1.0)
+
+
+def test_loads_end_when_the_two_shortest_times_agree() -> None:
+    assert not readings((2.0, 1.0), (2.001, 1.0)).is_enough  # two may agree by chance
+    assert readings((2.0, 1.0), (3.0, 1.0), (2.015, 1.0)).is_enough
+    assert not readings((2.0, 1.0), (3.0, 1.0), (2.05, 1.0)).is_enough
+
+
+@pytest.mark.parametrize("n", [1, 4, 16])
+def test_a_fit_gives_what_it_was_fitted_to(n: int) -> None:
+    def cpu_s(n_sequences: int) -> float:
+        return 6e-3 / n_sequences + 2e-3
+
+    fit = StepFit.of(cpu_s(1), cpu_s(n), n, 1.5)
+    assert fit.tokens_per_s(n) == pytest.approx(1.5 / cpu_s(n))
+    if n > 1:
+        assert fit.tokens_per_s(8) == pytest.approx(1.5 / cpu_s(8))
+
+
+@pytest.mark.parametrize(("n_known", "n_new"), [(0, 3), (2, 1), (5, 0)])
+def test_a_limit_counts_what_was_measured_before(n_known: int, n_new: int) -> None:
+    space = SearchSpace(n_ipu=(1,), replicas=(1,), batch_size=tuple(range(1, 11)))
+    every = [knobs for cell in space.cells for knobs in cell]
+    known = dict.fromkeys(every[:n_known], Observation(1.0, measured=True))
+    seen: list[Knobs] = []
+
+    def observe(knobs: Knobs) -> Observation:
+        seen.append(knobs)
+        return Observation(1.0, measured=True)
+
+    drive(limited(Proposer(lambda of, _: exhaustive(of)), 3).start(space, known), observe)
+    assert len(seen) == n_new
+
+
+def write_model(path: Path, n_layers: int = 3, hidden: int = 128, n_words: int = 400) -> None:
+    """A random decoder in Q8_0."""
+    gguf = pytest.importorskip("gguf", reason="the package gguf of extra dev writes the model")
+    q8_0, random = gguf.GGMLQuantizationType.Q8_0, np.random.default_rng(0)
+    words = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))]
+    words += [f"w{i}" for i in range(n_words - len(words))]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(1024)
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(n_layers)
+    writer.add_feed_forward_length(3 * hidden)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(hidden // 4)
+    writer.add_vocab_size(n_words)
+    writer.add_file_type(7)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(words)
+    writer.add_token_scores([-float(i) for i in range(n_words)])
+    writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * (n_words - 259)])
+
+    def matrix(name: str, n_rows: int, n_columns: int) -> None:
+        weights = (random.standard_normal((n_rows, n_columns)) / n_columns**0.5).astype(np.float32)
+        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(weights, q8_0), raw_dtype=q8_0)
+
+    matrix("token_embd", n_words, hidden)
+    matrix("output", n_words, hidden)
+    norms = ["output_norm"]
+    for i in range(n_layers):
+        for name, shape in {
+            "attn_q": (hidden, hidden),
+            "attn_k": (hidden // 2, hidden),
+            "attn_v": (hidden // 2, hidden),
+            "attn_output": (hidden, hidden),
+            "ffn_gate": (3 * hidden, hidden),
+            "ffn_up": (3 * hidden, hidden),
+            "ffn_down": (hidden, 3 * hidden),
+        }.items():
+            matrix(f"blk.{i}.{name}", *shape)
+        norms += [f"blk.{i}.attn_norm", f"blk.{i}.ffn_norm"]
+    for name in norms:
+        writer.add_tensor(f"{name}.weight", np.ones(hidden, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def search_words(path: Path, *options: str) -> list[str]:
+    storage = f"sqlite:///{path.parent / 'study.db'}"
+    words = ["search", str(path), "--target", "host", "--runtime", "llamacpp", "--storage", storage, "--json"]
+    return [sys.executable, "-m", "autoauto", *words, "--input-tokens", "16", "--output-tokens", "8", *options]
+
+
+def children(pid: int) -> set[int]:
+    """The processes that a process has started, and those that these have."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family - {pid}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_search_leaves_no_server_and_continues(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="extra llamacpp is not installed")
+    path = tmp_path / "tiny.gguf"
+    write_model(path)
+    words = search_words(path, "--clients", "4")
+    search = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    servers: set[int] = set()
+    while search.poll() is None and not servers:
+        time.sleep(0.1)
+        servers = {pid for pid in children(search.pid) if "autoauto.processes.start" in _command_line(pid)}
+    assert servers
+    started = children(search.pid)
+    os.kill(search.pid, signal.SIGKILL)
+    search.wait()
+    deadline = time.monotonic() + 10.0
+    while any(map(is_alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, started))
+
+    first = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    best: dict[str, Any] = first["best"]
+    assert best["tokens_per_s"] > 0
+    assert best["command"][:3] == ["llama-server", "-m", str(path)]
+    assert best["command"][-2:] == ["--poll", "0"]
+    assert f"--parallel {best['batch_size']}" in " ".join(best["command"])
+    assert 1 <= first["n_measured"] <= 8
+    again = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert again["best"]["trial"] == best["trial"]
+    assert again["best"]["tokens_per_s"] == best["tokens_per_s"]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_server_that_does_not_come_up_is_refused_with_the_words_of_its_log(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="extra llamacpp is not installed")
+    path = tmp_path / "cut.gguf"
+    write_model(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    ended = subprocess.run(search_words(path), capture_output=True, text=True, check=False)
+    assert ended.returncode in (2, 3)
+    [line] = ended.stderr.strip().splitlines()[-1:]
+    assert "the server ended" in line
+    assert "Traceback" not in ended.stderr
