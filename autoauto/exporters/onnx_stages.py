@@ -104,6 +104,8 @@ class StageFile:
         Raises:
             BadInput: there is no such runtime or option, or the runtime does not compute in the format.
         """
+        if self.runtime not in RUNTIMES:
+            raise BadInput(f"runtime is one of {', '.join(RUNTIMES)}, got {self.runtime!r:.60}")
         options = {**self.options, "cores_per_device": max(1, self.intra_op_threads)}
         for name, value in options.items():
             if name not in SESSION_KNOBS or not SESSION_KNOBS[name].domain.allows(value):
