@@ -117,6 +117,8 @@ Answered = Sequence[tuple[Row, Mapping[str, object]]]
 
 
 def _report(answered: Answered) -> None:
+    if not answered:
+        return
     errors: dict[Group, list[tuple[float, float]]] = defaultdict(list)
     reasons: dict[str, int] = defaultdict(int)
     for row, answer in answered:
