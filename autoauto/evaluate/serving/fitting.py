@@ -89,8 +89,8 @@ class Need(NamedTuple):
 
 @lru_cache(_MAX_STORED)
 def where_it_fits(need: Need) -> str:
-    """From how many GPUs on it fits, in which format it would on as many, or that fewer sequences do."""
-    options = []
+    """From how many GPUs on it fits, in which format it would on those given, or that fewer sequences do."""
+    options, given = [], f"{need.n_gpus} GPU{'s' * (need.n_gpus > 1)}"
     if need.batch_size > 1 and need._replace(batch_size=1).fits:
         options.append("with a smaller batch_size")
     if more := _smallest(need):
@@ -101,7 +101,7 @@ def where_it_fits(need: Need) -> str:
     for weights in _SMALLER:
         smaller = need._replace(serving=need.serving._replace(weights=weights))
         if weights.n_bytes < need.serving.weights.n_bytes and smaller.fits and smaller.is_taken:
-            options.append(f"in {weights} on as many")
+            options.append(f"in {weights} on {given}")
             break
     if not options:
         return f"it fits no replica of up to {_GROUPS[-1] * _MAX_STAGES} GPUs of {need.system.name}; try fewer tokens"
