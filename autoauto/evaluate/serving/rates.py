@@ -3,9 +3,9 @@
 A replica has S stages and S micro-batches of b sequences in flight. Every sequence takes one step a token, and one
 prompt every `output_tokens` steps, so the mean step of a stage is its decode step and b / output_tokens of a prompt:
 
-    stage 0   |d p d d|d d p d|...        mean step = d + b / output_tokens * p + transfer
-    stage 1     |d p d d|d d p d|...      cycle = the S mean steps of the slowest stage,
-    host CPU  |h      |h      |...        or one of every stage and the host's, where that is longer
+    stage 0   |d p d d h|d d p d h|...        mean step = d + b / output_tokens * p + transfer
+    stage 1     |d p d d h|d d p d h|...      h: what the host CPU adds to a step, hidden by no other stage
+                                              cycle = S * (mean step of the slowest stage + h)
 
 A token of every sequence comes once a cycle: TPOT. An engine whose prompts come first computes those of a whole wave
 before it decodes; of prompts that arrive together a sequence waits for half between its tokens.
