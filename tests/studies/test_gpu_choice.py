@@ -86,5 +86,5 @@ def test_the_program_runs(run_script: Callable[..., list[str]], tmp_path: Path) 
     for half in ("even", "odd"):
         for options in ([], ["--measured", rows], ["--n-measured", "1"], ["--bound", "ttft"]):
             lines = run_script("gpu_choice", "--rows", rows, "--half", half, *options)
-            assert lines[0].startswith("all groups, bounds hold with a probability of 60%")
+            assert lines[0].startswith(f"all groups, bounds hold with a probability of {HELD:.0%}")
             assert "1 questions" in lines[1]
