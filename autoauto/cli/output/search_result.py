@@ -141,13 +141,14 @@ def show_outside(summary: StudySummary) -> None:
 def describe_result(result: SearchResult, storage: str | None, flow: Flow | None = None) -> dict[str, Any]:
     """The result of a search as plain values, without its database where that is None.
 
-    With a flow that runs servers, the best has the command that starts its server.
+    With a flow that runs servers, the best has the command that starts its server, and of how many measured ones it is.
     """
     from autoauto.study.store.database import shown_storage
 
     command = server_command(flow, result.best) if flow and result.best else ()
+    started = {"command": command, "n_measured": result.counts.n_measured} if command else {}
     return {
-        "best": result.best and describe_best(result.best) | ({"command": command} if command else {}),
+        "best": result.best and describe_best(result.best) | started,
         **({"front": list(map(describe_best, result.front))} if result.front and not result.best else {}),
         **_users_front(result),
         **result.counts._asdict(),
