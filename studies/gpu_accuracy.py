@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from math import nan
@@ -69,7 +69,7 @@ def _answer(row: Row, calibration: Calibration) -> dict[str, object]:
         tpot_s, ttft_s, tokens_per_s = _forecast(row)
     except AutoautoError as error:
         return {"id": row.text("id"), "reason": str(error)}
-    stages_error = engine_named(row.text("engine")).stages_error(_n_stages(row))
+    stages_error = engine_named(row.text("engine")).stages_error(row.count("n_ipu", missing=1))
     factors = calibration.of(group_of(row)).widened(stages_error)
     return {
         "id": row.text("id"),
@@ -78,10 +78,6 @@ def _answer(row: Row, calibration: Calibration) -> dict[str, object]:
         "tokens_per_s": tokens_per_s / factors.tpot.factor,
         "tokens_per_s_interval": [tokens_per_s / factors.tpot.high, tokens_per_s / factors.tpot.low],
     }
-
-
-def _n_stages(row: Row) -> int:
-    return round(row.number("n_ipu") or 1)
 
 
 def _forecast(row: Row) -> tuple[float, float, float]:
@@ -120,11 +116,8 @@ def _report(answered: Answered) -> None:
     if not answered:
         return
     errors: dict[Group, list[tuple[float, float]]] = defaultdict(list)
-    reasons: dict[str, int] = defaultdict(int)
     for row, answer in answered:
-        if "reason" in answer:
-            reasons[str(answer["reason"])[:90]] += 1
-        else:
+        if "reason" not in answer:
             measured = measured_of(row)
             tpot = float(str(answer["tpot_s"])) / (measured.tpot_s or nan) - 1
             ttft = float(str(answer["ttft_s"])) / (measured.ttft_s or nan) - 1
@@ -135,7 +128,13 @@ def _report(answered: Answered) -> None:
     dense = [pair for group, pairs in errors.items() if any(name in group.model for name in DENSE) for pair in pairs]
     print(f"{'dense':60} {_line(dense)}")
     print(f"{'all':60} {_line(every)}")
-    for reason, n in sorted(reasons.items(), key=lambda item: -item[1]):
+    _report_reasons(answered)
+
+
+def _report_reasons(answered: Answered) -> None:
+    """Print why rows have no number, the most frequent reason first."""
+    reasons = Counter(str(answer["reason"])[:90] for _, answer in answered if "reason" in answer)
+    for reason, n in reasons.most_common():
         print(f"{n:5} rows: {reason}")
 
 
@@ -143,13 +142,11 @@ def _report_throughput(answered: Answered) -> None:
     """Print the errors of tokens/s by engine, kind of model, and number of stages."""
     errors: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     inside: dict[tuple[str, str, int], list[bool]] = defaultdict(list)
-    reasons: dict[str, int] = defaultdict(int)
     for row, answer in answered:
         if "reason" in answer:
-            reasons[str(answer["reason"])[:90]] += 1
             continue
         kind = "experts" if decoder_of_row(row).experts else "dense"
-        key, measured = (row.text("engine"), kind, _n_stages(row)), measured_of(row).tokens_per_s or nan
+        key, measured = (row.text("engine"), kind, row.count("n_ipu", missing=1)), measured_of(row).tokens_per_s or nan
         low, high = cast("list[float]", answer["tokens_per_s_interval"])
         errors[key].append(cast("float", answer["tokens_per_s"]) / measured - 1)
         inside[key].append(low <= measured <= high)
@@ -159,8 +156,7 @@ def _report_throughput(answered: Answered) -> None:
             f"absolute median {median(map(abs, some)):6.1%} mean {mean(map(abs, some)):6.1%} "
             f"in the interval {mean(inside[engine, kind, n_stages]):6.1%}"
         )
-    for reason, n in sorted(reasons.items(), key=lambda item: -item[1]):
-        print(f"{n:5} rows: {reason}")
+    _report_reasons(answered)
 
 
 def _line(pairs: Sequence[tuple[float, float]]) -> str:

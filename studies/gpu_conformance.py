@@ -21,30 +21,26 @@ from __future__ import annotations
 
 import argparse
 import logging
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from autoauto.engines.engine import HostCosts
 from autoauto.engines.registry import engine_named
-from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import StageSteps, rates_of
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat, Workload
 from autoauto.records.costs.profile import RESERVE
-from autoauto.space.constraint import Constraint
 from autoauto.space.trial import Trial
-from autoauto.study.defaults import default_space
-from autoauto.study.search import search_flow
 from autoauto.targets.gpu.costs import layer_costs
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
+from studies import gpu_pipelines
+from studies.gpu_pipelines import searched, shape_of
 
 REQUESTS = Workload(1024, 512)
 N_MAX_TOKENS = 8192
@@ -225,21 +221,12 @@ def answers_line(asked: Asked) -> str:
     return f"{title}: theirs {own[0]:,.0f} ({own[1]}); ours {mine.samples_per_s:,.0f} ({shape}), {ratio}"
 
 
-def shape_of(trial: Trial) -> str:
-    """Groups, stages, replicas and sequences of a configuration."""
-    knobs = trial.knobs
-    return f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
-
-
 def our_answer(asked: Asked) -> Trial | None:
     """The best configuration of our search, in the format of the checkpoint."""
     bounds = {"ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
-    constraints = tuple(Constraint(f"{name} <= {bound}") for name, bound in bounds.items() if bound)
-    flow = load_flow(asked.name, f"{asked.system}-{asked.n_gpus}", "gpu", constraints=constraints)
-    lengths = {"input_tokens": (asked.requests.input_tokens,), "output_tokens": (asked.requests.output_tokens,)}
-    space = default_space(flow, {**lengths, "engine": (asked.engine,)})
-    with tempfile.TemporaryDirectory() as folder:
-        return search_flow(flow, space, storage=f"sqlite:///{Path(folder) / 'trials.db'}").best
+    constraints = tuple(f"{name} <= {bound}" for name, bound in bounds.items() if bound)
+    cluster = f"{asked.system}-{asked.n_gpus}"
+    return searched(gpu_pipelines.Asked(asked.name, cluster, *asked.requests, constraints), {"engine": (asked.engine,)})
 
 
 def their_answer(asked: Asked) -> tuple[float, str]:

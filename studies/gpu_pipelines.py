@@ -78,7 +78,7 @@ def tokens_per_s(trial: Trial | None) -> float:
     return 0.0 if trial is None else trial.samples_per_s
 
 
-def searched(asked: Asked, values: Mapping[str, Sequence[int]]) -> Trial | None:
+def searched(asked: Asked, values: Mapping[str, Sequence[object]]) -> Trial | None:
     """The best configuration of a search, with some values of knobs; None where nothing fits."""
     flow = load_flow(asked.model, asked.cluster, "gpu", constraints=tuple(map(Constraint, asked.bounds)))
     requests = {"input_tokens": (asked.input_tokens,), "output_tokens": (asked.output_tokens,)}
@@ -95,16 +95,21 @@ def line(asked: Asked, best: Trial | None, flat: Trial | None) -> str:
     return f"{text}: {answer(best)}; PP 1: {answer(flat)}; {'' if gain is None else f'{gain:+.1%}'};"
 
 
+def shape_of(trial: Trial) -> str:
+    """Groups, stages, replicas and sequences of a configuration."""
+    knobs = trial.knobs
+    return f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
+
+
 def answer(trial: Trial | None) -> str:
     """A configuration and what it gives."""
     if trial is None or trial.tokens.tpot_s is None or trial.tokens.ttft_s is None:
         return "nothing fits"
     knobs = trial.knobs
-    shape = f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
     per_gpu = trial.samples_per_s / knobs.n_devices
     engine = knobs.session.values["engine"]
     return (
-        f"{trial.samples_per_s:,.0f} tokens/s, {per_gpu:,.0f} a GPU used ({engine} {shape}, "
+        f"{trial.samples_per_s:,.0f} tokens/s, {per_gpu:,.0f} a GPU used ({engine} {shape_of(trial)}, "
         f"TPOT {1e3 * trial.tokens.tpot_s:.0f} ms, TTFT {trial.tokens.ttft_s:.2f} s)"
     )
 

@@ -82,7 +82,8 @@ class MeasureNext:
         may leave open which of the measured ones is best, or whether it keeps its bounds, and the one is measured again
         that decides that.
         """
-        belief, best, others = self.ratios.belief(), self._best(self.ratios.belief()), self._others()
+        belief, others = self.ratios.belief(), self._others()
+        best = self._best(belief)
         if len(others) and self._better(belief, best)[others].max() >= LIKELY:
             return self.candidate()
         return self._finalist(belief, best) if self._noise else None
@@ -90,8 +91,8 @@ class MeasureNext:
     def answer(self) -> int | None:
         """The best that was measured; None while none is known to keep its bounds."""
         belief = self.ratios.belief()
-        keeping = [index for index in self.measured if self._keeps(belief)[index] >= ACCEPTED]
-        worths = self._worths(belief)
+        keeps, worths = self._keeps(belief), self._worths(belief)
+        keeping = [index for index in self.measured if keeps[index] >= ACCEPTED]
         return max(keeping, key=lambda index: float(worths[index]), default=None)
 
     def ties(self) -> list[int]:
@@ -120,7 +121,7 @@ class MeasureNext:
 
     def _best(self, belief: Belief) -> float:
         """The largest worth of a measured configuration."""
-        return max((float(self._worths(belief)[index]) for index in self.measured), default=0.0)
+        return float(self._worths(belief)[self.measured].max()) if self.measured else 0.0
 
     def _better(self, belief: Belief, best: float, gain: float = MIN_GAIN) -> FloatArray:
         """The probability that a configuration keeps its bounds and is better by a share."""
