@@ -23,7 +23,8 @@ from statistics import mean, median
 from typing import cast
 
 from autoauto.engines.registry import engine_named
-from autoauto.evaluate.serving.measured import Row, forecast_of, measured_of, ratio_of, read_rows
+from autoauto.evaluate.serving.measured import forecast_of, ratio_of
+from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import AutoautoError

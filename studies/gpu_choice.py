@@ -27,7 +27,8 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from autoauto.evaluate.serving.measured import Row, forecast_of, measured_of, read_rows, replicas_of
+from autoauto.evaluate.serving.measured import forecast_of, replicas_of
+from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, TTFT_PRIOR, Factor, Group, Ratio, factor_of

@@ -23,8 +23,9 @@ from scipy.optimize import least_squares
 
 from autoauto.evaluate.serving.costs import PositionCosts
 from autoauto.evaluate.serving.fixed import FixedReplicas
-from autoauto.evaluate.serving.measured import Row, measured_of, read_rows, replicas_of
+from autoauto.evaluate.serving.measured import replicas_of
 from autoauto.evaluate.serving.rates import StageSteps, rates_of
+from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
 from autoauto.targets.gpu.calibration import Group

@@ -33,7 +33,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from autoauto.evaluate.serving.likeness import DOUBT, Likeness, coordinates, rough_log_tpot
-from autoauto.evaluate.serving.measured import Row, forecast_of, read_rows
+from autoauto.evaluate.serving.measured import forecast_of
+from autoauto.evaluate.serving.rows import Row, read_rows
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray

@@ -1,36 +1,9 @@
-"""Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `with_measured_rows`.
-
-Columns in any order, others are not read:
-
-    model               a bundled name, or the folder of a config
-    engine              one of `ENGINES`
-    system              the GPUs, for example h100_sxm
-    precision           the format of matrices, for example fp8; empty is that of the checkpoint
-    tensor_parallel     GPUs of a group
-    n_ipu               stages of a pipeline; may be missing, then 1
-    replicas            pipelines; may be missing, then 1
-    batch_size          sequences of a micro-batch: requests in flight / (stages x replicas); or
-    n_requests          that all wait at the beginning; tokens/s are the most over batch sizes
-    input_tokens        of a prompt
-    output_tokens       of an answer
-    kv_cache_precision  may be missing; empty is that of the checkpoint
-    expert_parallel     may be missing, then 1
-    attention_dp        may be missing, then 1
-    tpot_s              seconds between two tokens of an answer, in the mean
-    ttft_s              seconds from a request to its first token
-    tokens_per_s        tokens of answers of all replicas
-
-and of the last three one or more in every row. The columns of `systems/silicon_sample.csv` [aiconfigurator] are read
-too, where batch_size are all requests in flight, and a cache is fp8 where weights are fp8 or nvfp4.
-"""
+"""What forecasts make of measured rows: `forecast_of`, `ratio_of`, and targets `with_measured_rows`."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from math import isfinite
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +11,7 @@ from autoauto.engines.engine import NOT_MEASURED
 from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import Rates
+from autoauto.evaluate.serving.rows import RESULTS, RESULTS_OF_PACKAGE, Row, measured_of, read_rows
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.errors import BadInput, DoesNotFit, Unsupported
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, Calibration, Factors, Group, Ratio, fit
@@ -45,17 +19,6 @@ from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 from autoauto.targets.gpu.target import GpuTarget
 
-_OF_PACKAGE = "model_path"
-"""A column that tells the form of the package's rows."""
-_NAMES_OF_PACKAGE = {
-    "model": "model_path",
-    "engine": "backend",
-    "precision": "gemm_quant_mode",
-    "tensor_parallel": "tp_size",
-    "n_ipu": "pp_size",
-    "input_tokens": "isl",
-    "output_tokens": "osl",
-}
 _FORMATS_OF_PACKAGE = {
     "": WeightFormat.BF16,
     "bfloat16": WeightFormat.BF16,
@@ -67,149 +30,8 @@ _FORMATS_OF_PACKAGE = {
 }
 _FP8_CACHES = (WeightFormat.FP8, WeightFormat.NVFP4)
 """Rows of the package do not name the format of the KV cache: checkpoints in these formats have scales for fp8."""
-_NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "input_tokens", "output_tokens")
-_RESULTS = ("tpot_s", "ttft_s", "tokens_per_s")
-_RESULTS_OF_PACKAGE = {"tpot_s": "silicon_tpot_ms", "ttft_s": "silicon_ttft_ms"}
-_MAX_COUNT = 2**31
 _MOST_TIMES = 100
 """How far a measured value may be from its forecast: milliseconds for seconds are 1,000 times as much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of a file, as texts.
-
-    Attributes:
-        path: of the file.
-        line: where the row ends, from 1.
-        cells: by column.
-    """
-
-    path: Path
-    line: int
-    cells: Mapping[str, str]
-
-    @property
-    def is_of_package(self) -> bool:
-        """Whether it has the columns of the package's own rows."""
-        return _OF_PACKAGE in self.cells
-
-    def column(self, name: str) -> str:
-        """How the file names what we name so."""
-        return _NAMES_OF_PACKAGE.get(name, name) if self.is_of_package else name
-
-    def text(self, name: str) -> str:
-        """A cell, by our name; empty where the column is missing."""
-        return self.cells.get(self.column(name), "")
-
-    def error(self, name: str, problem: str) -> BadInput:
-        """What is wrong in a column."""
-        return BadInput(f"{self.path}, line {self.line}, column {self.column(name)}: {problem}")
-
-    @contextmanager
-    def reading(self, name: str) -> Iterator[None]:
-        """Says where a cell is that cannot be read."""
-        try:
-            yield
-        except BadInput as error:
-            raise self.error(name, str(error)) from None
-
-    def number(self, name: str) -> float | None:
-        """A number above 0; None where the cell is empty.
-
-        Raises:
-            BadInput: it is another text.
-        """
-        text = self.text(name)
-        try:
-            number = float(text) if text else None
-        except ValueError:
-            number = -1.0
-        if number is not None and not (number > 0 and isfinite(number)):
-            raise self.error(name, f"must be a number above 0, got {text!r:.40}")
-        return number
-
-    def count(self, name: str, missing: int | None = None) -> int:
-        """A whole number from 1.
-
-        Args:
-            name: of the column.
-            missing: what an empty cell means; None if it means nothing.
-
-        Raises:
-            BadInput: it is another text.
-        """
-        text = self.text(name)
-        if not text and missing is not None:
-            return missing
-        number = self.number(name)
-        if number is None or number % 1 or number > _MAX_COUNT:
-            raise self.error(name, f"must be a whole number from 1, got {text!r:.40}")
-        return int(number)
-
-
-class Measured(NamedTuple):
-    """What was measured of a configuration; None where it was not."""
-
-    tpot_s: float | None
-    ttft_s: float | None
-    tokens_per_s: float | None
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, with their columns checked.
-
-    Raises:
-        BadInput: it cannot be read, is no table, or lacks columns.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            rows = [_row(path, reader.line_num, cells) for cells in reader]
-            columns = tuple(reader.fieldnames or ())
-    except OSError as error:
-        raise BadInput(f"measured rows must be in a file that can be read, got {path}: {error.strerror}") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise BadInput(f"measured rows must be a CSV file in UTF-8, {path} is none: {error}") from None
-    _check_columns(path, columns)
-    if not rows:
-        raise BadInput(f"{path} must have a row below its columns, got none")
-    return rows
-
-
-def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]]) -> Row:
-    if None in cells:
-        raise BadInput(f"{path}, line {line}: a row must have a cell for every column, got more")
-    return Row(path, line, {str(name).strip(): str(cell).strip() for name, cell in cells.items()})
-
-
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    given = {column.strip() for column in columns}
-    names, results = (_NAMES_OF_PACKAGE, _RESULTS_OF_PACKAGE) if _OF_PACKAGE in given else ({}, {})
-    missing = [names.get(name, name) for name in _NEEDED if names.get(name, name) not in given]
-    if not given & {"batch_size", "n_requests"}:
-        missing.append("batch_size")
-    known = [results.get(name, name) for name in _RESULTS]
-    if missing:
-        raise BadInput(f"{path}, line 1: measured rows must have the columns {', '.join(missing)}; add them")
-    if not given & set(known):
-        raise BadInput(f"{path}, line 1: measured rows must have one of the columns {', '.join(known)}; add one")
-
-
-def measured_of(row: Row) -> Measured:
-    """What was measured of a row.
-
-    Raises:
-        BadInput: nothing, or a number that cannot be.
-    """
-    if row.is_of_package:
-        tpot_ms, ttft_ms = row.number("silicon_tpot_ms"), row.number("silicon_ttft_ms")
-        measured = Measured(tpot_ms and tpot_ms / 1e3, ttft_ms and ttft_ms / 1e3, None)
-    else:
-        measured = Measured(*map(row.number, _RESULTS))
-    if measured == (None, None, None):
-        raise row.error(_RESULTS[0], f"a row must have one of {', '.join(_RESULTS)}, got none")
-    return measured
 
 
 def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
@@ -348,9 +170,9 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     measured, serving, rates = measured_of(row), replicas_of(row, decoder).serving, forecast_of(row, decoder)
     group = Group(decoder.name, serving.engine, serving.system, serving.weights)
     if measured.tpot_s is not None and rates.tpot_s.item() == 0:
-        name = _RESULTS_OF_PACKAGE["tpot_s"] if row.is_of_package else "tpot_s"
+        name = RESULTS_OF_PACKAGE["tpot_s"] if row.is_of_package else "tpot_s"
         raise row.error(name, f"must be empty where output_tokens is 1, got {row.text(name)!r:.40}")
-    for name, value, forecast in zip(_RESULTS, measured, (rates.tpot_s, rates.ttft_s, rates.tokens_per_s), strict=True):
+    for name, value, forecast in zip(RESULTS, measured, (rates.tpot_s, rates.ttft_s, rates.tokens_per_s), strict=True):
         _check_unit(row, name, value, forecast.item())
     tpot = None if measured.tokens_per_s is None else rates.tokens_per_s.item() / measured.tokens_per_s
     if measured.tpot_s is not None:
@@ -366,7 +188,7 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
     """
     if value is None or forecast / _MOST_TIMES <= value <= forecast * _MOST_TIMES:
         return
-    name = _RESULTS_OF_PACKAGE.get(name, name) if row.is_of_package else name
+    name = RESULTS_OF_PACKAGE.get(name, name) if row.is_of_package else name
     unit = {"tpot_s": "seconds", "ttft_s": "seconds", "tokens_per_s": "tokens/s"}.get(name, "milliseconds")
     shown = 1e3 * forecast if unit == "milliseconds" else forecast
     raise row.error(

@@ -4,7 +4,7 @@ import csv
 import json
 from pathlib import Path
 
-from autoauto.evaluate.serving.measured import measured_of, read_rows
+from autoauto.evaluate.serving.rows import measured_of, read_rows
 from tests.cli.conftest import RunCli
 from tests.load.test_results import AIPERF, GUIDELLM, INFERENCE_PERF, SERVE_BENCH
 

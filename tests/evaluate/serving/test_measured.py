@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.evaluate.serving.measured import (
-    Row,
-    calibration_of,
-    forecast_of,
-    measured_of,
-    notes_of,
-    ratio_of,
-    read_rows,
-    replicas_of,
-)
+from autoauto.evaluate.serving.measured import calibration_of, forecast_of, notes_of, ratio_of, replicas_of
+from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
 from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat, Workload
 from autoauto.records.errors import BadInput, UnreadableModel, Unsupported
 from autoauto.targets.gpu.calibration import Group

@@ -1,0 +1,191 @@
+"""Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `measured_of`.
+
+Columns in any order, others are not read:
+
+    model               a bundled name, or the folder of a config
+    engine              one of `ENGINES`
+    system              the GPUs, for example h100_sxm
+    precision           the format of matrices, for example fp8; empty is that of the checkpoint
+    tensor_parallel     GPUs of a group
+    n_ipu               stages of a pipeline; may be missing, then 1
+    replicas            pipelines; may be missing, then 1
+    batch_size          sequences of a micro-batch: requests in flight / (stages x replicas); or
+    n_requests          that all wait at the beginning; tokens/s are the most over batch sizes
+    input_tokens        of a prompt
+    output_tokens       of an answer
+    kv_cache_precision  may be missing; empty is that of the checkpoint
+    expert_parallel     may be missing, then 1
+    attention_dp        may be missing, then 1
+    tpot_s              seconds between two tokens of an answer, in the mean
+    ttft_s              seconds from a request to its first token
+    tokens_per_s        tokens of answers of all replicas
+
+and of the last three one or more in every row. The columns of `systems/silicon_sample.csv` [aiconfigurator] are read
+too, where batch_size are all requests in flight, and a cache is fp8 where weights are fp8 or nvfp4.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+from autoauto.records.errors import BadInput
+
+_OF_PACKAGE = "model_path"
+"""A column that tells the form of the package's rows."""
+_NAMES_OF_PACKAGE = {
+    "model": "model_path",
+    "engine": "backend",
+    "precision": "gemm_quant_mode",
+    "tensor_parallel": "tp_size",
+    "n_ipu": "pp_size",
+    "input_tokens": "isl",
+    "output_tokens": "osl",
+}
+_NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "input_tokens", "output_tokens")
+RESULTS = ("tpot_s", "ttft_s", "tokens_per_s")
+RESULTS_OF_PACKAGE = {"tpot_s": "silicon_tpot_ms", "ttft_s": "silicon_ttft_ms"}
+"""How the package's rows name some of them; times are in milliseconds there."""
+_MAX_COUNT = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a file, as texts.
+
+    Attributes:
+        path: of the file.
+        line: where the row ends, from 1.
+        cells: by column.
+    """
+
+    path: Path
+    line: int
+    cells: Mapping[str, str]
+
+    @property
+    def is_of_package(self) -> bool:
+        """Whether it has the columns of the package's own rows."""
+        return _OF_PACKAGE in self.cells
+
+    def column(self, name: str) -> str:
+        """How the file names what we name so."""
+        return _NAMES_OF_PACKAGE.get(name, name) if self.is_of_package else name
+
+    def text(self, name: str) -> str:
+        """A cell, by our name; empty where the column is missing."""
+        return self.cells.get(self.column(name), "")
+
+    def error(self, name: str, problem: str) -> BadInput:
+        """What is wrong in a column."""
+        return BadInput(f"{self.path}, line {self.line}, column {self.column(name)}: {problem}")
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Says where a cell is that cannot be read."""
+        try:
+            yield
+        except BadInput as error:
+            raise self.error(name, str(error)) from None
+
+    def number(self, name: str) -> float | None:
+        """A number above 0; None where the cell is empty.
+
+        Raises:
+            BadInput: it is another text.
+        """
+        text = self.text(name)
+        try:
+            number = float(text) if text else None
+        except ValueError:
+            number = -1.0
+        if number is not None and not (number > 0 and isfinite(number)):
+            raise self.error(name, f"must be a number above 0, got {text!r:.40}")
+        return number
+
+    def count(self, name: str, missing: int | None = None) -> int:
+        """A whole number from 1.
+
+        Args:
+            name: of the column.
+            missing: what an empty cell means; None if it means nothing.
+
+        Raises:
+            BadInput: it is another text.
+        """
+        text = self.text(name)
+        if not text and missing is not None:
+            return missing
+        number = self.number(name)
+        if number is None or number % 1 or number > _MAX_COUNT:
+            raise self.error(name, f"must be a whole number from 1, got {text!r:.40}")
+        return int(number)
+
+
+class Measured(NamedTuple):
+    """What was measured of a configuration; None where it was not."""
+
+    tpot_s: float | None
+    ttft_s: float | None
+    tokens_per_s: float | None
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, with their columns checked.
+
+    Raises:
+        BadInput: it cannot be read, is no table, or lacks columns.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            rows = [_row(path, reader.line_num, cells) for cells in reader]
+            columns = tuple(reader.fieldnames or ())
+    except OSError as error:
+        raise BadInput(f"measured rows must be in a file that can be read, got {path}: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadInput(f"measured rows must be a CSV file in UTF-8, {path} is none: {error}") from None
+    _check_columns(path, columns)
+    if not rows:
+        raise BadInput(f"{path} must have a row below its columns, got none")
+    return rows
+
+
+def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]]) -> Row:
+    if None in cells:
+        raise BadInput(f"{path}, line {line}: a row must have a cell for every column, got more")
+    return Row(path, line, {str(name).strip(): str(cell).strip() for name, cell in cells.items()})
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    given = {column.strip() for column in columns}
+    names, results = (_NAMES_OF_PACKAGE, RESULTS_OF_PACKAGE) if _OF_PACKAGE in given else ({}, {})
+    missing = [names.get(name, name) for name in _NEEDED if names.get(name, name) not in given]
+    if not given & {"batch_size", "n_requests"}:
+        missing.append("batch_size")
+    known = [results.get(name, name) for name in RESULTS]
+    if missing:
+        raise BadInput(f"{path}, line 1: measured rows must have the columns {', '.join(missing)}; add them")
+    if not given & set(known):
+        raise BadInput(f"{path}, line 1: measured rows must have one of the columns {', '.join(known)}; add one")
+
+
+def measured_of(row: Row) -> Measured:
+    """What was measured of a row.
+
+    Raises:
+        BadInput: nothing, or a number that cannot be.
+    """
+    if row.is_of_package:
+        tpot_ms, ttft_ms = row.number("silicon_tpot_ms"), row.number("silicon_ttft_ms")
+        measured = Measured(tpot_ms and tpot_ms / 1e3, ttft_ms and ttft_ms / 1e3, None)
+    else:
+        measured = Measured(*map(row.number, RESULTS))
+    if measured == (None, None, None):
+        raise row.error(RESULTS[0], f"a row must have one of {', '.join(RESULTS)}, got none")
+    return measured
