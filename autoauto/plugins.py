@@ -88,6 +88,11 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """All names that are registered; nothing is loaded."""
         return tuple(self._registered)
 
+    @property
+    def ours(self) -> list[Entry]:
+        """The values of this package."""
+        return [self[name] for name, each in self._registered.items() if each.distribution == OURS]
+
     def named(self, name: str, what: str) -> Entry:
         """The value of a name that a user has given.
 

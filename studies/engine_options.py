@@ -5,7 +5,7 @@
     python -m studies.engine_options sglang wheels/sglang-0.5.23-*.whl >data/engines/sglang.csv
 
 One row an option, with its kind (flag, int, float, text) and the values that it accepts, where they are listed in the
-source. Variables are those whose names end in PP_LAYER_PARTITION. TensorRT-LLM has no wheel on the registry:
+source. Variables are those of uneven stages and of the transfer of caches. TensorRT-LLM has no wheel on the registry:
 `data/engines/tensorrt_llm.csv` was read by hand from the source that it names.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZipFile
 
-_VARIABLE = re.compile(r'"([A-Z]+_PP_LAYER_PARTITION)"')
+_VARIABLE = re.compile(r'"([A-Z]+_PP_LAYER_PARTITION|VLLM_NIXL_SIDE_CHANNEL_(?:HOST|PORT))"')
 _KINDS = {"int": "int", "float": "float", "bool": "flag"}
 _MOST_CHOICES = 64
 

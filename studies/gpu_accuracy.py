@@ -20,19 +20,35 @@ from functools import cache
 from math import nan
 from pathlib import Path
 from statistics import mean, median
-from typing import cast
+from typing import NamedTuple, cast
 
 from autoauto.engines.registry import engine_named
-from autoauto.evaluate.serving.measured import forecast_of, ratio_of
+from autoauto.evaluate.serving.measured import forecast_of, group_of_row, ratio_of
 from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
 from autoauto.graph.decoders.huggingface import decoder_of
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.errors import AutoautoError
 from autoauto.targets.gpu.calibration import Calibration, Group, Ratio, fit
+from autoauto.targets.gpu.family_errors import DENSE, errors_of
 
-_BASE = {"nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B", "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B"}
-"""The models of which these are the same in another format."""
-DENSE = ("Llama-3.1", "Qwen3-32B")
+_BASE = {
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B",
+    "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
+    "nvidia/DeepSeek-R1-NVFP4": "nvidia/DeepSeek-V3.1-NVFP4",
+    "zhipuai/GLM-5": "zai-org/GLM-5-FP8",
+}
+"""The models of which these are the same in another format, or under another name."""
+_IN_NVFP4 = {
+    "deepseek-ai/DeepSeek-R1": "nvidia/DeepSeek-V3.1-NVFP4",
+    "deepseek-ai/DeepSeek-V3": "nvidia/DeepSeek-V3.1-NVFP4",
+    "MiniMaxAI/MiniMax-M2.5": "nvidia/MiniMax-M2.5-NVFP4",
+    "moonshotai/Kimi-K2.5": "nvidia/Kimi-K2.5-NVFP4",
+    "Qwen/Qwen3.5-397B-A17B": "nvidia/Qwen3.5-397B-A17B-NVFP4",
+    "zhipuai/GLM-5": "nvidia/GLM-5-NVFP4",
+}
+"""The checkpoints that rows in nvfp4 ran, in which most attention stays in bf16: no engine makes nvfp4 of others."""
+MODELS = ("Llama-3.1", "Qwen3-32B")
+"""Parts of the names of dense ones."""
 
 
 def main() -> None:
@@ -59,13 +75,18 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def one_pool_rows(path: Path) -> list[Row]:
+    """The rows of a file whose servers compute prompts and answers; raises as `read_rows`."""
+    return [row for row in read_rows(path) if not row.has_pools]
+
+
 def half(row: Row) -> str:
     """Whether constants may be fitted on a row, "even", or it examines them, "odd"."""
     return "odd" if zlib.crc32(row.text("id").encode()) % 2 else "even"
 
 
 def _answer(row: Row, calibration: Calibration) -> dict[str, object]:
-    """The forecast of a row, or why there is none."""
+    """The forecast of a row with the ends of its intervals, or why there is none."""
     try:
         tpot_s, ttft_s, tokens_per_s = _forecast(row)
     except AutoautoError as error:
@@ -77,6 +98,8 @@ def _answer(row: Row, calibration: Calibration) -> dict[str, object]:
         "tpot_s": tpot_s * factors.tpot.factor,
         "ttft_s": ttft_s * factors.ttft.factor,
         "tokens_per_s": tokens_per_s / factors.tpot.factor,
+        "tpot_s_interval": [tpot_s * factors.tpot.low, tpot_s * factors.tpot.high],
+        "ttft_s_interval": [ttft_s * factors.ttft.low, ttft_s * factors.ttft.high],
         "tokens_per_s_interval": [tokens_per_s / factors.tpot.high, tokens_per_s / factors.tpot.low],
     }
 
@@ -93,12 +116,16 @@ def _decoder(name: str) -> Decoder:
 
 def decoder_of_row(row: Row) -> Decoder:
     """The decoder of a row; raises as `decoder_of`."""
-    return _decoder(row.text("model"))
+    name = row.text("model")
+    return _decoder(_IN_NVFP4.get(name, name) if row.text("precision") == WeightFormat.NVFP4 else name)
 
 
 def group_of(row: Row) -> Group:
-    """What shares a factor, as the row names it."""
-    return Group(*map(row.text, ("model", "engine", "system", "precision")))
+    """What shares a factor: as the engine serves it, or where that is not modelled as the row names it."""
+    try:
+        return group_of_row(row, decoder_of_row(row))._replace(model=row.text("model"))
+    except AutoautoError:
+        return Group(*map(row.text, ("model", "engine", "system", "precision")))
 
 
 def ratios_of(row: Row) -> Iterator[Ratio]:
@@ -114,22 +141,51 @@ Answered = Sequence[tuple[Row, Mapping[str, object]]]
 
 
 def _report(answered: Answered) -> None:
+    """Print errors by group, and by family with the shares of rows in their intervals."""
     if not answered:
         return
-    errors: dict[Group, list[tuple[float, float]]] = defaultdict(list)
+    groups: dict[Group, list[RowError]] = defaultdict(list)
+    families: dict[str, list[RowError]] = defaultdict(list)
     for row, answer in answered:
         if "reason" not in answer:
-            measured = measured_of(row)
-            tpot = float(str(answer["tpot_s"])) / (measured.tpot_s or nan) - 1
-            ttft = float(str(answer["ttft_s"])) / (measured.ttft_s or nan) - 1
-            errors[group_of(row)].append((tpot, ttft))
-    for group, pairs in sorted(errors.items()):
-        print(f"{' '.join(group):60} {_line(pairs)}")
-    every = [pair for pairs in errors.values() for pair in pairs]
-    dense = [pair for group, pairs in errors.items() if any(name in group.model for name in DENSE) for pair in pairs]
-    print(f"{'dense':60} {_line(dense)}")
+            group, error = group_of(row), _error(row, answer)
+            groups[group].append(error)
+            families[group.family].append(error)
+    for group, errors in sorted(groups.items()):
+        print(f"{' '.join(group[:4]):60} {_line(errors)}{_mark(group)}")
+    for family, errors in sorted(families.items()):
+        print(f"family {family:53} {_line(errors)}")
+    every = [error for errors in groups.values() for error in errors]
     print(f"{'all':60} {_line(every)}")
+    print(f"{len(every)} of {len(answered)} rows have a number, {len(every) / len(answered):.1%}")
     _report_reasons(answered)
+
+
+class RowError(NamedTuple):
+    """How far the forecast of a row is off, relative to what was measured, and whether its intervals hold that."""
+
+    tpot: float
+    ttft: float
+    in_tpot: bool
+    in_ttft: bool
+
+
+def _error(row: Row, answer: Mapping[str, object]) -> RowError:
+    measured = measured_of(row)
+    tpot_s, ttft_s = measured.tpot_s or nan, measured.ttft_s or nan
+    ends = [cast("list[float]", answer[f"{name}_s_interval"]) for name in ("tpot", "ttft")]
+    return RowError(
+        cast("float", answer["tpot_s"]) / tpot_s - 1,
+        cast("float", answer["ttft_s"]) / ttft_s - 1,
+        ends[0][0] <= tpot_s <= ends[0][1],
+        ends[1][0] <= ttft_s <= ends[1][1],
+    )
+
+
+def _mark(group: Group) -> str:
+    """What an answer says of groups whose rows contradict their times."""
+    is_marked = group.family != DENSE and errors_of(group.error_key).is_contradicted
+    return "  not trusted" * is_marked
 
 
 def _report_reasons(answered: Answered) -> None:
@@ -160,14 +216,14 @@ def _report_throughput(answered: Answered) -> None:
     _report_reasons(answered)
 
 
-def _line(pairs: Sequence[tuple[float, float]]) -> str:
-    if not pairs:
+def _line(errors: Sequence[RowError]) -> str:
+    if not errors:
         return "no rows"
-    tpot, ttft = zip(*pairs, strict=True)
+    tpot, ttft, in_tpot, in_ttft = zip(*errors, strict=True)
     return (
-        f"{len(pairs):5} rows  TPOT median {median(map(abs, tpot)):6.1%} mean {mean(map(abs, tpot)):6.1%} "
-        f"signed {median(tpot):+6.1%}  TTFT median {median(map(abs, ttft)):6.1%} "
-        f"mean {mean(map(abs, ttft)):6.1%} signed {median(ttft):+6.1%}"
+        f"{len(errors):5} rows  TPOT median {median(map(abs, tpot)):6.1%} mean {mean(map(abs, tpot)):6.1%} "
+        f"signed {median(tpot):+6.1%} within {mean(in_tpot):6.1%}  TTFT median {median(map(abs, ttft)):6.1%} "
+        f"mean {mean(map(abs, ttft)):6.1%} signed {median(ttft):+6.1%} within {mean(in_ttft):6.1%}"
     )
 
 

@@ -31,12 +31,12 @@ from autoauto.evaluate.serving.measured import forecast_of, replicas_of
 from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
-from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, TTFT_PRIOR, Factor, Group, Ratio, factor_of
-from studies.gpu_accuracy import DENSE, decoder_of_row, group_of, half, ratios_of
+from autoauto.targets.gpu.calibration import HELD, INTERVAL, Factor, Group, Ratio, factor_of
+from autoauto.targets.gpu.family_errors import priors_of
+from studies.gpu_accuracy import MODELS, decoder_of_row, group_of, half, one_pool_rows, ratios_of
 from studies.gpu_fit import UNEXPLAINED
 
 BOUNDS_S = {"tpot": (0.015, 0.020, 0.030, 0.050), "ttft": (0.2, 0.5, 1.0, 2.0)}
-PRIORS = {"tpot": TPOT_PRIOR, "ttft": TTFT_PRIOR}
 SHARES = (0.5, 0.55, 0.6, HELD, 0.7, 0.75, 0.8, 0.9)
 BINS = (0.0, 0.2, 0.5, 0.65, 0.8, 0.95, 1.0)
 
@@ -87,7 +87,7 @@ FactorOf = Callable[[Choosable], Factor]
 def main() -> None:
     """Print the scores."""
     arguments = _arguments()
-    rows = [row for row in read_rows(arguments.rows) if any(name in row.text("model") for name in DENSE)]
+    rows = [row for row in one_pool_rows(arguments.rows) if any(name in row.text("model") for name in MODELS)]
     measured = _few(rows, arguments.n_measured) if arguments.measured is None else read_rows(arguments.measured)
     taken = {row.text("id") for row in measured if arguments.n_measured}
     asked = [row for row in rows if half(row) == arguments.half and row.text("id") not in taken]
@@ -149,7 +149,8 @@ def factors_of(ratios: Sequence[tuple[Workload, Ratio]], bound: str) -> FactorOf
         if key not in made:
             others = [ratio for requests, ratio in ratios if ratio.group == key[0] and requests != key[1]]
             values = [ratio.tpot if bound == "tpot" else ratio.ttft for ratio in others]
-            made[key] = factor_of([value for value in values if value], PRIORS[bound])
+            priors = priors_of(key[0].error_key)
+            made[key] = factor_of([value for value in values if value], priors.tpot if bound == "tpot" else priors.ttft)
         return made[key]
 
     return factor

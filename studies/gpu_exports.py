@@ -89,7 +89,7 @@ def answer(search: GpuSearch) -> tuple[str, bool]:
     if best is None:
         return "nothing fits", True
     knobs, to = best.knobs, engine_named(search.engine).launcher.to
-    shape = f"TP {knobs.session.cores_per_device} x PP {knobs.n_ipu} x {knobs.replicas}, batch {knobs.batch_size}"
+    shape = f"TP {knobs.session.group_size} x PP {knobs.n_ipu} x {knobs.replicas}, batch {knobs.batch_size}"
     with TemporaryDirectory() as folder:
         try:
             checks = write_artifact(deployment(flow, search.model, best), to, Path(folder) / "a", check=True)

@@ -4,7 +4,7 @@
 
 Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]; only those of which `zlib.crc32(id)` is even,
 dense and in one pool, are read: the other half examines the result. Prints what `HOST_COSTS` of
-`autoauto/engines/` and the priors of `autoauto/targets/gpu/calibration.py` hold.
+`autoauto/engines/` and the priors of `autoauto/targets/gpu/family_errors.py` hold.
 """
 
 from __future__ import annotations
@@ -25,16 +25,23 @@ from autoauto.evaluate.serving.costs import PositionCosts
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.measured import replicas_of
 from autoauto.evaluate.serving.rates import StageSteps, rates_of
-from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
+from autoauto.evaluate.serving.rows import Row, measured_of
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
 from autoauto.targets.gpu.calibration import Group
+from autoauto.targets.gpu.family_errors import DENSE
 from studies import gpu_accuracy
 
 UNEXPLAINED = (
-    ("Qwen/Qwen3-32B", "trtllm", "gb200", ""),  # 42 ms a word for one client, and four times that with more
-    ("Qwen/Qwen3-32B", "vllm", "h100_sxm", "fp8"),  # answers sooner than its prompts can be computed: they were cached
-    ("nvidia/Llama-3.1-8B-Instruct-FP8", "vllm", "h200_sxm", "fp8"),  # the same
+    ("Qwen/Qwen3-32B", "trtllm", "gb200", "bf16", DENSE),  # 42 ms a word for one client, and four times that with more
+    (
+        "Qwen/Qwen3-32B",
+        "vllm",
+        "h100_sxm",
+        "fp8",
+        DENSE,
+    ),  # answers sooner than its prompts can be computed: they were cached
+    ("nvidia/Llama-3.1-8B-Instruct-FP8", "vllm", "h200_sxm", "fp8", DENSE),  # the same
 )
 """Groups whose measurements no model of a step explains; they take part in the examination, not in the fit."""
 _MIN_ROWS = 5
@@ -74,7 +81,7 @@ def main() -> None:
     """Print the fitted constants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", required=True, type=Path, metavar="FILE.csv")
-    rows = read_rows(parser.parse_args().rows)
+    rows = gpu_accuracy.one_pool_rows(parser.parse_args().rows)
     even = [row for row in rows if gpu_accuracy.half(row) == "even"]
     samples = [sample for row in even for sample in samples_of(row)]
     explained = [sample for sample in samples if sample.group not in UNEXPLAINED]
@@ -95,7 +102,7 @@ def main() -> None:
 
 def samples_of(row: Row) -> Iterator[Sample]:
     """The sample of a row of a dense model; nothing where the tables do not have it."""
-    if not any(name in row.text("model") for name in gpu_accuracy.DENSE):
+    if not any(name in row.text("model") for name in gpu_accuracy.MODELS):
         return
     try:
         replicas, n_clients = replicas_of(row, gpu_accuracy.decoder_of_row(row)), row.count("batch_size")
@@ -165,7 +172,8 @@ def _fitted(residuals: Callable[[FloatArray], FloatArray], units: Sequence[float
 def scatters(rows: Sequence[Row]) -> Mapping[str, list[list[float]]]:
     """Logarithms of measured over forecast, group by group."""
     tpot, ttft = defaultdict(list), defaultdict(list)
-    for ratio in (ratio for row in rows for ratio in gpu_accuracy.ratios_of(row)):
+    ratios = (ratio for row in rows for ratio in gpu_accuracy.ratios_of(row))
+    for ratio in (ratio for ratio in ratios if ratio.group.family == DENSE):
         tpot[ratio.group].append(float(np.log(ratio.tpot or nan)))
         ttft[ratio.group].append(float(np.log(ratio.ttft or nan)))
     every = {"TPOT": tpot, "TTFT": ttft}

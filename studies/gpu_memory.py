@@ -22,13 +22,14 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from autoauto.engines.engine import ConstantShare, Release
+from autoauto.engines.engine import ConstantShare
 from autoauto.engines.registry import engine_named
+from autoauto.engines.step_rules import Release
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.units import GIB, MIB
-from autoauto.targets.gpu.memory import block_kv_bytes, block_weight_bytes, memory_rule, table_bytes
+from autoauto.targets.gpu.memory import block_weight_bytes, memory_rule, table_bytes
 from autoauto.targets.gpu.systems import GpuSystem, system_named, system_names, usable_bytes
 from autoauto.targets.gpu.tables import Serving
 
@@ -88,8 +89,10 @@ def forecast(row: Mapping[str, str]) -> Forecast:
     n_tokens, n_sequences = limits_of(system)
     rule = memory_rule(decoder, serving, system, engine, 1, n_tokens, n_sequences)
     n_tables = 1 if decoder.is_tied else 2
-    modelled = decoder.n_layers * block_weight_bytes(decoder, serving) + n_tables * table_bytes(decoder, serving)
-    of_token = decoder.n_layers * block_kv_bytes(decoder, serving)
+    of_kinds = [block_weight_bytes(alike, serving) for alike in decoder.by_kind]
+    blocks = sum(of_kinds[kind] for kind in decoder.block_order)
+    modelled = blocks + n_tables * table_bytes(decoder, serving)
+    of_token = decoder.cached_bytes(serving.tensor_parallel, serving.kv_cache, 1)
     caches = (rule.max_kv_bytes(each).item() / of_token for each in (modelled, float(row["weights_gib"]) * GIB))
     return Forecast(*caches)
 

@@ -18,9 +18,11 @@ from typing import NamedTuple
 
 from autoauto.evaluate.open import load_flow
 from autoauto.space.constraint import Constraint
+from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
+from autoauto.targets.gpu.session import GpuSession
 
 ROUNDING = 1e-6
 
@@ -78,9 +80,12 @@ def tokens_per_s(trial: Trial | None) -> float:
     return 0.0 if trial is None else trial.samples_per_s
 
 
-def searched(asked: Asked, values: Mapping[str, Sequence[object]]) -> Trial | None:
-    """The best configuration of a search, with some values of knobs; None where nothing fits."""
-    flow = load_flow(asked.model, asked.cluster, "gpu", constraints=tuple(map(Constraint, asked.bounds)))
+def searched(
+    asked: Asked, values: Mapping[str, Sequence[object]], options: Mapping[str, object] | None = None
+) -> Trial | None:
+    """The best configuration of a search, with some values of knobs and options; None where nothing fits."""
+    bounds = tuple(map(Constraint, asked.bounds))
+    flow = load_flow(asked.model, asked.cluster, "gpu", constraints=bounds, options=options)
     requests = {"input_tokens": (asked.input_tokens,), "output_tokens": (asked.output_tokens,)}
     space = default_space(flow, {**requests, **values})
     with tempfile.TemporaryDirectory() as folder:
@@ -95,10 +100,13 @@ def line(asked: Asked, best: Trial | None, flat: Trial | None) -> str:
     return f"{text}: {answer(best)}; PP 1: {answer(flat)}; {'' if gain is None else f'{gain:+.1%}'};"
 
 
-def shape_of(trial: Trial) -> str:
+def shape_of(knobs: Knobs) -> str:
     """Groups, stages, replicas and sequences of a configuration."""
-    knobs = trial.knobs
-    return f"TP{knobs.session.cores_per_device} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
+    session = knobs.session
+    assert isinstance(session, GpuSession)
+    ranks = f" DP{session.attention_data_parallel}" * (session.attention_data_parallel > 1)
+    experts = f" EP{session.expert_parallel}" * (session.expert_parallel > 1)
+    return f"TP{session.tensor_parallel}{ranks}{experts} PP{knobs.n_ipu} x{knobs.replicas} b{knobs.batch_size}"
 
 
 def answer(trial: Trial | None) -> str:
@@ -109,7 +117,7 @@ def answer(trial: Trial | None) -> str:
     per_gpu = trial.samples_per_s / knobs.n_devices
     engine = knobs.session.values["engine"]
     return (
-        f"{trial.samples_per_s:,.0f} tokens/s, {per_gpu:,.0f} a GPU used ({engine} {shape_of(trial)}, "
+        f"{trial.samples_per_s:,.0f} tokens/s, {per_gpu:,.0f} a GPU used ({engine} {shape_of(knobs)}, "
         f"TPOT {1e3 * trial.tokens.tpot_s:.0f} ms, TTFT {trial.tokens.ttft_s:.2f} s)"
     )
 

@@ -29,7 +29,7 @@ from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
-from autoauto.space.problem import Problem, ProfileFiles
+from autoauto.space.requests.problem import Problem, ProfileFiles
 from autoauto.targets.host.measure.examples import examples
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.graph.kinds import quantise
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
 from autoauto.records.costs.memory import compiled_bytes
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import OUTLINED
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
+from autoauto.records.installation import builtin_models
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster

@@ -585,11 +585,8 @@ def profiles() -> list[Case]:
         files = {file: small_trace((recorded / file).read_bytes()) for file in (first, second) if file}
         details = ("--profile-details", second) if second else ()
         cases.append(Case((*plan, first, "--profile-format", name, *details), files))
-    folder = data_dir() / "profiles" / "dnn-partitioning"
     keras = {name: json.dumps(content).encode() for name, content in _auto_pipeline_files().items()}
     cases.append(Case(("plan", "--model-info", "model.json", "--cluster-info", "cluster.json"), keras))
-    graph = (folder / "LayerGraphs-bert24_inference.json").read_bytes()
-    cases.append(Case(("plan", "--profile", "g.json", "--profile-format", "dnn-partitioning"), {"g.json": graph}))
     return cases
 
 

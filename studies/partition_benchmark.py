@@ -20,13 +20,13 @@ from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
 
-from autoauto.evaluate.imported import ImportedPlanner, PlannedProfile
-from autoauto.profile.importers.dnn_partitioning import read_dnn_partitioning
-from autoauto.profile.importers.imported import ImportedGraph, linear_orders
-from autoauto.profile.importers.pipedream import read_pipedream
-from autoauto.profile.importers.pipeedge import read_pipeedge
 from autoauto.records.hardware import Link
 from autoauto.records.installation import data_dir
+from studies.published_graphs.dnn_partitioning import read_dnn_partitioning
+from studies.published_graphs.graph import ImportedGraph, linear_orders
+from studies.published_graphs.pipedream import read_pipedream
+from studies.published_graphs.pipeedge import read_pipeedge
+from studies.published_graphs.planner import ImportedPlanner, PlannedProfile
 
 PROFILES = data_dir() / "profiles"
 COLUMNS = ("profile", "ours", "chain", "graph", "expert", "published", "ours / best chain", "CPU s")

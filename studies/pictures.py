@@ -2,7 +2,8 @@
 
 Chromium (a program of that name, or `CHROMIUM`) takes them of the pages that `autoauto report` and its charts make,
 light and dark. Beside them `pages.json` says what they show: the answer, and a digest of the structure of the page and
-of its style sheet. `--check` makes the pages again, and takes no picture: it names those that are out of date.
+of its style sheet. `--check` makes the pages again, and takes no picture: it names those that are out of date. The page
+of a search on this machine is measured, so no second one is equal: of it the style sheet is compared alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -40,14 +41,20 @@ class Picture(NamedTuple):
 
 
 REPORT = Picture(("resnet50", "--cluster", "bow-2000"), 1000, 765)
+_CHAT = ("--isl", "2000", "--osl", "500", "--tpot", "50")
+GPUS = Picture(("Qwen/Qwen3-32B", "--cluster", "h100_sxm-8", *_CHAT), 1000, 640)
+CPUS = Picture(("resnet50", "--cluster", "cpu", "--runtime", "onnxruntime", "--batch-size", "1,4"), 1000, 700)
 FRONT = Picture(("--config", str(ROOT / "studies" / "resnet50-trade.toml")), 640, 610)
+PICTURES = {"report": REPORT, "gpus": GPUS, "cpus": CPUS, "front": FRONT}
+MEASURED = ("cpus",)
+"""Pages whose numbers processes of this machine give."""
 
 
-def report_page(storage: str, folder: Path) -> str:
-    """The page of README's first search, as the command writes it."""
-    page = folder / "report.html"
-    _run("search", *REPORT.search, "--study-name", "first", "--storage", storage)
-    _run("report", "first", "--storage", storage, "--html", str(page))
+def report_page(name: str, storage: str, folder: Path) -> str:
+    """The page of a search of README, as the command writes it."""
+    page = folder / f"{name}.html"
+    _run("search", *PICTURES[name].search, "--study-name", name, "--storage", storage)
+    _run("report", name, "--storage", storage, "--html", str(page))
     return page.read_text(encoding="utf-8")
 
 
@@ -65,15 +72,19 @@ def _run(*arguments: str) -> None:
     assert exit_code == 0, arguments
 
 
-def pages() -> dict[str, str]:
-    """The HTML of all pictures."""
+def pages(besides: Collection[str] = ()) -> dict[str, str]:
+    """The HTML of all pictures but some."""
     with tempfile.TemporaryDirectory() as folder:
         storage = f"sqlite:///{folder}/pictures.db"
-        return {"report": report_page(storage, Path(folder)), "front": front_page(storage)}
+        reports = [name for name in PICTURES if name not in (*besides, "front")]
+        made = {name: report_page(name, storage, Path(folder)) for name in reports}
+        return {**made, "front": front_page(storage)}
 
 
-def shown(page: str) -> dict[str, str]:
+def shown(page: str, *, measured: bool = False) -> dict[str, str]:
     """What a picture of a page shows: the answer, and a digest of the kinds of its elements and of its style sheet."""
+    if measured:
+        return {"answer": "", "digest": hashlib.sha256(STYLE.read_bytes()).hexdigest()[:16]}
     body = page.partition("<body>")[2]
     elements = sorted(set(re.findall(r"<(\w+)(?: [^>]*?class=\"([^\"]*)\")?", body)))
     answer = re.search(r'class="big">([^<]*)', body)
@@ -105,7 +116,9 @@ def take(page: str, size: Picture, path: Path, *, dark: bool) -> None:
 def changed(made: Mapping[str, str], folder: Path) -> list[str]:
     """The pictures that no longer show their page."""
     stored = json.loads((folder / "pages.json").read_text(encoding="utf-8"))
-    return [name for name, page in made.items() if stored[name] != shown(page)]
+    described = {name: shown(page) for name, page in made.items()}
+    described |= {name: shown("", measured=True) for name in MEASURED}
+    return [name for name, what in described.items() if stored[name] != what]
 
 
 def main() -> int:
@@ -118,18 +131,18 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     args = parser.parse_args()
-    made = pages()
+    made = pages(MEASURED if args.check else ())
     if args.check:
         for name in (names := changed(made, args.folder)):
             print(f"{name}: the page has changed; run studies/pictures.py, and look at the pictures")
         return 1 if names else 0
     args.folder.mkdir(parents=True, exist_ok=True)
-    for name, size in (("report", REPORT), ("front", FRONT)):
+    for name, size in PICTURES.items():
         for dark in (False, True):
             path = args.folder / f"{name}-{'dark' if dark else 'light'}.png"
             take(made[name], size, path, dark=dark)
             print(f"{path.name}: {path.stat().st_size:,} bytes")
-    described = json.dumps({name: shown(page) for name, page in made.items()}, indent=2)
+    described = json.dumps({name: shown(page, measured=name in MEASURED) for name, page in made.items()}, indent=2)
     (args.folder / "pages.json").write_text(described + "\n", encoding="utf-8")
     return 0
 

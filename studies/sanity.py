@@ -30,11 +30,11 @@ import numpy as np
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.training_orders import default_orders
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
 from autoauto.records.costs.profile import Optimizer, OptimizerState
 from autoauto.records.errors import AutoautoError, DoesNotFit
 from autoauto.records.hardware import Cluster, Device
-from autoauto.records.installation import data_dir
+from autoauto.records.installation import builtin_models, data_dir
 from autoauto.records.plans.plan import Plan
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs

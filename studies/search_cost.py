@@ -1,12 +1,13 @@
-"""What a first search costs, beside a fixed piece of work: `python studies/search_cost.py [--before CHECKOUT]`.
+"""What a first search costs, and the same search again: `python studies/search_cost.py [--before CHECKOUT|COMMIT]`.
 
 Every search is a command in a process of its own, with an empty cache and a new database; "again" is the same search
 with that cache and another new database. One that does not count compiles a package to bytecode first, as pip does.
-CPU seconds are user and system time of the whole command. "x work" divides them by the CPU seconds of a fixed piece of
-pure Python, measured just before, so that it compares between machines. "MiB" is the peak of resident memory.
-Forecasts, profiles and compilations are calls of the functions that make them, which the study wraps. With --before
-the package of another checkout of this repository makes every search first, and "ratio" is our CPU time over its, of
-the first search and of that again. `--small` makes one narrow search.
+CPU seconds are user and system time of the whole command, the median of --pairs. "x work" divides them by the CPU
+seconds of a fixed piece of pure Python, measured just before, so that it compares between machines. "MiB" is the peak
+of resident memory, "modules" how many were imported. Forecasts, profiles and compilations are calls of the functions
+that make them, which the study wraps. With --before the package of another checkout or commit of this repository makes
+every search just before, in turns, and "ratio" is the median of our CPU time over its, of the first search and of that
+again. Searches on GPUs need the extra gpu.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from time import process_time
 from typing import NamedTuple
 
@@ -57,9 +61,11 @@ try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
+n_modules = len(sys.modules)
 used = resource.getrusage(resource.RUSAGE_SELF)
 seconds, mib = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-print(json.dumps([seconds, mib, calls["forecast"], calls["profile_model"] + calls["profile"], calls["compile"]]))
+n_profiles = calls["profile_model"] + calls["profile"]
+print(json.dumps([seconds, mib, n_modules, calls["forecast"], n_profiles, calls["compile"]]))
 """
 SEARCHES = (
     "resnet50 --cluster bow-2000",
@@ -71,15 +77,19 @@ SEARCHES = (
     "bert-large-128 --cluster bow-2000",
     "bert-large-128 --cluster bow-pod64",
     "bert-base-128 --cluster bow-2000 --mode training",
+    "Qwen/Qwen3-32B --cluster h200_sxm-32",
+    "Qwen/Qwen3-32B --cluster h100_sxm-32+l40s-32",
 )
-SMALL = ("resnet50 --cluster bow-2000 --batch-size 1:8 --memory-proportion 0.6",)
+ON_GPUS = ("Qwen/Qwen3-32B --cluster h200_sxm-32", "Qwen/Qwen3-32B --cluster h100_sxm-32+h200_sxm-32")
+SMALL = "resnet50 --cluster bow-2000 --batch-size 1:8 --memory-proportion 0.6"
 
 
 class Cost(NamedTuple):
-    """What one search cost: CPU seconds, the peak of memory, and calls."""
+    """What one search cost: CPU seconds, the peak of memory, modules, and calls."""
 
     cpu_s: float
     peak_mib: float
+    n_modules: int
     n_forecasts: int
     n_profiles: int
     n_compilations: int
@@ -126,33 +136,58 @@ def _search(options: str, checkout: Path, home: str, database: str) -> Cost:
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
+@contextmanager
+def checkout_of(before: str) -> Iterator[Path]:
+    """The folder of a checkout, or one with the files of a commit, which is deleted at the end."""
+    if Path(before).is_dir():
+        yield Path(before).resolve()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        files = subprocess.run(["git", "archive", before], cwd=HERE, check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x"], cwd=folder, check=True, input=files)
+        yield Path(folder)
+
+
+def measured(options: str, before: Path | None, n_pairs: int) -> str:
+    """The line of a search."""
+    work, then, now = work_s(), list[tuple[Cost, Cost]](), list[tuple[Cost, Cost]]()
+    for _ in range(n_pairs):
+        if before is not None:
+            then.append(first_and_again(options, before))
+        now.append(first_and_again(options, HERE))
+    line = ""
+    for turn, costs in enumerate(zip(*now, strict=True)):
+        seconds = [cost.cpu_s for cost in costs]
+        line += f"{median(seconds):9.2f}"
+        if then:
+            earlier = [pair[turn].cpu_s for pair in then]
+            ratio = median(ours / theirs for ours, theirs in zip(seconds, earlier, strict=True))
+            line += f"{median(earlier):8.2f}{ratio:7.2f}"
+        line += f"{median(seconds) / work:8.1f}"
+    first = now[-1][0]
+    calls = f"{first.n_forecasts:11}{first.n_profiles:10}{first.n_compilations:14}"
+    return f"{line}{first.peak_mib:6.0f}{first.n_modules:9}{calls}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line a search."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare with this checkout's package")
-    parser.add_argument("--small", action="store_true", help="one narrow search")
+    parser.add_argument("searches", nargs="*", help="options of searches, each in quotes; default: those of the study")
+    parser.add_argument("--before", metavar="CHECKOUT|COMMIT", help="compare with this package")
+    parser.add_argument("--pairs", type=int, default=3, metavar="N", help="make each search so often; default 3")
     args = parser.parse_args(argv)
-    searches = SMALL if args.small else SEARCHES
+    on_gpus = ON_GPUS if find_spec("aiconfigurator_core") else ()
+    searches = args.searches or (*SEARCHES, *on_gpus)
     width = max(map(len, searches))
-    before = f"{'before':>8}{'ratio':>7}" if args.before else ""
-    columns = f"{'CPU s':>8}{before}{'x work':>8}{'again s':>9}{before}{'MiB':>6}"
-    print(f"{'search':{width}}{columns}{'forecasts':>11}{'profiles':>10}{'compilations':>14}")
-    checkouts = [args.before.resolve(), HERE] if args.before else [HERE]
-    for checkout in checkouts:
-        first_and_again(SMALL[0], checkout)
-    for options in searches:
-        earlier = first_and_again(options, checkouts[0]) if args.before else None
-        work = work_s()
-        first, again = now = first_and_again(options, HERE)
-        ratios = [
-            f"{then.cpu_s:8.2f}{cost.cpu_s / then.cpu_s:7.2f}" for cost, then in zip(now, earlier or (), strict=False)
-        ]
-        of_first, of_again = ratios or ("", "")
-        seconds = (
-            f"{first.cpu_s:8.2f}{of_first}{first.cpu_s / work:8.1f}{again.cpu_s:9.2f}{of_again}{first.peak_mib:6.0f}"
-        )
-        calls = f"{first.n_forecasts:11}{first.n_profiles:10}{first.n_compilations:14}"
-        print(f"{options:{width}}{seconds}{calls}", flush=True)
+    ratio = f"{'before':>8}{'ratio':>7}" if args.before else ""
+    columns = "".join(f"{name:>9}{ratio}{'x work':>8}" for name in ("CPU s", "again s"))
+    print(f"{'search':{width}}{columns}{'MiB':>6}{'modules':>9}{'forecasts':>11}{'profiles':>10}{'compilations':>14}")
+    with ExitStack() as folders:
+        before = folders.enter_context(checkout_of(args.before)) if args.before else None
+        for checkout in filter(None, (before, HERE)):
+            first_and_again(SMALL, checkout)
+        for options in searches:
+            print(f"{options:{width}}{measured(options, before, args.pairs)}", flush=True)
     return 0
 
 

@@ -34,8 +34,9 @@ from typing import NamedTuple
 from autoauto.cli.options.values import integers
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
+from autoauto.records.installation import builtin_models
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace

@@ -3,8 +3,8 @@
     python studies/storage_benchmark.py [--trials 1000,3000,10000] [--storage URL]
 
 Reading is `trial_table` against `study.trials_dataframe()` on one database of so many trials, each with 3 parameters,
-6 numbers and texts, and 2 lists of stages. Writing is one write a finished trial (`add_trial`) against Optuna's ask,
-one write an attribute, and tell. Both times are wall time; on a busy machine only their ratio is meaningful.
+6 numbers and texts, and 2 lists of stages. Writing is one write a finished trial (`Study.add_trial`) against Optuna's
+ask, one write an attribute, and tell. Both times are wall time; on a busy machine only their ratio is meaningful.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import open_study
 from autoauto.study.store.table import trial_table
-from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
+from autoauto.study.store.trials import ranges_of, to_optuna
 
 SPACE = SearchSpace()
 MEMORY = {"parameter": 100_000_000, "temporary": 50_000_000, "activation": 20_000_000, "code": 3_000_000}
@@ -57,7 +57,7 @@ def some_trial(number: int) -> FrozenTrial:
 
 
 def write_one_by_one(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Write a trial by Optuna's ask, `set_user_attr` and tell, as programs without `add_trial` do."""
+    """Write a trial by Optuna's ask, `set_user_attr` and tell, as programs that ask for trials do."""
     running = study.ask(trial.distributions)
     for name, value in (trial.user_attrs | trial.system_attrs).items():
         running.set_user_attr(name, value)
@@ -116,7 +116,7 @@ def main(sizes: Sequence[int], storage: str) -> None:
     trials = [some_trial(number) for number in range(N_WRITTEN)]
     ours_s, theirs_s = (
         sum(seconds(write, target, trial) for trial in trials)
-        for write, target in ((add_trial, study), (write_one_by_one, other))
+        for write, target in ((optuna.Study.add_trial, study), (write_one_by_one, other))
     )
     print(f"writing {N_WRITTEN} trials: {ours_s:.2f} s in one write each, {theirs_s:.2f} s by ask and tell: ", end="")
     print(f"{theirs_s / ours_s:.1f} x\n\n{'trials':>7} {'trial_table':>12} {'trials_dataframe':>17} {'ratio':>6}")

@@ -5,7 +5,8 @@
 Rows have the columns of `systems/silicon_sample.csv` [aiconfigurator]. A question is the rows of equal model, system,
 engine, format, prompt and answer, if six or more have a batch size; and a bound on TPOT, the 30, 50 or 70 % quantile of
 its rows. A configuration is a row, and its rate a GPU batch_size / TPOT / (tp_size x pp_size). Measuring a row gives
-its TPOT times exp(noise z), z standard normal. The rule of `autoauto/study/methods/measure_next.py` knows the bound,
+its TPOT times exp(noise z), z standard normal. The rule of `autoauto/study/methods/engines/measure_next.py` knows the
+bound,
 the noise, the forecasts, and what it has measured.
 
 `--json` prints one object a question: the six columns, `bound_s`, the ids that were `measured` in order, the best of
@@ -32,15 +33,16 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from autoauto.evaluate.serving.likeness import DOUBT, Likeness, coordinates, rough_log_tpot
-from autoauto.evaluate.serving.measured import forecast_of
-from autoauto.evaluate.serving.rows import Row, read_rows
+from autoauto.evaluate.serving.measured import forecast_of, replicas_of
+from autoauto.evaluate.serving.rows import Row
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
-from autoauto.study.methods.measure_next import TOLERANCE, MeasureNext
-from autoauto.study.methods.ratios import Ratios, correlations
-from studies.gpu_accuracy import decoder_of_row, half
+from autoauto.study.methods.engines.likeness import DOUBT, Likeness, coordinates, rough_log_tpot
+from autoauto.study.methods.engines.measure_next import TOLERANCE, MeasureNext
+from autoauto.study.methods.engines.ratios import Ratios, correlations
+from autoauto.targets.gpu.family_errors import ErrorKey, family_of, priors_of
+from studies.gpu_accuracy import decoder_of_row, half, one_pool_rows
 
 COLUMNS = ("model_path", "system", "backend", "gemm_quant_mode", "isl", "osl")
 QUANTILES = (0.3, 0.5, 0.7)
@@ -113,7 +115,7 @@ class Replayed(NamedTuple):
 def main() -> None:
     """Replay all questions."""
     arguments = _arguments()
-    rows = [row for row in read_rows(arguments.rows) if arguments.half in ("all", half(row))]
+    rows = [row for row in one_pool_rows(arguments.rows) if arguments.half in ("all", half(row))]
     cases = [each for each in cases_of(rows) if arguments.questions in ("all", each.half)]
     replayed = [
         replay(asked, bound_s, arguments, np.random.default_rng([arguments.seed, number]))
@@ -190,10 +192,14 @@ def configuration_of(cells: Mapping[str, str]) -> Likeness:
 
 
 def _log_forecast(row: Row) -> float:
+    """As a search has it: with the factor of the family of the decoder."""
     try:
-        return log(forecast_of(row, decoder_of_row(row)).tpot_s.item())
+        decoder = decoder_of_row(row)
+        serving, tpot_s = replicas_of(row, decoder).serving, forecast_of(row, decoder).tpot_s.item()
     except AutoautoError:
         return nan
+    key = ErrorKey(family_of(decoder), serving.engine, serving.weights, serving.system)
+    return log(tpot_s) + priors_of(key).tpot.centre
 
 
 def bounded(cases: Sequence[Rows]) -> Iterator[tuple[Rows, float]]:
@@ -209,7 +215,8 @@ def expected_log_tpot(rows: Rows, bound_s: float) -> tuple[FloatArray, FloatArra
     Where a row has no forecast the rough one stands for it, on the level of the forecasts of others. Where none has,
     half of the rows are taken to keep the bound: who asks for a bound knows about where it binds.
     """
-    rough = rough_log_tpot(rows.configurations, Workload(*map(int, rows.columns[-2:])))
+    input_tokens, output_tokens = map(int, rows.columns[-2:])
+    rough = rough_log_tpot(rows.configurations, Workload(input_tokens, output_tokens))
     is_rough = np.isnan(rows.log_forecasts)
     level = (
         np.median((rows.log_forecasts - rough)[~is_rough]) if not is_rough.all() else log(bound_s) - np.median(rough)

@@ -9,24 +9,43 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from autoauto.records.layers import Layer, LayerGraph, Tensor
+from tests.drawn import N_EXAMPLES
 from tests.running import PATIENCE_S, wait_until
 
 VECTORS = Path(__file__).parent / "vectors"
 
 # Drawn examples are the same in every run, and none is late on a busy machine.
-settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+settings.register_profile("thorough", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("daily", settings.get_profile("thorough"), max_examples=N_EXAMPLES)
+settings.load_profile("daily")
 
 gc.set_threshold(100_000)
 """New objects after which Python looks for circles; every 700, as by default, takes a tenth of the time of tests."""
+
+
+class ModulesWithExamples:
+    """Look for examples in docstrings only in files that have some: the others are not imported for it."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        collectors = yield
+        if file_path.suffix != ".py" or b">>>" in file_path.read_bytes():
+            return collectors
+        return [collector for collector in collectors if not isinstance(collector, DoctestModule)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what applies to the package too; functions of this file apply to the folder of it."""
+    config.pluginmanager.register(ModulesWithExamples())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

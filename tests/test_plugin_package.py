@@ -66,7 +66,7 @@ def test_a_search_and_help_know_it_and_an_unknown_name_lists_it(python: Path, tm
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     text = run("search", "--help-all").stdout
-    assert "--target {gpu,host,ipu,paper}" in text
+    assert "--target {cpu,gpu,host,ipu,paper}" in text
     assert "for --target paper:" in text
     assert "--paper-rate N" in text
     searched = run(

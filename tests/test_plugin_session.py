@@ -22,15 +22,15 @@ from typing import ClassVar
 from autoauto.plugin import PARAMETER, Cluster, CompiledRange, Device, Knob, Link, NamedTarget, Origin, Period
 from autoauto.plugin import Precision, ProgramStep, Session, TargetTraits, whole
 
-RATE = Knob("rate", whole(1024), 64, "bytes that move in a cycle", "32,64", ("64", "32,64"), searched=(32, 64))
+WIDTH = Knob("width", whole(1024), 64, "bytes that move in a cycle", "32,64", ("64", "32,64"), searched=(32, 64))
 FOLD = Knob("fold", whole(8), 1, "sheets on each other", "1,2", ("1", "1"))
 
 
 @dataclass(frozen=True, slots=True)
 class PaperSession(Session):
-    knobs: ClassVar[tuple[Knob, ...]] = (FOLD, RATE)
+    knobs: ClassVar[tuple[Knob, ...]] = (FOLD, WIDTH)
     fold: int = 1
-    rate: int = 64
+    width: int = 64
 
 
 class PaperTarget:
@@ -44,7 +44,7 @@ class PaperTarget:
         return options.batch_size, options.precision, options.session
 
     def compile(self, graph, layers, device, options):
-        rate = options.session.rate * options.session.fold
+        rate = options.session.width * options.session.fold
         size = [tensor.n_bytes(options.batch_size, options.precision) for tensor in graph.tensors]
         part = graph.layers[slice(*layers)]
         moved = [sum(size[each] for each in {*layer.inputs, *layer.outputs, *layer.weights}) for layer in part]
@@ -107,11 +107,11 @@ def test_every_method_varies_its_knobs_and_reads_them_back(package: Path, tmp_pa
     words = ("resnet50", "--target", "paper", "--batch-size", "1,2", "--n-ipu", "2", "--method", method)
     answer = search(package, tmp_path, *words, "--n-measurements", "8")
     again = search(package, tmp_path, *words, "--n-measurements", "8")
-    assert (answer["best"]["rate"], answer["best"]["batch_size"]) == (64, 2)
+    assert (answer["best"]["width"], answer["best"]["batch_size"]) == (64, 2)
     assert again["best"] == answer["best"]
     assert again["n_tried"] == answer["n_tried"] >= 1
-    narrow = search(package, tmp_path, *words, "--rate", "32", "--fold", "2")
-    assert (narrow["best"]["rate"], narrow["best"]["fold"]) == (32, 2)
+    narrow = search(package, tmp_path, *words, "--width", "32", "--fold", "2")
+    assert (narrow["best"]["width"], narrow["best"]["fold"]) == (32, 2)
 
 
 @pytest.mark.slow
@@ -119,5 +119,5 @@ def test_a_search_of_another_target_is_as_without_it(package: Path, tmp_path: Pa
     words = ("resnet50", "--batch-size", "1:4", "--n-ipu", "2")
     (tmp_path / "alone").mkdir()
     beside, alone = search(package, tmp_path, *words), search(None, tmp_path / "alone", *words)
-    assert beside["best"] == {**alone["best"], "fold": 1, "rate": 64}
+    assert beside["best"] == {**alone["best"], "fold": 1, "width": 64}
     assert beside["n_configurations"] == alone["n_configurations"]

@@ -16,13 +16,14 @@ from autoauto.engines.registry import ENGINES
 from autoauto.exporters.exporter import Exporter
 from autoauto.exporters.registry import FORMATS
 from autoauto.plugins import OURS, Registry
-from autoauto.profile.importers.registry import GRAPH_IMPORTERS, IMPORTERS
+from autoauto.profile.importers.registry import IMPORTERS
 from autoauto.records.errors import BadInput
 from autoauto.targets.registry import TARGETS
 
 ROOT = Path(__file__).parents[1]
-WITH_ENTRY_POINTS = tuple(name for name, exporter in FORMATS.items() if not exporter.serves_decoders)
-REGISTRIES: tuple[Registry[object], ...] = (TARGETS, ENGINES, FORMATS, IMPORTERS, GRAPH_IMPORTERS)  # type: ignore[assignment]
+OF_ENGINES = {engine.launcher.to for engine in ENGINES.values()}
+WITH_ENTRY_POINTS = tuple(name for name in FORMATS if name not in OF_ENGINES)
+REGISTRIES: tuple[Registry[object], ...] = (TARGETS, ENGINES, FORMATS, IMPORTERS)  # type: ignore[assignment]
 EXPORTER = """
 from autoauto.engines.registry import ENGINES
 from autoauto.exporters.exporter import Exporter

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         import shtab
     except ImportError:
         raise missing_extra("completion", "completion") from None
-    from autoauto.graph.load import builtin_models
+    from autoauto.records.installation import builtin_models
     from autoauto.targets.clusters import builtin_clusters
 
     names = {"model": [*builtin_models()], "cluster": [*builtin_clusters()]}

@@ -11,16 +11,12 @@ from importlib import import_module
 from types import ModuleType
 
 from autoauto import __version__
-from autoauto.cli.options.parser import Parser
-from autoauto.cli.output.lines import warn
-from autoauto.cli.output.log import write_event
-from autoauto.cli.search_config import parse_with_config
 from autoauto.records.errors import AutoautoError
 
 _STUDIES, _ARTIFACTS, _PROGRAMS = "commands.studies", "commands.artifacts", "commands.programs"
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "find": dict.fromkeys(("search", "explain", "report", "trials", "studies", "dashboard"), _STUDIES),
-    "put to use": {**dict.fromkeys(("export", "serve", "bench"), _ARTIFACTS), "server": _STUDIES},
+    "find": dict.fromkeys(("search", "rank", "explain", "report", "trials", "diff", "studies", "dashboard"), _STUDIES),
+    "put to use": {**dict.fromkeys(("export", "serve", "bench"), _ARTIFACTS), "server": _STUDIES, "mcp": "commands"},
     "look": dict.fromkeys(("inspect", "models", "clusters", "profile"), "commands"),
     "one configuration": dict.fromkeys(("plan", "predict", "measure", "compare", "measured"), "commands"),
     "more": {**dict.fromkeys(("schedule", "phased", "program"), _PROGRAMS), "worker": _STUDIES, "completion": ""},
@@ -45,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         try:
-            args = parse_with_config(build_parser(*argv[:1]), argv)
+            if list(argv) == ["--version"]:  # without the parsers of all commands
+                print(f"autoauto {__version__}")
+                return 0
+            args = _parsed(argv)
             return int(args.run(args))
         finally:  # also after --help, which raises SystemExit
             sys.stdout.flush()
@@ -80,8 +79,25 @@ _HINTS = {
 }
 
 
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command, with those of a --config file as defaults.
+
+    Raises:
+        BadInput: an argument is wrong, or a value in the file; then the message names its line.
+    """
+    parser = build_parser(*argv[:1])
+    args = parser.parse_args(argv)
+    if getattr(args, "config", None) is None:
+        return args
+    from autoauto.cli.search_config import parse_with_config
+
+    return parse_with_config(parser, argv)
+
+
 def build_parser(only: str = "") -> argparse.ArgumentParser:
     """The parser of all commands, or of one, so that others are not imported: each module adds its arguments."""
+    from autoauto.cli.options.parser import Parser
+
     parser = Parser(
         prog="autoauto",
         description="Find the pipeline configuration with the highest throughput for a model on a cluster of devices.",
@@ -124,7 +140,11 @@ def _drop_output() -> None:
 def _fail(args: argparse.Namespace | None, message: str, code: int) -> int:
     """Print in one line why there is no answer; with --log json as an event."""
     if getattr(args, "log", None) == "json":
+        from autoauto.cli.output.log import write_event
+
         write_event("end", exit_code=code, error=message)
     else:
+        from autoauto.cli.output.lines import warn
+
         warn(message)
     return code

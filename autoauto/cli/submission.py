@@ -10,7 +10,7 @@ from autoauto.cli.search_config import NOT_IN_FILES, config_values
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
-    from autoauto.space.request import SearchRequest
+    from autoauto.space.requests.request import SearchRequest
 
 Read = TypeVar("Read")
 
@@ -18,6 +18,7 @@ SPACE = "space"
 """The key of the values of knobs."""
 OF_A_MACHINE = frozenset(
     {
+        *("launch", "endpoint", "launch_timeout", "measure_on"),
         *("storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"),
         *(
             "profile",
@@ -75,8 +76,9 @@ def request_of_json(add_arguments: Callable[[Parser], None], given: Mapping[str,
     Raises:
         BadInput: an option or a knob is unknown, has a wrong value, or is none that a client decides.
     """
-    from autoauto.space.problem import check_n_constraints
-    from autoauto.space.request import SearchRequest
+    from autoauto.space.requests.problem import check_n_constraints
+    from autoauto.space.requests.request import SearchRequest
+    from autoauto.space.requests.target_choice import chosen_target
     from autoauto.study.methods.registry import method_for
 
     if "knobs" in given:
@@ -89,4 +91,6 @@ def request_of_json(add_arguments: Callable[[Parser], None], given: Mapping[str,
     parser.set_defaults(**config_values(JsonObject(table), parser, NOT_IN_FILES | OF_A_MACHINE))
     args = parser.parse_args([])
     args.method = method_for(args.objective, args.method)
+    if args.target is None:
+        args.target = chosen_target(args.model, args.cluster, reads_files=False)
     return SearchRequest.of(vars(args))

@@ -58,6 +58,10 @@ class Backend(ABC):
         """Whether an error is of this database's driver and says that its disk has no room."""
         return False
 
+    def is_damaged(self, _error: BaseException | None) -> bool:
+        """Whether an error is of this database's driver and says that its file is no whole database."""
+        return False
+
     def is_made_already(self, error: DBAPIError) -> bool:
         """Whether another process has just made the table or the index that a statement makes."""
         return isinstance(error, IntegrityError) or "already exists" in str(error.orig)

@@ -56,6 +56,11 @@ class Sqlite(Backend):
     def is_full(self, error: BaseException | None) -> bool:
         return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
+    @override
+    def is_damaged(self, error: BaseException | None) -> bool:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        return isinstance(error, sqlite3.Error) and code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
     def clock_s(self) -> ColumnElement[float]:
         """The monotonic clock of the one machine that uses the file; it begins again when the machine does."""
         return literal(monotonic())

@@ -59,7 +59,8 @@ class LoadDriver(NamedTuple):
 
     def requests(self, longest: Workload) -> Workload:
         """Requests of mean lengths."""
-        return Workload(*(max(1, round(self.mean_length * n_tokens)) for n_tokens in longest))
+        prompt, answer = (max(1, round(self.mean_length * n_tokens)) for n_tokens in longest[:2])
+        return longest._replace(input_tokens=prompt, output_tokens=answer)
 
 
 VARYING = Arrivals(are_alike=False)

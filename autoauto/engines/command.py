@@ -11,7 +11,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from autoauto.records.costs.decoder import WeightFormat
+from autoauto.engines.rules import GroupSplit
+from autoauto.records.costs.decoder import Speculation, WeightFormat, Workload
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
 
@@ -37,25 +38,40 @@ class Machines(NamedTuple):
     port: int = 0
 
 
+class PoolPart(NamedTuple):
+    """The part of a process where some servers compute prompts and others answers.
+
+    Attributes:
+        is_prefill: True if it computes prompts.
+        address: of its machine, at which servers of the other pool find it.
+        port: on which they ask for keys and values; the ports after it are of further ranks of the attention.
+    """
+
+    is_prefill: bool
+    address: str
+    port: int
+
+
 class Launch(NamedTuple):
     """What an engine is told of one replica.
 
     Attributes:
         model: its name on Hugging Face, or its folder.
-        tensor_parallel: GPUs of a stage.
+        split: how the GPUs of a stage split the model.
         blocks: of every stage.
-        n_sequences: of a micro-batch; as many micro-batches as stages are in flight.
-        max_batched_tokens: of a step.
+        n_sequences: of a micro-batch of a rank of the attention; as many micro-batches as stages are in flight.
+        max_batched_tokens: of a step of a rank.
         max_length: tokens of the longest sequence that is accepted.
         memory_share: of the memory of a GPU, as the engine counts it.
         weights: the format that the engine makes of the checkpoint when it loads it; None is that of the checkpoint.
         kv_cache: the format of keys and values; None is what the checkpoint says.
-        expert_parallel: among how many GPUs of a stage experts are dealt whole.
         machines: those of the replica.
+        requests: whose answers are drafted, and whose prompts are cached.
+        pool: what it computes, where prompts and answers have servers of their own; None where it computes both.
     """
 
     model: str
-    tensor_parallel: int
+    split: GroupSplit
     blocks: tuple[int, ...]
     n_sequences: int
     max_batched_tokens: int
@@ -63,8 +79,14 @@ class Launch(NamedTuple):
     memory_share: float
     weights: WeightFormat | None = None
     kv_cache: WeightFormat | None = None
-    expert_parallel: int = 1
     machines: Machines = Machines()
+    requests: Workload = Workload(1024, 1024)
+    pool: PoolPart | None = None
+
+    @property
+    def drafts(self) -> Speculation:
+        """How answers are drafted."""
+        return self.requests.speculation
 
     @property
     def n_stages(self) -> int:
@@ -73,8 +95,14 @@ class Launch(NamedTuple):
 
     @property
     def n_in_flight(self) -> int:
-        """Sequences of all micro-batches in flight."""
+        """Sequences of all micro-batches of a rank in flight."""
         return self.n_sequences * self.n_stages
+
+    @property
+    def n_ranks(self) -> int | None:
+        """Ranks of the attention; None, the default of engines, where there is one."""
+        n_ranks = self.split.attention_data_parallel
+        return n_ranks if n_ranks > 1 else None
 
 
 class Command(NamedTuple):
@@ -99,12 +127,12 @@ class Command(NamedTuple):
 
 
 def quoted(word: str) -> str:
-    """A word as a shell reads it; `MASTER` stays a variable.
+    """A word as a shell reads it; addresses of machines stay variables.
 
     >>> print(quoted("a b"), quoted(f"{MASTER}:29500"))
     'a b' "${MASTER_ADDR}:29500"
     """
-    return f'"{word}"' if word.startswith(MASTER) else shlex.quote(word)
+    return f'"{word}"' if "${" in word else shlex.quote(word)
 
 
 class CommandOption(NamedTuple):
@@ -224,12 +252,13 @@ class Limits(NamedTuple):
         model: its name or folder.
         blocks: of every stage; () where there is one, which has all.
         n_gpus: of the process, on its machine.
-        n_in_flight: sequences of all micro-batches.
-        max_batched_tokens: of a step.
+        n_in_flight: sequences of all micro-batches of a rank of the attention.
+        max_batched_tokens: of a step of a rank.
         max_length: of a sequence, in tokens.
         memory_share: of a GPU, as the engine counts it.
         expert_parallel: among how many GPUs of a stage experts are dealt whole.
         port: on which the process listens; None where another process of the replica answers.
+        attention_data_parallel: ranks of a stage.
     """
 
     model: str
@@ -241,6 +270,54 @@ class Limits(NamedTuple):
     memory_share: float
     expert_parallel: int = 1
     port: int | None = None
+    attention_data_parallel: int = 1
+
+
+class Pools(NamedTuple):
+    """The addresses of two pools, and where the program listens that is in front of them.
+
+    Attributes:
+        prefill: of every server of prompts: its URL without "http://", and the port of its `PoolPart`.
+        decode: of every server of answers: its URL without "http://".
+        port: of the front.
+    """
+
+    prefill: Sequence[tuple[str, int]]
+    decode: Sequence[str]
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFront:
+    """The program that sends a request first to a server of prompts and then to one of answers.
+
+    Attributes:
+        command: for the addresses of both pools.
+        image: of a container that has it.
+        source: where its options were read.
+        dynamo: the module of NVIDIA Dynamo that runs workers of the engine, and its image; None where it has none.
+        llm_d_image: of the engine as llm-d has it; empty where it has none.
+    """
+
+    command: Callable[[Pools], Command]
+    image: str
+    source: str
+    dynamo: tuple[str, str] | None = None
+    llm_d_image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """How processes of an engine stand on GPUs.
+
+    Attributes:
+        spans_machines: True if a replica may have GPUs of several machines, with a process on each.
+        ranks_first: True if a rank of the attention has neighbouring GPUs, one after the other for its stages; else the
+            ranks of a stage are neighbours.
+    """
+
+    spans_machines: bool = True
+    ranks_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +334,8 @@ class Launcher:
         makes: the option for every format of weights that the engine makes of a checkpoint in bf16.
         own_options: the options that differ between replicas of one plan.
         ready_path: answers 200 over HTTP once the engine serves.
-        spans_machines: True if a replica may have GPUs of several machines, with a process on each.
+        placing: how its processes stand on GPUs.
+        front: what is in front of two pools.
         remark: what is modelled, and no option says.
     """
 
@@ -270,7 +348,8 @@ class Launcher:
     makes: Mapping[WeightFormat, str]
     own_options: tuple[str, ...] = ("--port",)
     ready_path: str = "/health"
-    spans_machines: bool = True
+    placing: Placing = Placing()
+    front: PoolFront | None = None
     remark: str = ""
 
 
@@ -315,4 +394,4 @@ def checked_blocks(blocks: tuple[int, ...], n_stages: int) -> tuple[int, ...]:
 
 def dealt_among(launch: Launch) -> int | None:
     """Among how many GPUs experts are dealt; None, the default of engines, where none are."""
-    return launch.expert_parallel if launch.expert_parallel > 1 else None
+    return launch.split.expert_parallel if launch.split.expert_parallel > 1 else None

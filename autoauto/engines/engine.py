@@ -17,6 +17,8 @@ from autoauto.engines.arrivals import DriverOf, driver_of
 from autoauto.engines.command import Launcher
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
+from autoauto.engines.stand_in import AttentionStandIn, StandIn
+from autoauto.engines.step_rules import DEFAULT_RULES, Release, StepRules
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.units import MIB, FloatArray
 
@@ -79,10 +81,6 @@ class ConstantShare:
         return self.share
 
 
-Release = tuple[int, int, int]
-"""The version of an engine."""
-
-
 class EngineMemory(NamedTuple):
     """What an engine holds on a GPU besides weights and KV cache, and how much of the memory it takes.
 
@@ -137,12 +135,19 @@ class Engine:
         contradicted: forecasts that measured rows contradict.
         host: what the host CPU adds.
         launcher: how it is started.
-        rules: what it takes of models, groups and formats.
-        dealt_among: the numbers of GPUs of a group among which whole experts can be dealt, by tensor-parallel size.
+        step_rules: how requests are admitted to its steps.
+        rules: what it takes of blocks, groups and formats.
+        model_rules: what it takes of models besides.
+        dealt_among: the numbers of GPUs of a group among which whole experts can be dealt, by the GPUs of the group.
+        splits_attention_of_ranks: True if ranks of the attention may have several GPUs each.
         counts_all_sequences: True if a step needs room for a token of every sequence of all micro-batches, else of one.
         stage_error: how far forecasts of pipelines are off: the standard deviation of the logarithm of measured over
             forecast times that a doubling of the stages adds.
         driver_of: how published rows were measured.
+        expert_kernels: what the package of measured times calls its own kernels of experts, by format.
+        dispatch_reduces: True if the measured dispatch of tokens to experts has the all-reduce behind the attention.
+        stand_ins: measured times that are taken in place of others.
+        attention_stand_in: another engine's times of attention that are taken.
         product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
     """
 
@@ -153,12 +158,19 @@ class Engine:
     memory: EngineMemory
     host: HostCosts
     launcher: Launcher
+    step_rules: StepRules = DEFAULT_RULES
     stage_error: float = NOT_MEASURED
     rules: tuple[Rule, ...] = ENGINE_RULES
+    model_rules: tuple[Rule, ...] = ()
     contradicted: tuple[Contradiction, ...] = ()
     dealt_among: Callable[[int], Sequence[int]] = divisors
+    splits_attention_of_ranks: bool = True
     counts_all_sequences: bool = False
     driver_of: DriverOf = driver_of
+    expert_kernels: Mapping[WeightFormat, tuple[str, ...]] = field(default_factory=dict)
+    dispatch_reduces: bool = False
+    stand_ins: tuple[StandIn, ...] = ()
+    attention_stand_in: AttentionStandIn | None = None
     product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)
 
     def stages_error(self, n_stages: int) -> float:
@@ -167,22 +179,37 @@ class Engine:
 
     def takes(self, decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
         """Why the engine refuses a decoder in groups of this kind and weights of this format; None if it takes them."""
-        if conflict := self.experts_conflict(split):
+        if conflict := self.split_conflict(split):
             return conflict
-        for rule in self.rules:
+        for rule in self.model_rules:
             if reason := rule(decoder, split, weights):
                 return reason
+        for alike in decoder.by_kind:
+            # blocks without experts are split as any others are
+            of_kind = split if alike.experts or not decoder.experts else GroupSplit(split.tensor_parallel)
+            for rule in self.rules:
+                if reason := rule(alike, of_kind, weights):
+                    return reason
         return None
 
-    def experts_conflict(self, split: GroupSplit) -> str:
-        """Why experts cannot be dealt among so many GPUs of a group, or an empty text."""
-        able = self.dealt_among(split.tensor_parallel)
+    def stand_in(self, system: str, weights: WeightFormat, *, of_products: bool) -> StandIn | None:
+        """Whose times are taken for products, or for split experts, of a format; None where they are its own."""
+        able = (each for each in self.stand_ins if each.is_of(system, weights))
+        return next((each for each in able if (each.products is not None) == of_products), None)
+
+    def split_conflict(self, split: GroupSplit) -> str:
+        """Why a group cannot have such ranks, or experts cannot be dealt so in it, or an empty text."""
+        if split.attention_data_parallel > 1 < split.tensor_parallel and not self.splits_attention_of_ranks:
+            return (
+                f"{self.name} has ranks of one GPU each where attention is data-parallel, got tensor_parallel "
+                f"{split.tensor_parallel}; try tensor_parallel 1"
+            )
+        able = self.dealt_among(split.n_gpus)
         if split.expert_parallel in able:
             return ""
         counts = " or ".join(map(str, able))
         return (
-            f"{self.name} deals experts among {counts} of {split.tensor_parallel} GPUs of a group, "
-            f"got {split.expert_parallel}"
+            f"{self.name} deals experts among {counts} of {split.n_gpus} GPUs of a group, got {split.expert_parallel}"
         )
 
     def makes_conflict(self, published: WeightFormat, weights: WeightFormat) -> str:
@@ -209,22 +236,28 @@ class Engine:
             "it; try without --headroom, or another engine"
         )
 
-    def nodes_conflict(self, parts: Sequence[NodePart]) -> str:
+    def nodes_conflict(self, parts: Sequence[NodePart], split: GroupSplit) -> str:
         """Why a replica cannot have its stages on these nodes, in this order; an empty text if it can.
 
         A process on each node counts as many GPUs, and the nodes one after the other: engines are told two numbers.
+        Where ranks of the attention are counted before stages, the stages of a rank would be on one node.
         """
         is_even = len({part.n_gpus for part in parts}) == 1 and len({part.node for part in parts}) == len(parts)
-        if len(parts) == 1 or (self.launcher.spans_machines and is_even):
+        is_one_stage = sum(part.n_gpus for part in parts) == split.n_gpus
+        if len(parts) == 1 or (is_even and self._spans_nodes(split, is_one_stage=is_one_stage)):
             return ""
-        return self.nodes_rule
+        return self.nodes_rule(split)
 
-    @property
-    def nodes_rule(self) -> str:
+    def _spans_nodes(self, split: GroupSplit, *, is_one_stage: bool = False) -> bool:
+        has_order = not self.launcher.placing.ranks_first or split.attention_data_parallel == 1 or is_one_stage
+        return self.launcher.placing.spans_machines and has_order
+
+    def nodes_rule(self, split: GroupSplit) -> str:
         """Where a replica may stand, as the beginning of a sentence."""
-        if self.launcher.spans_machines:
-            return f"{self.name} has the stages of a replica in one node, or as many in each of several nodes"
-        return f"{self.name} has the stages of a replica in one node"
+        ranks = " with data-parallel attention" * (split.attention_data_parallel > 1)
+        if self._spans_nodes(split):
+            return f"{self.name} has the stages of a replica{ranks} in one node, or as many in each of several nodes"
+        return f"{self.name} has the stages of a replica{ranks} in one node"
 
     def n_counted_sequences(self, n_sequences: int, n_stages: int) -> int:
         """The sequences for each of which a step needs room for a token, with `n_sequences` in a micro-batch."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from autoauto.engines.command import CommandOption, CommandSyntax, option_words
 from autoauto.engines.metrics import MetricNames
-from autoauto.records.costs.decoder import Decoder, Workload
+from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 
 METRICS = MetricNames(
     engine="llama.cpp",
@@ -21,6 +21,8 @@ METRICS = MetricNames(
     waiting=("llamacpp:requests_deferred",),
     output_tokens=("llamacpp:tokens_predicted_total",),
 )
+FIRST_PORT = 8080
+"""The engine's default [llama-server]; of several servers each has the next."""
 CONTEXT_STEP = 256
 """Tokens by which the context of a slot grows: the engine pads it to a multiple [llama-server]."""
 
@@ -65,6 +67,7 @@ class LlamaServerOptions(NamedTuple):
         flash_attention: see its type.
         cache_type: of keys and of values.
         poll: how long threads spin while they wait, 0 to 100.
+        port: where it listens; None for the engine's default.
     """
 
     model: str
@@ -77,6 +80,7 @@ class LlamaServerOptions(NamedTuple):
     flash_attention: FlashAttention = FlashAttention.AUTO
     cache_type: CacheType = CacheType.F16
     poll: int = 0
+    port: int | None = None
 
 
 SYNTAX = CommandSyntax(
@@ -93,6 +97,7 @@ SYNTAX = CommandSyntax(
         CommandOption("--flash-attn", str, tuple(FlashAttention)),
         CommandOption("--cache-type-k", str, tuple(CacheType)),
         CommandOption("--cache-type-v", str, tuple(CacheType)),
+        CommandOption("--port", int),
     ),
     takes_model=False,
 )
@@ -119,6 +124,7 @@ def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
             ("--flash-attn", flash),
             ("--cache-type-k", cache),
             ("--cache-type-v", cache),
+            ("--port", options.port),
         ]
     )
     return (*SYNTAX.program, *words)
@@ -142,6 +148,7 @@ def read_command(words: Sequence[str]) -> LlamaServerOptions:
         FlashAttention(given.get("--flash-attn", FlashAttention.AUTO)),
         CacheType(given.get("--cache-type-k", CacheType.F16)),
         given["--poll"],
+        given.get("--port"),
     )
 
 
@@ -156,7 +163,8 @@ def context_tokens(n_slots: int, workload: Workload) -> int:
 
 def kv_cache_bytes(decoder: Decoder, n_ctx: int, cache_type: CacheType) -> int:
     """The keys and values of a context, in all blocks."""
-    return round(n_ctx * decoder.n_layers * decoder.kv_elements(1) * cache_type.bits / 8)
+    of_bytes = decoder.cached_bytes(1, WeightFormat.FP8, 1)  # as if each element took one
+    return round(n_ctx * of_bytes * cache_type.bits / 8)
 
 
 def activation_bytes(decoder: Decoder, n_ubatch: int) -> int:

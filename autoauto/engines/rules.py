@@ -8,19 +8,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from autoauto.records.costs.decoder import BlockPart, Decoder, Experts, PartFormat, WeightFormat
+from autoauto.records.units import IntArray
 
 
 class GroupSplit(NamedTuple):
     """How a group of GPUs splits a model.
 
     Attributes:
-        tensor_parallel: GPUs of the group; every matrix is split among them.
-        expert_parallel: among how many of them whole experts are dealt; the rest splits every expert.
+        tensor_parallel: GPUs that split the attention of a sequence.
+        expert_parallel: among how many GPUs of the group whole experts are dealt; the rest splits every expert.
+        attention_data_parallel: ranks, each of `tensor_parallel` GPUs with the attention of sequences of its own.
     """
 
     tensor_parallel: int = 1
     expert_parallel: int = 1
+    attention_data_parallel: int = 1
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs of the group, which compute experts together."""
+        return self.tensor_parallel * self.attention_data_parallel
+
+    def of_rank(self, n_sequences: IntArray) -> IntArray:
+        """The sequences of the fullest rank of the attention, of so many of a group."""
+        return np.asarray(-(-n_sequences // self.attention_data_parallel), dtype=np.int64)
+
+    def __str__(self) -> str:
+        """How many GPUs it has, in the words of the knobs."""
+        ranks = f" x attention_data_parallel {self.attention_data_parallel}" * (self.attention_data_parallel > 1)
+        return f"tensor_parallel {self.tensor_parallel}{ranks}"
 
 
 Rule = Callable[[Decoder, GroupSplit, WeightFormat], str | None]
@@ -67,8 +86,9 @@ def even_parts(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> st
         inputs.append(("intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.DOWN))
     else:
         inputs.append(_of_experts(decoder.experts, split))
+        inputs.append(("shared expert size", decoder.experts.shared_size, n_gpus, BlockPart.SHARED))
     for name, length, n_parts, part in inputs:
-        if n_parts > 1 and (conflict := _uneven(decoder, formats[part], name, length, n_parts)):
+        if part in formats and n_parts > 1 and (conflict := _uneven(decoder, formats[part], name, length, n_parts)):
             return conflict
     return None
 
@@ -86,8 +106,10 @@ def joined_blocks(decoder: Decoder, split: GroupSplit, weights: WeightFormat) ->
     else:
         outputs.append(_of_experts(decoder.experts, split))
     for name, length, n_parts, part in outputs:
-        if formats[part].weights is WeightFormat.FP8_BLOCK and (
-            conflict := _uneven(decoder, formats[part], name, length, n_parts)
+        if (
+            part in formats
+            and formats[part].weights is WeightFormat.FP8_BLOCK
+            and (conflict := _uneven(decoder, formats[part], name, length, n_parts))
         ):
             return conflict
     return None
@@ -95,7 +117,7 @@ def joined_blocks(decoder: Decoder, split: GroupSplit, weights: WeightFormat) ->
 
 def _of_experts(experts: Experts, split: GroupSplit) -> tuple[str, int, int, BlockPart]:
     """The dimension of experts that is split: its name, its length, its parts, and of what it is."""
-    n_parts = split.tensor_parallel // split.expert_parallel
+    n_parts = split.n_gpus // split.expert_parallel
     return "moe_intermediate_size", experts.intermediate_size, n_parts, BlockPart.EXPERTS
 
 
@@ -137,5 +159,15 @@ def experts(decoder: Decoder, split: GroupSplit, _: WeightFormat) -> str | None:
     )
 
 
-ENGINE_RULES: tuple[Rule, ...] = (query_heads, kv_heads, experts, even_parts)
+def attention_ranks(decoder: Decoder, split: GroupSplit, _: WeightFormat) -> str | None:
+    """Only groups that share experts have ranks: those of a dense model share nothing, so they are replicas."""
+    if split.attention_data_parallel == 1 or decoder.experts is not None:
+        return None
+    return (
+        f"attention_data_parallel is for mixtures of experts, {decoder.name} is dense; leave it out, and try more "
+        "--replicas, which give the same"
+    )
+
+
+ENGINE_RULES: tuple[Rule, ...] = (query_heads, kv_heads, attention_ranks, experts, even_parts)
 """The rules of every engine. The sources of [vllm-serve] and [sglang-serve] assert them."""

@@ -1,7 +1,9 @@
 """SGLang [sglang-serve]: sequences are counted over all micro-batches and in the largest.
 
-The share of memory is of all, for weights and KV cache; SGLang derives it from the GPU. Uneven stages are given by a
-variable [sglang-pp]; how steps are made, and figures of memory, are those of [aiconfigurator].
+Its tensor-parallel size is of the whole group, and it divides sequences and tokens of a step among the ranks of the
+attention [sglang-dp-attention]. The share of memory is of all, for weights and KV cache; SGLang derives it of the GPU.
+Uneven stages are given by a variable [sglang-pp]; how steps are made, and figures of memory, are those of
+[aiconfigurator].
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from autoauto.engines.command import (
     Launcher,
     Limits,
     Machines,
+    PoolFront,
+    PoolPart,
+    Pools,
     blocks_of_variable,
     dealt_among,
     option_words,
@@ -24,37 +29,78 @@ from autoauto.engines.command import (
 from autoauto.engines.engine import Engine, EngineMemory, HostCosts
 from autoauto.engines.metrics import MetricNames
 from autoauto.engines.rules import ENGINE_RULES, joined_blocks
-from autoauto.records.costs.decoder import WeightFormat, Workload
+from autoauto.engines.step_rules import StepRules, TakesBack
+from autoauto.records.costs.decoder import Speculation, WeightFormat, Workload
 from autoauto.records.units import GIB, MIB
 
 _MAKES = {WeightFormat.FP8_DYNAMIC: "fp8"}
 """[sglang-serve] makes nvfp4 of experts only."""
 _CACHE = {WeightFormat.BF16: "bf16", WeightFormat.FP8: "fp8_e4m3"}
+_ROUTER = ("python3", "-m", "sglang_router.launch_router")
 _VARIABLE = "SGLANG_PP_LAYER_PARTITION"
 _SYNTAX = CommandSyntax(("python3", "-m", "sglang.launch_server"), "sglang", takes_model=False)
 
 
 def _command(launch: Launch, port: int) -> Command:
+    n_ranks = launch.split.attention_data_parallel
     words = option_words(
         [
             ("--model-path", launch.model),
             ("--host", ALL_ADDRESSES),
             ("--port", port),
-            ("--tp-size", launch.tensor_parallel),
+            ("--tp-size", launch.split.n_gpus),
             ("--pp-size", launch.n_stages),
+            ("--dp-size", launch.n_ranks),
+            ("--enable-dp-attention", True if launch.n_ranks else None),
             ("--ep-size", dealt_among(launch)),
-            ("--max-running-requests", launch.n_in_flight),
+            ("--max-running-requests", launch.n_in_flight * n_ranks),
             ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),
             ("--cuda-graph-max-bs-decode", launch.n_sequences),
-            ("--chunked-prefill-size", launch.max_batched_tokens),
+            ("--chunked-prefill-size", launch.max_batched_tokens * n_ranks),
             ("--context-length", launch.max_length),
             ("--mem-fraction-static", launch.memory_share),
             ("--kv-cache-dtype", launch.kv_cache and _CACHE[launch.kv_cache]),
             ("--quantization", launch.weights and _MAKES[launch.weights]),
+            *_drafts(launch.drafts),
+            *_pool(launch.pool),
             *_machines(launch.machines),
         ]
     )
     return Command((*_SYNTAX.program, *words), partition_variable(_VARIABLE, launch))
+
+
+def _pool(part: PoolPart | None) -> list[tuple[str, object]]:
+    """A server of answers asks one of prompts at its bootstrap port [sglang-pd]."""
+    if part is None:
+        return []
+    return [
+        ("--disaggregation-mode", "prefill" if part.is_prefill else "decode"),
+        ("--disaggregation-bootstrap-port", part.port if part.is_prefill else None),
+        ("--disaggregation-transfer-backend", "nixl"),
+    ]
+
+
+def _front(pools: Pools) -> Command:
+    """The router sends a request to a server of each pool at the same time."""
+    words = [*_ROUTER, "--host", ALL_ADDRESSES, "--port", str(pools.port), "--pd-disaggregation"]
+    for address, port in pools.prefill:
+        words += ["--prefill", f"http://{address}", str(port)]
+    for address in pools.decode:
+        words += ["--decode", f"http://{address}"]
+    return Command(tuple(words), {})
+
+
+def _drafts(drafts: Speculation) -> list[tuple[str, object]]:
+    """Drafts by the checkpoint's own layers, or by an EAGLE-3 head, without a tree: one token after the other."""
+    if not drafts.draft_tokens:
+        return []
+    return [
+        ("--speculative-algorithm", "EAGLE3" if drafts.draft_model else "EAGLE"),
+        ("--speculative-draft-model-path", drafts.draft_model),
+        ("--speculative-num-steps", drafts.draft_tokens),
+        ("--speculative-eagle-topk", 1),
+        ("--speculative-num-draft-tokens", drafts.step_tokens),
+    ]
 
 
 def _machines(machines: Machines) -> list[tuple[str, object]]:
@@ -66,16 +112,18 @@ def _machines(machines: Machines) -> list[tuple[str, object]]:
 
 def _limits(command: Command) -> Limits:
     given = _SYNTAX.parse(command.words)
+    n_ranks = given.get("--dp-size", 1) if "--enable-dp-attention" in given else 1
     return Limits(
         given["--model-path"],
         blocks_of_variable(_VARIABLE, command, given["--pp-size"]),
         given["--tp-size"] * given["--pp-size"] // given.get("--nnodes", 1),
-        given["--max-running-requests"],
-        given["--chunked-prefill-size"],
+        given["--max-running-requests"] // n_ranks,
+        given["--chunked-prefill-size"] // n_ranks,
         given["--context-length"],
         given["--mem-fraction-static"],
         given.get("--ep-size", 1),
         given["--port"],
+        n_ranks,
     )
 
 
@@ -131,11 +179,20 @@ ENGINE = Engine(
     ),
     host=HostCosts(0.20e-3, 17e-6, 0.17, 0.88),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
     driver_of=_driver_of,
+    expert_kernels={WeightFormat.MXFP4: ("w4a8_mxfp4_mxfp8_trtllm", "w4a16_mxfp4_cutlass")},
     rules=(*ENGINE_RULES, joined_blocks),
+    step_rules=StepRules(1, own_share=1.0, running_share=0.1, takes_back=TakesBack.FEWEST_ANSWERED),
     launcher=Launcher(
         to="sglang",
         source="package sglang 0.5.23",
         image="lmsysorg/sglang:v0.5.23",
+        own_options=("--port", "--disaggregation-bootstrap-port"),
+        front=PoolFront(
+            _front,
+            "lmsysorg/sgl-model-gateway:v0.3.2",
+            "[sglang-pd]",
+            ("dynamo.sglang", "nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.3.1"),
+        ),
         syntax=_SYNTAX,
         command=_command,
         limits=_limits,

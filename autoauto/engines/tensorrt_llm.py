@@ -1,4 +1,6 @@
-"""TensorRT-LLM [trtllm-serve]: sequences are counted in the largest micro-batch.
+"""TensorRT-LLM [trtllm-serve]: sequences are counted in the largest micro-batch, of a rank of the attention.
+
+The attention of a group is split, or every GPU is a rank [trtllm-mapping]; its tensor-parallel size is of the group.
 
 The share of memory is of what weights leave free, for the KV cache. Uneven stages are given in a file of YAML
 [tensorrt-llm-pp]; how steps are made, and figures of memory, are those of [aiconfigurator].
@@ -18,6 +20,9 @@ from autoauto.engines.command import (
     Launch,
     Launcher,
     Limits,
+    Placing,
+    PoolFront,
+    Pools,
     checked_blocks,
     dealt_among,
     option_words,
@@ -25,13 +30,19 @@ from autoauto.engines.command import (
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.engines.rules import ENGINE_RULES, joined_blocks
-from autoauto.records.costs.decoder import WeightFormat, Workload
+from autoauto.engines.stand_in import StandIn
+from autoauto.engines.step_rules import StepRules
+from autoauto.records.costs.decoder import Decoder, Speculation, WeightFormat, Workload
 from autoauto.records.units import MIB
 
 _YAML_FILE = "llm_api.yaml"
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
 _YAML_OPTION = "--extra_llm_api_options"
 _SYNTAX = CommandSyntax(("trtllm-serve", "serve"), "tensorrt_llm")
+_IMAGE = "nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc22"
+_FRONT_FILE = "pools.yaml"
+_CACHE_BLOCK = 32
+"""Tokens; buffers hold whole blocks."""
 
 
 def _command(launch: Launch, port: int) -> Command:
@@ -41,7 +52,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--host", ALL_ADDRESSES),
             ("--port", port),
             ("--backend", "pytorch"),
-            ("--tensor_parallel_size", launch.tensor_parallel),
+            ("--tensor_parallel_size", launch.split.n_gpus),
             ("--pipeline_parallel_size", launch.n_stages),
             ("--moe_expert_parallel_size", dealt_among(launch)),
             ("--max_batch_size", launch.n_sequences),
@@ -54,12 +65,45 @@ def _command(launch: Launch, port: int) -> Command:
     cache: dict[str, object] = {"free_gpu_memory_fraction": launch.memory_share}
     if launch.kv_cache:
         cache["dtype"] = _CACHE[launch.kv_cache]
+    if launch.requests.cached_share:
+        cache["enable_block_reuse"] = True
     # By default graphs are made for few batch sizes, and a batch of another size runs without one.
     graphs = {"enable_padding": True, "max_batch_size": launch.n_sequences}
     content: dict[str, object] = {"kv_cache_config": cache, "cuda_graph_config": graphs}
+    if launch.n_ranks:
+        content["enable_attention_dp"] = True
     if launch.n_stages > 1:
         content["pp_partition"] = list(launch.blocks)
+    if launch.pool is not None:  # [trtllm-disagg]
+        n_tokens = -(-launch.max_length // _CACHE_BLOCK) * _CACHE_BLOCK
+        content["cache_transceiver_config"] = {"backend": "DEFAULT", "max_tokens_in_buffer": n_tokens}
+    if launch.pool is not None and launch.pool.is_prefill:
+        content["disable_overlap_scheduler"] = True  # a server of prompts has no next step to prepare
+    if launch.drafts.draft_tokens:
+        content["speculative_config"] = _drafts(launch.drafts)
     return Command((*_SYNTAX.program, launch.model, *words), {}, {_YAML_FILE: _yaml(content)})
+
+
+def _front(pools: Pools) -> Command:
+    """A server that has the addresses of both pools in a file [trtllm-disagg]."""
+    content: dict[str, object] = {"hostname": ALL_ADDRESSES, "port": pools.port, "backend": "pytorch"}
+    for name, urls in (
+        ("context_servers", [address for address, _ in pools.prefill]),
+        ("generation_servers", list(pools.decode)),
+    ):
+        content[name] = {"num_instances": len(urls), "urls": urls}
+    return Command(("trtllm-serve", "disaggregated", "-c", _FRONT_FILE), {}, {_FRONT_FILE: _yaml(content)})
+
+
+def _drafts(drafts: Speculation) -> dict[str, object]:
+    """Drafts by the checkpoint's own layers, or by an EAGLE-3 head [trtllm-drafts]."""
+    if drafts.draft_model is None:
+        return {"decoding_type": "MTP", "max_draft_len": drafts.draft_tokens}
+    return {
+        "decoding_type": "Eagle3",
+        "max_draft_len": drafts.draft_tokens,
+        "speculative_model": drafts.draft_model,
+    }
 
 
 def _yaml(content: Mapping[str, object]) -> str:
@@ -82,17 +126,18 @@ def _limits(command: Command) -> Limits:
     given = _SYNTAX.parse(command.words)
     content = yaml.safe_load(command.files[Path(given[_YAML_OPTION]).name])
     _SYNTAX.check_others(_keys(content))
-    n_stages = given["--pipeline_parallel_size"]
+    n_stages, n_gpus = given["--pipeline_parallel_size"], given["--tensor_parallel_size"]
     return Limits(
         given["model"],
         checked_blocks(tuple(content.get("pp_partition", ())), n_stages),
-        given["--tensor_parallel_size"] * n_stages,
+        n_gpus * n_stages,
         given["--max_batch_size"] * n_stages,
         given["--max_num_tokens"],
         given["--max_seq_len"],
         content["kv_cache_config"]["free_gpu_memory_fraction"],
         given.get("--moe_expert_parallel_size", 1),
         given["--port"],
+        n_gpus if content.get("enable_attention_dp") else 1,
     )
 
 
@@ -113,6 +158,30 @@ def _driver_of(source: str, tensor_parallel: int, longest: Workload) -> LoadDriv
     if "trtllm/1.0.0rc3/meta-llama_Llama-3.1-8B" in source:
         return LoadDriver(VARYING, n_beyond=1)
     return driver_of(source, tensor_parallel, longest)
+
+
+_NOT_OF_PYTORCH = (
+    "MiniMaxM2",
+    "DeepseekV2",
+    "SeedOss",
+    "SmolLM3",
+    "Granite",
+    "Olmo",
+    "CohereFor",
+    "Ernie4_5",
+    "MiMoV2",
+)
+"""Classes that its backend of PyTorch, which is exported, does not list begin with these [trtllm-models]."""
+
+
+def _classes(decoder: Decoder, *_: object) -> str | None:
+    """Which classes the backend has."""
+    if not decoder.architecture.startswith(_NOT_OF_PYTORCH):
+        return None
+    return (
+        f"TensorRT-LLM must have the class of {decoder.name} in its backend of PyTorch, which does not list "
+        f"{decoder.architecture}; try another engine"
+    )
 
 
 ENGINE = Engine(
@@ -147,16 +216,29 @@ ENGINE = Engine(
             "weights are read in 4, as of an engine without CUDA graphs",
         ),
     ),
+    dispatch_reduces=True,
+    stand_ins=(
+        StandIn(
+            WeightFormat.MXFP4,
+            (),
+            None,
+            "split ones were not measured; they read as many weights",
+        ),
+    ),
     rules=(*ENGINE_RULES, joined_blocks),
+    splits_attention_of_ranks=False,  # enable_attention_dp is for all GPUs of a group or for none
+    model_rules=(_classes,),
+    step_rules=StepRules(32, own_share=1.0, running_share=1.0),
     launcher=Launcher(
         to="tensorrt-llm",
         source="commit 00209af1 of trtllm-serve",
-        image="nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc22",
+        image=_IMAGE,
         syntax=_SYNTAX,
         command=_command,
         limits=_limits,
         makes={},
         own_options=("--port", _YAML_OPTION),
-        spans_machines=False,  # it would be started by MPI
+        placing=Placing(spans_machines=False),  # it would be started by MPI
+        front=PoolFront(_front, _IMAGE, "[trtllm-disagg]"),
     ),
 )

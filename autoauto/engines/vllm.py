@@ -1,10 +1,14 @@
 """vLLM [vllm-serve]: sequences are counted over all micro-batches, the share of memory is of all, for everything.
 
+Ranks of the attention are engines with sequences and tokens of their own, each with all stages [vllm-data-parallel].
+
 Uneven stages are given by a variable [vllm-pp]; how steps are made, and figures of memory, are those of
 [aiconfigurator].
 """
 
 from __future__ import annotations
+
+import json
 
 from autoauto.engines.command import (
     ALL_ADDRESSES,
@@ -15,44 +19,85 @@ from autoauto.engines.command import (
     Launcher,
     Limits,
     Machines,
+    Placing,
+    PoolFront,
+    PoolPart,
+    Pools,
     blocks_of_variable,
     option_words,
     partition_variable,
 )
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.engines.metrics import MetricNames
-from autoauto.engines.rules import ENGINE_RULES
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.engines.stand_in import AttentionStandIn, StandIn
+from autoauto.engines.step_rules import StepRules
+from autoauto.records.costs.decoder import Decoder, Speculation, WeightFormat
 from autoauto.records.units import MIB
 
 _MAKES = {WeightFormat.FP8_DYNAMIC: "fp8_per_tensor", WeightFormat.FP8_BLOCK: "fp8_per_block"}
 """[vllm-serve] makes 4 bits and int8 of experts only, and static scales of activations not at all."""
 _CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
-_GRAPH_SEQUENCES = 512
-"""Of the largest CUDA graph, where none is asked for [vllm-serve]."""
+_GRAPH_TOKENS = 512
+"""Of the largest CUDA graph, where none is asked for [vllm-serve]; without drafts a sequence has one."""
 _VARIABLE = "VLLM_PP_LAYER_PARTITION"
+_SIDE_HOST, _SIDE_PORT = "VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_NIXL_SIDE_CHANNEL_PORT"
 _SYNTAX = CommandSyntax(("vllm", "serve"), "vllm")
 
 
 def _command(launch: Launch, port: int) -> Command:
+    n_of_step = launch.n_sequences * launch.drafts.step_tokens
     words = option_words(
         [
             ("--host", ALL_ADDRESSES),
             ("--port", port),
-            ("--tensor-parallel-size", launch.tensor_parallel),
+            ("--tensor-parallel-size", launch.split.tensor_parallel),
             ("--pipeline-parallel-size", launch.n_stages),
-            ("--enable-expert-parallel", True if launch.expert_parallel > 1 else None),
+            ("--data-parallel-size", launch.n_ranks),
+            ("--enable-expert-parallel", True if launch.split.expert_parallel > 1 else None),
             ("--max-num-seqs", launch.n_in_flight),
             ("--max-num-batched-tokens", launch.max_batched_tokens),
             ("--max-model-len", launch.max_length),
             ("--gpu-memory-utilization", launch.memory_share),
             ("--kv-cache-dtype", launch.kv_cache and _CACHE[launch.kv_cache]),
             ("--quantization", launch.weights and _MAKES[launch.weights]),
-            ("--max-cudagraph-capture-size", launch.n_sequences if launch.n_sequences > _GRAPH_SEQUENCES else None),
+            ("--max-cudagraph-capture-size", n_of_step if n_of_step > _GRAPH_TOKENS else None),
+            ("--speculative-config", _speculative_config(launch.drafts)),
+            ("--enable-prefix-caching", True if launch.requests.cached_share > 0 else None),
+            ("--kv-transfer-config", _transfer(launch.pool)),
             *_machines(launch.machines),
         ]
     )
-    return Command((*_SYNTAX.program, launch.model, *words), partition_variable(_VARIABLE, launch))
+    variables = partition_variable(_VARIABLE, launch)
+    if launch.pool is not None:
+        variables |= {_SIDE_HOST: launch.pool.address, _SIDE_PORT: str(launch.pool.port)}
+    return Command((*_SYNTAX.program, launch.model, *words), variables)
+
+
+def _transfer(part: PoolPart | None) -> str | None:
+    """Which role a server has in the transfer of caches [vllm-nixl]."""
+    if part is None:
+        return None
+    role = "kv_producer" if part.is_prefill else "kv_consumer"
+    return json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
+
+
+def _front(pools: Pools) -> Command:
+    """A request goes to a server of prompts for one token, and with what that answers to one of answers."""
+    options: list[tuple[str, object]] = [("--host", ALL_ADDRESSES), ("--port", pools.port)]
+    options += [("--vllm-pd-disaggregation", True), ("--policy", "round_robin")]
+    options += [("--prefill", f"http://{address}") for address, _ in pools.prefill]
+    options += [("--decode", f"http://{address}") for address in pools.decode]
+    return Command(("vllm-router", *option_words(options)), {})
+
+
+def _speculative_config(drafts: Speculation) -> str | None:
+    """Drafts by the checkpoint's own layers, or by an EAGLE-3 head [vllm-drafts]."""
+    if not drafts.draft_tokens:
+        return None
+    config: dict[str, object] = {"method": "mtp", "num_speculative_tokens": drafts.draft_tokens}
+    if drafts.draft_model:
+        config |= {"method": "eagle3", "model": drafts.draft_model}
+    return json.dumps(config)
 
 
 def _machines(machines: Machines) -> list[tuple[str, object]]:
@@ -70,33 +115,35 @@ def _machines(machines: Machines) -> list[tuple[str, object]]:
 
 def _limits(command: Command) -> Limits:
     given = _SYNTAX.parse(command.words)
-    n_stages = given["--pipeline-parallel-size"]
+    n_stages, n_ranks = given["--pipeline-parallel-size"], given.get("--data-parallel-size", 1)
+    n_gpus = given["--tensor-parallel-size"] * n_ranks
     return Limits(
         given["model"],
         blocks_of_variable(_VARIABLE, command, n_stages),
-        given["--tensor-parallel-size"] * n_stages // given.get("--nnodes", 1),
+        n_gpus * n_stages // given.get("--nnodes", 1),
         given["--max-num-seqs"],
         given["--max-num-batched-tokens"],
         given["--max-model-len"],
         given["--gpu-memory-utilization"],
-        given["--tensor-parallel-size"] if "--enable-expert-parallel" in given else 1,
+        n_gpus if "--enable-expert-parallel" in given else 1,
         None if "--headless" in given else given["--port"],
+        n_ranks,
     )
 
 
-def _dealt_among(tensor_parallel: int) -> tuple[int, ...]:
+def _dealt_among(n_gpus: int) -> tuple[int, ...]:
     """Experts are dealt among none or all GPUs of a group: --enable-expert-parallel has no number [vllm-serve]."""
-    return (1, tensor_parallel) if tensor_parallel > 1 else (1,)
+    return (1, n_gpus) if n_gpus > 1 else (1,)
 
 
 def _windows(decoder: Decoder, *_: object) -> str | None:
     """Models of the class Qwen2Model have a window of attention in all blocks or in none [vllm-serve]."""
-    window = decoder.checkpoint.window
-    if window is None or window.n_layers == decoder.n_layers or not decoder.architecture.startswith(("Qwen", "MiMo")):
+    n_windowed = decoder.n_windowed
+    if n_windowed in (0, decoder.n_layers) or not decoder.architecture.startswith(("Qwen", "MiMoFor")):
         return None
     return (
         f"vLLM takes {decoder.name} with a window of attention in all of its {decoder.n_layers} blocks or in none, got "
-        f"{window.n_layers}; try another engine, or a config with use_sliding_window false"
+        f"{n_windowed}; try another engine, or a config with use_sliding_window false"
     )
 
 
@@ -129,9 +176,25 @@ ENGINE = Engine(
     memory=_COUNTS_GRAPHS,  # studies/gpu_memory.py
     # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
     host=HostCosts(0.31e-3, 34e-6, 0.05, 0.0, n_behind=1.4),
-    rules=(*ENGINE_RULES, _windows),
+    model_rules=(_windows,),
     dealt_among=_dealt_among,
     counts_all_sequences=True,
+    stand_ins=(
+        StandIn(
+            WeightFormat.FP8_BLOCK,
+            ("b200_sxm", "b300_sxm", "gb200", "gb300", "l40s"),
+            WeightFormat.FP8_DYNAMIC,
+            "of 128 x 128 blocks all were measured at 0.2 ms or more whatever their size, ten times those of other "
+            "engines, as of kernels that each wait for the host; measured rows of MiniMax-M2.5 take half of that",
+        ),
+    ),
+    step_rules=StepRules(16, counts_whole_prompt=False, asynchronous_from=(0, 14, 0), request_s=8e-3),
+    attention_stand_in=AttentionStandIn(
+        ("h100_sxm", "h200_sxm"),
+        "sglang",
+        "both call FlashAttention, but those of vLLM take 3.5 times as long where one sequence decodes, and with them "
+        "stages of Llama-2-7B take 3 to 8 % longer than was measured, the host left out (docs/traffic.md)",
+    ),
     launcher=Launcher(
         to="vllm",
         source="package vllm 0.33.0",
@@ -140,6 +203,14 @@ ENGINE = Engine(
         command=_command,
         limits=_limits,
         makes=_MAKES,
+        placing=Placing(ranks_first=True),
+        front=PoolFront(
+            _front,
+            "vllm/vllm-router:v0.1.15",
+            "[vllm-router]: public scripts",
+            ("dynamo.vllm", "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.3.1"),
+            "ghcr.io/llm-d/llm-d-cuda:latest",
+        ),
         remark="None is for the size of a micro-batch:\nwhere vLLM forms unequal ones, a pipeline gives less.",
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -76,8 +77,8 @@ def with_subgraphs(profile: ModelProfile) -> ModelProfile:
         query 1    a      control 5, parameter 80     the same two
         pool       b      control 7, parameter 60     control_b 7: no equal, no call
 
-    A range with a single layer of a kind that others have too copies nothing when it is compiled. Here it does, so that
-    a longer range never needs less.
+    A range with one layer of a kind copies nothing when it is compiled, even if the model has more layers of that kind.
+    Here it copies, so that a longer range never needs less than a shorter one.
     """
     count = Counter(profile.kinds)
 
@@ -102,7 +103,8 @@ def shared_memory(profile: ModelProfile) -> SharedMemory:
     Raises:
         BadInput: the bytes are too many to be added exactly.
     """
-    layers, largest = distinct_layers(profile), dict[str, int]()
+    layers = distinct_layers(profile)
+    largest: dict[str, int] = {}
     for layer in layers.layers:
         for key, n_bytes in layer.shared.items():
             largest[key] = max(n_bytes, largest.get(key, 0))
@@ -115,7 +117,7 @@ def shared_memory(profile: ModelProfile) -> SharedMemory:
 def exclusive_prefix_bytes(profile: ModelProfile) -> dict[str, IntArray]:
     """Running sums of exclusive bytes, {category: (n + 1,)}."""
     layers = distinct_layers(profile)
-    names = dict.fromkeys(name for layer in layers.layers for name in layer.exclusive)
+    names = dict.fromkeys(chain.from_iterable(layer.exclusive for layer in layers.layers))
 
     def prefix(name: str) -> IntArray:
         return layers.prefix_sums(lambda layer: layer.exclusive.get(name, 0), f"{name} bytes")
@@ -136,12 +138,14 @@ def memory_limit_bytes(cluster: Cluster, planning_proportion: float) -> IntArray
 
 
 def is_training(profile: ModelProfile, in_flight: Sequence[int] | None, recompute: bool = False) -> bool:
-    """Whether there is a backward pass: by the profile's options, or without options if `in_flight` is given.
+    """True if there is a backward pass: by the profile's options, or without options if `in_flight` is given.
 
     Raises:
         BadInput: the profile is for inference, and recomputation or several micro-batches in flight are asked for.
     """
-    training = in_flight is not None if profile.options is None else profile.options.training
+    training = in_flight is not None
+    if profile.options is not None:
+        training = profile.options.training
     if not training and (recompute or max(in_flight or (1,)) > 1):
         raise BadInput(
             f"recompute and in_flight above 1 need a profile for training, got one of {profile.model} for inference; "
@@ -159,7 +163,9 @@ def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int,
     >>> stash_entries(4, (4, 3, 2, 1)), stash_entries(2, None)
     ((3, 2, 1, 0), (0, 0))
     """
-    counts = (1,) * n_devices if in_flight is None else tuple(in_flight)
+    counts = (1,) * n_devices
+    if in_flight is not None:
+        counts = tuple(in_flight)
     if len(counts) != n_devices or min(counts) < 1:
         raise BadInput(f"in_flight needs a count from 1 for each of {n_devices} devices, got {list(counts)}")
     return tuple(count - 1 for count in counts)
@@ -168,8 +174,8 @@ def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int,
 def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision: Precision) -> ModelProfile:
     """A profile with the optimizer's states added to every layer's weights, and the memory in which they are updated.
 
-    Shared weights have shared states. What activations a stage has stashed before a layer counts beside the update of
-    its weights, though it is free then, so that a stage may be estimated to need more than it does.
+    Shared weights have shared states. The update of a layer's weights counts beside the activations that the stage has
+    stashed before the layer, although these are free by then: a stage may be estimated to need more than it does.
 
     Args:
         profile: in training.
@@ -192,7 +198,8 @@ def stage_with_optimizer_state(
 ) -> StageBytes[int]:
     """A stage that was compiled whole, with what `with_optimizer_state` adds to its layers.
 
-    A compiler knows of no other layers, so weights that others read too are exclusive there; a device holds them once.
+    A compiler knows the layers of the stage only, so weights that other layers read too are exclusive in its output. A
+    device holds them once.
 
     Args:
         stage: compiled.
@@ -200,30 +207,33 @@ def stage_with_optimizer_state(
         layers: of the model.
         update, precision: as in `with_optimizer_state`.
     """
-    parts, source = layers[slice(*own)], gradient_category(layers)
-    shared = {key: n_bytes for layer in parts for key, n_bytes in layer.shared.items()}
-    tied = {key: n_bytes for key, n_bytes in shared.items() if category(key) in (PARAMETER, GRADIENT)}
+    source = gradient_category(layers)
+    tied: dict[str, int] = {}
+    temporary_bytes = stage.temporary_bytes
+    for layer in layers[slice(*own)]:
+        tied.update((key, n) for key, n in layer.shared.items() if category(key) in (PARAMETER, GRADIENT))
+        temporary_bytes = max(temporary_bytes, update_bytes(layer, source, update, precision))
     tied |= _states(tied, GRADIENT, update, precision)
-    exclusive = {**stage.exclusive_bytes, **update.state_bytes(gradient_bytes(alone_bytes(stage)), precision)}
+    exclusive = dict(stage.exclusive_bytes)
+    exclusive.update(update.state_bytes(gradient_bytes(alone_bytes(stage)), precision))
     for key, n_bytes in tied.items():
         exclusive[category(key)] -= n_bytes
-    updated_bytes = max(update_bytes(layer, source, update, precision) for layer in parts)
-    return stage._replace(
-        exclusive_bytes=exclusive,
-        shared_bytes={**stage.shared_bytes, **tied},
-        temporary_bytes=max(stage.temporary_bytes, updated_bytes),
-    )
+    shared = dict(stage.shared_bytes) | tied
+    return stage._replace(exclusive_bytes=exclusive, shared_bytes=shared, temporary_bytes=temporary_bytes)
 
 
 def gradient_category(layers: Sequence[LayerProfile]) -> str:
     """The category that says how large gradients are; profiles of other programs may have parameters only."""
-    sized = any(category(key) == GRADIENT for layer in layers for key in (*layer.shared, *layer.exclusive))
-    return GRADIENT if sized else PARAMETER
+    for layer in layers:
+        if any(category(key) == GRADIENT for key in chain(layer.shared, layer.exclusive)):
+            return GRADIENT
+    return PARAMETER
 
 
 def update_bytes(layer: LayerProfile, source: str, update: WeightUpdate, precision: Precision) -> int:
-    """Bytes in which a device updates the largest weights of a layer; it updates one tensor after the other."""
-    sizes = (n for key, n in (*layer.shared.items(), *layer.exclusive.items()) if category(key) == source)
+    """Working bytes while a device updates the largest weights of a layer; it updates one tensor after the other."""
+    entries = chain(layer.shared.items(), layer.exclusive.items())
+    sizes = [n_bytes for key, n_bytes in entries if category(key) == source]
     return update.working_bytes(max(sizes, default=0), precision)
 
 
@@ -231,17 +241,17 @@ def _layer(layer: LayerProfile, source: str, update: WeightUpdate, precision: Pr
     working_bytes = update_bytes(layer, source, update, precision) - layer.carried_bytes
     return replace(
         layer,
-        shared={**layer.shared, **_states(layer.shared, source, update, precision)},
-        exclusive={**layer.exclusive, **_states(layer.exclusive, source, update, precision)},
+        shared=dict(layer.shared) | _states(layer.shared, source, update, precision),
+        exclusive=dict(layer.exclusive) | _states(layer.exclusive, source, update, precision),
         temporary_bytes=max(layer.temporary_bytes, working_bytes),
     )
 
 
 def _states(n_bytes: Mapping[str, int], source: str, update: WeightUpdate, precision: Precision) -> dict[str, int]:
     """Bytes of the optimizer's states for the entries of a category, also under shared keys "category_identity"."""
-    return {
-        key.replace(source, name, 1): n
-        for key, size in n_bytes.items()
-        if category(key) == source
-        for name, n in update.state_bytes(size, precision).items()
-    }
+    states: dict[str, int] = {}
+    for key, size in n_bytes.items():
+        if category(key) == source:
+            for name, state_bytes in update.state_bytes(size, precision).items():
+                states[key.replace(source, name, 1)] = state_bytes
+    return states

@@ -79,27 +79,38 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
     where the errors of plain sums exceed 0.5 %. The factors of classes and categories minimise squared relative errors
     and are not negative. A class with few examples is shrunk to the factor of its parent, a class without a parent to
     its `PRIOR`. The prediction intervals are cross-conformal (`prediction_interval`): examples are predicted by a fit
-    to those of other batch sizes, where there are any, since estimates are needed mostly for other batch sizes.
+    to examples of other batch sizes, where there are any, since estimates are needed mostly for other batch sizes.
     """
     if len(examples) < 2:
         return PLAIN_SUM
-    folds, wholes = _folds(examples), [example.whole for example in examples]
-    forward = fit_factors(_rows([_forward(e) for e in examples], [w.forward_cycles for w in wholes], folds))
-    backward = fit_factors(_rows([e.backward_cycles for e in examples], [w.backward_cycles for w in wholes], folds))
-    cycles = [whole.forward_cycles + whole.backward_cycles for whole in wholes]
-    sizes, factors = [example.batch_size for example in examples], (forward.factors, backward.factors)
-    batch_sizes = by_batch_size(
-        sizes, [n / max(_cycles(e, *factors), 1.0) for n, e in zip(cycles, examples, strict=True)]
-    )
+    forward_rows, backward_rows = [], []
+    for example, fold in zip(examples, _folds(examples), strict=True):
+        forward_rows.append(TrainingRow(_forward(example), example.whole.forward_cycles, fold))
+        backward_rows.append(TrainingRow(example.backward_cycles, example.whole.backward_cycles, fold))
+    forward, backward = fit_factors(forward_rows), fit_factors(backward_rows)
+    cycles = [example.whole.forward_cycles + example.whole.backward_cycles for example in examples]
+    ratios = []
+    for row, backward_row, n_cycles in zip(forward_rows, backward_rows, cycles, strict=True):
+        estimate = predicted(row.alone, forward.factors) + predicted(backward_row.alone, backward.factors)
+        ratios.append(n_cycles / max(estimate, 1.0))
+    batch_sizes = by_batch_size([example.batch_size for example in examples], ratios)
     # The interval is for batch sizes without examples, so each prediction is made without the factor of its own size.
-    without = {size: Correction(batch_sizes=tuple(p for p in batch_sizes if p[0] != size)) for size in sizes}
-    predictions = zip(_sums([forward, backward]), sizes, strict=True)
-    cycles_interval = _interval(cycles, [n * without[size].at_batch_size(size) for n, size in predictions])
-    memory, memory_interval = _fit_memory(examples, folds)
+    predictions = _sums([forward, backward])
+    for index, example in enumerate(examples):
+        others = tuple(pair for pair in batch_sizes if pair[0] != example.batch_size)
+        predictions[index] *= Correction(batch_sizes=others).at_batch_size(example.batch_size)
+    memory, memory_interval = _fit_memory(examples)
     features = {feature: forward.factors[feature] for feature in RangeFeature if feature in forward.factors}
     by_class = {name: value for name, value in forward.factors.items() if name not in features}
     return Correction(
-        by_class, backward.factors, features, memory, batch_sizes, cycles_interval, memory_interval, len(examples)
+        by_class,
+        backward.factors,
+        features,
+        memory,
+        batch_sizes,
+        _interval(cycles, predictions),
+        memory_interval,
+        len(examples),
     )
 
 
@@ -134,7 +145,7 @@ def fit_factors(rows: Sequence[TrainingRow]) -> Fitted:
 
 
 def factor(factors: Factors, feature: str) -> float:
-    """The factor of a class or feature, or of its nearest ancestor that has one; 1 when none has, or as in `UNFITTED`.
+    """The factor of a class or feature, or of its nearest ancestor that has one; else that of `UNFITTED`, else 1.
 
     >>> factor({"": 0.9, "Relu": 0.1}, "Relu after Conv"), factor({"": 0.9}, "Conv"), factor({}, "Conv")
     (0.1, 0.9, 1.0)
@@ -142,7 +153,9 @@ def factor(factors: Factors, feature: str) -> float:
     name: str | None = feature
     while name is not None and name not in factors:
         name = _parent(name)
-    return UNFITTED.get(feature, 1.0) if name is None else factors[name]
+    if name is None:
+        return UNFITTED.get(feature, 1.0)
+    return factors[name]
 
 
 def predicted(alone: Mapping[str, int], factors: Factors) -> float:
@@ -179,17 +192,11 @@ def _student(logs: Sequence[float]) -> tuple[float, float]:
     return exp(mean(logs) - reach), exp(mean(logs) + reach)
 
 
-def _cycles(example: RangeExample, forward: Factors, backward: Factors) -> float:
-    return predicted(_forward(example), forward) + predicted(example.backward_cycles, backward)
-
-
 def _forward(example: RangeExample) -> dict[str, int]:
     """All features of the forward pass."""
-    return {**example.forward_cycles, **{str(feature): n for feature, n in example.feature_cycles.items()}}
-
-
-def _rows(alone: Sequence[Mapping[str, int]], whole: Sequence[int], folds: Sequence[int]) -> list[TrainingRow]:
-    return [TrainingRow(*values) for values in zip(alone, whole, folds, strict=True)]
+    features = dict(example.forward_cycles)
+    features.update((str(feature), n) for feature, n in example.feature_cycles.items())
+    return features
 
 
 def _folds(examples: Sequence[RangeExample]) -> list[int]:
@@ -202,14 +209,16 @@ def _folds(examples: Sequence[RangeExample]) -> list[int]:
 
 def _cross_predict(rows: Sequence[TrainingRow], shrinkage: float) -> list[float]:
     """The prediction for every row by a fit to the rows of other folds."""
-    fits = {fold: _solve([row for row in rows if row.fold != fold], shrinkage) for fold in {row.fold for row in rows}}
+    fits: dict[int, Factors] = {}
+    for fold in {row.fold for row in rows}:
+        fits[fold] = _solve([row for row in rows if row.fold != fold], shrinkage)
     return [predicted(row.alone, fits[row.fold]) for row in rows]
 
 
 def _solve(rows: Sequence[TrainingRow], shrinkage: float) -> Factors:
     """Factors by non-negative least squares of relative errors, with an extra row for every class.
 
-    That row shrinks the factor of the class to that of its parent, with the weight s, the `shrinkage`:
+    The extra row shrinks the factor of the class to the factor of its parent, with the weight s, the `shrinkage`:
 
     Conv   Relu   Relu after Conv   ""        target
     0.6     .          0.4           .         1         an example: shares of a range, relative to its cost
@@ -218,25 +227,28 @@ def _solve(rows: Sequence[TrainingRow], shrinkage: float) -> Factors:
     .       .           .            s        s x 1      "" is near its prior
     """
     classes = _with_ancestors(name for row in rows for name in row.alone)
-    measured = [{name: amount / row.scale for name, amount in row.alone.items()} for row in rows]
-    equations = [*measured, *(_shrinkage_row(name, shrinkage) for name in classes)]
-    targets = [row.whole / row.scale for row in rows] + [shrinkage * PRIOR.get(name, 0.0) for name in classes]
-    column, matrix = {name: index for index, name in enumerate(classes)}, np.zeros((len(equations), len(classes)))
-    for i, equation in enumerate(equations):
-        for name, value in equation.items():
-            matrix[i, column[name]] = value
-    return dict(zip(classes, non_negative(matrix, np.array(targets)).tolist(), strict=True))
-
-
-def _shrinkage_row(layer_class: str, shrinkage: float) -> dict[str, float]:
-    """The difference of a class and its parent; without a parent the class alone."""
-    above = _parent(layer_class)
-    return {layer_class: shrinkage} if above is None else {layer_class: shrinkage, above: -shrinkage}
+    column = {name: index for index, name in enumerate(classes)}
+    matrix = np.zeros((len(rows) + len(classes), len(classes)))
+    targets = np.zeros(len(rows) + len(classes))
+    for i, row in enumerate(rows):
+        targets[i] = row.whole / row.scale
+        for name, amount in row.alone.items():
+            matrix[i, column[name]] = amount / row.scale
+    for i, name in enumerate(classes, start=len(rows)):
+        matrix[i, column[name]] = shrinkage
+        above = _parent(name)
+        if above is None:
+            targets[i] = shrinkage * PRIOR.get(name, 0.0)
+        else:
+            matrix[i, column[above]] = -shrinkage
+    return dict(zip(classes, non_negative(matrix, targets).tolist(), strict=True))
 
 
 def _parent(feature: str) -> str | None:
-    """The class to whose factor that of a class is shrunk; None for what has a prior."""
-    return None if feature in PRIOR else parent_class(feature)
+    """The class to whose factor the factor of a class is shrunk; None for a class or feature that has a prior."""
+    if feature in PRIOR:
+        return None
+    return parent_class(feature)
 
 
 def _with_ancestors(names: Iterable[str]) -> list[str]:
@@ -249,26 +261,28 @@ def _with_ancestors(names: Iterable[str]) -> list[str]:
     return sorted(classes)
 
 
-def _fit_memory(examples: Sequence[RangeExample], folds: Sequence[int]) -> tuple[Factors, PredictionInterval]:
+def _fit_memory(examples: Sequence[RangeExample]) -> tuple[Factors, PredictionInterval]:
     """Factors by category of memory, and the prediction interval over all categories.
 
     Planning fills memory to the upper end of the interval, so a correction is used only if it lowers that end in total
-    (`MAX_CORRECTED_NEED`). It is not used either if `high` rises: then a few ranges that need much less than their sums
-    have lowered the predictions of all, and the ranges that need as much as their sums are underestimated.
+    (`MAX_CORRECTED_NEED`). A correction is not used either if `high` rises: then a few ranges that need much less than
+    their sums have lowered the predictions of all, and ranges that need as much as their sums are underestimated.
     """
     whole = [sum(example.whole.memory_bytes.values()) for example in examples]
-    names = sorted({name for e in examples for name in (*e.memory_bytes, *e.whole.memory_bytes)})
-    rows = {
-        name: _rows(
-            [{"": example.memory_bytes.get(name, 0)} for example in examples],
-            [example.whole.memory_bytes.get(name, 0) for example in examples],
-            folds,
-        )
-        for name in names
-    }
-    plain = {name: Fitted({}, [float(row.alone[""]) for row in by_name]) for name, by_name in rows.items()}
-    errors = {name: sum(abs(row.whole - row.alone[""]) for row in by_name) for name, by_name in rows.items()}
-    fitted = {name: fit_factors(rows[name]) for name in rows if errors[name] > MIN_MEMORY_ERROR * sum(whole)}
+    folds = _folds(examples)
+    names: set[str] = set()
+    for example in examples:
+        names.update(example.memory_bytes, example.whole.memory_bytes)
+    plain: dict[str, Fitted] = {}
+    fitted: dict[str, Fitted] = {}
+    for name in sorted(names):
+        rows = []
+        for example, fold in zip(examples, folds, strict=True):
+            alone = {"": example.memory_bytes.get(name, 0)}
+            rows.append(TrainingRow(alone, example.whole.memory_bytes.get(name, 0), fold))
+        plain[name] = Fitted({}, [float(row.alone[""]) for row in rows])
+        if sum(abs(row.whole - row.alone[""]) for row in rows) > MIN_MEMORY_ERROR * sum(whole):
+            fitted[name] = fit_factors(rows)
     plain_sums, corrected_sums = _sums(plain.values()), _sums((plain | fitted).values())
     plain_interval, interval = _interval(whole, plain_sums), _interval(whole, corrected_sums)
     plain_need, need = plain_interval.high * sum(plain_sums), interval.high * sum(corrected_sums)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from autoauto.evaluate.setting import Setting
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.units import Precision
+from autoauto.space.constraint import Constraint
 from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.modes.training import Training
 from autoauto.space.space import SearchSpace
+from autoauto.targets.gpu.session import PREFILL_KIND, PREFILL_WORKERS, PrefillPool
 
 
 def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
@@ -21,8 +25,9 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     """
     cluster, traits = setting.cluster, setting.traits
     space = space.on_target(cluster.target, traits.sessions, traits.space)
+    if traits.n_in_flight is not None:
+        space = _with_in_flight(space, traits.n_in_flight)
     cores_per_device, has_stage_replicas = max(space["cores_per_device"]), any(space["stage_replicas"])
-    group_sizes = space[traits.groups] if traits.groups else (1,)
     for wanted, what in (
         (space.training, "training"),
         (Strategy.PHASED in space["strategy"], "a plan of phases"),
@@ -31,7 +36,7 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     ):
         if wanted:
             setting.check_one_kind(what)
-    if cores_per_device > 1 and traits.groups != "cores_per_device":
+    if cores_per_device > 1 and traits.groups != ("cores_per_device",):
         raise BadInput(f"--target {cluster.target} has no --cores-per-device; leave it out, or try --target host")
     if has_stage_replicas and not traits.stage_replicas:
         instead = "one machine" if traits.groups else "--target host"
@@ -40,17 +45,17 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
         raise BadInput(
             "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
         )
+    _check_pools(space, cluster)
     _check_hardware(space, cluster)
-    n_ipu, n_replicas, n_each = max(space["n_ipu"]), min(space["replicas"]), min(group_sizes)
-    n_devices = n_ipu * n_replicas * n_each
+    fewest = {"replicas": min(space["replicas"]), **{name: min(space[name]) for name in traits.groups}}
+    n_devices = max(space["n_ipu"]) * prod(fewest.values())
     if cores_per_device > cluster.machine_size < len(cluster):
         raise BadInput(
             f"the cores of a device are those of one machine, {cluster.machine_size} at most on "
             f"{cluster.name}, got --cores-per-device {cores_per_device}; try fewer"
         )
     if n_devices > len(cluster):
-        factors = ((n_replicas, "replicas"), (n_each, traits.groups))
-        times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
+        times = "".join(f" times {number} {name}" for name, number in fewest.items() if number > 1)
         raise BadInput(
             f"n_ipu{times} must be at most {len(cluster)} on {cluster.name}, got {n_devices}; try fewer, "
             "or another --cluster"
@@ -64,6 +69,42 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     if Strategy.PHASED in space["strategy"]:
         setting.check_phases_may_begin_anywhere()
     return space
+
+
+def _with_in_flight(space: SearchSpace, n: int) -> SearchSpace:
+    """The space with the batch sizes with which n samples are in flight, or as many below as divide evenly.
+
+    Raises:
+        BadInput: there are fewer than stages in every configuration.
+    """
+    each = "n_ipu * replicas"
+    bound = Constraint(f"batch_size * {each} <= {n} and (batch_size + 1) * {each} > {n}")
+    if bound in space.constraints:
+        return space
+    sizes = {n // (n_stages * replicas) for n_stages in space["n_ipu"] for replicas in space["replicas"]} - {0}
+    if not sizes:
+        raise BadInput(f"every stage of every replica needs a request in flight, got --concurrency {n}; try more")
+    return space.with_values(batch_size=tuple(sorted(sizes)), constraints=(*space.constraints, bound))
+
+
+def _check_pools(space: SearchSpace, cluster: Cluster) -> None:
+    """Refuse knobs of prefill workers where there are none, and those on GPUs of a kind that there is not.
+
+    Raises:
+        BadInput: there is one.
+    """
+    of_workers = [knob for knob in PrefillPool.knobs if space[knob.name] != (knob.default,)]
+    if of_workers and not any(space[PREFILL_WORKERS.name]):
+        raise BadInput(
+            f"{of_workers[0].option} is of prefill workers, got none of them; say how many --prefill-workers, or leave "
+            "it out"
+        )
+    n_kinds, most = max(1, len(cluster.kinds)), max(space[PREFILL_KIND.name])
+    if most > n_kinds:
+        raise BadInput(
+            f"{PREFILL_KIND.option} counts the kinds of GPUs of {cluster.name}, which has {n_kinds}, got {most}; "
+            "try fewer"
+        )
 
 
 def _check_hardware(space: SearchSpace, cluster: Cluster) -> None:

@@ -21,7 +21,6 @@ from autoauto.records.target import Origin, ServesDecoder
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.space.numbers import TokenResult
 from autoauto.space.trial import Trial
-from autoauto.targets.registry import DEFAULT_TARGET
 
 
 def export(
@@ -30,7 +29,7 @@ def export(
     to: str,
     folder: str | Path,
     cluster: str | Path | Cluster | None = None,
-    target: str = DEFAULT_TARGET,
+    target: str | None = None,
     precision: str | None = None,
     options: Mapping[str, object] | None = None,
     *,
@@ -97,14 +96,20 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
 def _source(flow: Flow, model: str) -> ModelFile:
     """What the model is read from."""
     if isinstance(flow.target, ServesDecoder):
-        return DecoderModel(model, flow.target.decoder)
+        from autoauto.targets.gpu.target import GpuTarget  # of extra gpu
+
+        served = DecoderModel(model, flow.target.decoder)
+        if isinstance(flow.target, GpuTarget):
+            return served._replace(speculation=flow.target.speculation, cached_share=flow.target.cached_share)
+        return served
     return onnx_source(model, flow.graph.inputs)
 
 
 def _performance(flow: Flow, trial: Trial) -> Performance:
-    """What the replicas of a trial give; tokens are modelled, forecast or not."""
+    """What the replicas of a trial give; tokens are modelled, forecast or not, unless servers of this machine ran."""
     tokens = trial.result.of_mode
     if isinstance(tokens, TokenResult):
-        return Performance(trial.samples_per_s, flow.traits.origin, tokens)
+        of_trial = trial.origin if flow.traits.origin is Origin.MEASURED else None
+        return Performance(trial.samples_per_s, of_trial or flow.traits.origin, tokens)
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Performance(trial.samples_per_s, origin)

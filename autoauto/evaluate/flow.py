@@ -18,10 +18,10 @@ from autoauto.evaluate.modes.mode import (
     HasBounds,
     ModeFlow,
     PlansStages,
+    SimulatesArrivals,
     StageFlow,
     StepBounds,
 )
-from autoauto.evaluate.modes.phased import PhasedFlow
 from autoauto.evaluate.modes.training import TrainingFlow
 from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.pipeline_flow import PipelineFlow
@@ -32,6 +32,7 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import ModelProfile
+from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
@@ -48,8 +49,9 @@ from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
+    from autoauto.evaluate.modes.phased import PhasedFlow
     from autoauto.evaluate.serving.flow import ServingFlow
-    from autoauto.evaluate.serving.live import LiveFlow
+    from autoauto.evaluate.serving.live.flow import LiveFlow
 
 
 class Flow:
@@ -90,6 +92,8 @@ class Flow:
     @cached_property
     def phases(self) -> PhasedFlow:
         """The plans of phases, and what they give; raises as `costs`."""
+        from autoauto.evaluate.modes.phased import PhasedFlow
+
         return PhasedFlow(self.costs)
 
     @cached_property
@@ -105,7 +109,7 @@ class Flow:
             BadInput: the target serves none.
         """
         if isinstance(self.target, RunsServers):
-            from autoauto.evaluate.serving.live import LiveFlow  # of extra llamacpp
+            from autoauto.evaluate.serving.live.flow import LiveFlow  # of extra llamacpp
 
             return LiveFlow(self.setting, self.target)
 
@@ -186,6 +190,43 @@ class Flow:
         """Whether `forecasts` makes those of a cell at once."""
         return isinstance(_MODES[self.setting.modes[0]](self), ForecastsCells)
 
+    @property
+    def _generation(self) -> ServingFlow | LiveFlow | None:
+        """What serves a decoder; None where the target serves none."""
+        return self.serving if self.setting.modes[0] is Generation else None
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """Of how many pools of servers a search looks for configurations; one but where the target says more."""
+        return getattr(self.target, "pools", (1,))
+
+    @property
+    def simulates(self) -> bool:
+        """Whether arrivals of requests are simulated, and forecasts are upper bounds."""
+        mode = self._generation
+        return isinstance(mode, SimulatesArrivals) and mode.simulates
+
+    def exceeds(self, knobs: Knobs, worth: float) -> bool:
+        """Implements `SimulatesArrivals`; true in modes that have to evaluate all that a forecast says."""
+        mode = self._mode(knobs)
+        return not isinstance(mode, SimulatesArrivals) or mode.exceeds(knobs, worth)
+
+    @property
+    def window_s(self) -> float | None:
+        """About the length of the windows of a trace in each of which bounds must hold; None without."""
+        mode = self._generation
+        return mode.window_s if isinstance(mode, SimulatesArrivals) else None
+
+    def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
+        """Implements `SimulatesArrivals`; none in other modes."""
+        mode = self._mode(knobs)
+        return mode.replicas_by_window(knobs) if isinstance(mode, SimulatesArrivals) else ()
+
+    def rate_curves(self, best: Trial) -> RateCurves | None:
+        """Implements `SimulatesArrivals`; None in other modes."""
+        mode = self._mode(best.knobs)
+        return mode.rate_curves(best) if isinstance(mode, SimulatesArrivals) else None
+
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
         """The forecasts of configurations that differ in their batch size alone, without plans where it is quicker."""
         mode = self._mode(cell[0])
@@ -197,8 +238,8 @@ class Flow:
         return mode.upper_bound(knobs) if isinstance(mode, HasBounds) else None
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """Implements `HasBounds`; none where its mode has none."""
-        mode = self._mode(knobs)
+        """Implements `HasBounds`; only training has steps, and a search asks it of all configurations."""
+        mode = self._mode(knobs) if knobs.training else None
         return mode.step_bounds(knobs) if isinstance(mode, HasBounds) else None
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
@@ -215,7 +256,7 @@ class Flow:
 
     def continue_from(self, trials: Sequence[Trial]) -> None:
         """Give trials of earlier searches of a study to a mode that compares its measurements with them."""
-        mode = _MODES[self.setting.modes[0]](self) if self.setting.modes[0] is Generation else None
+        mode = self._generation
         if isinstance(mode, Continues):
             mode.continue_from(trials)
 

@@ -9,17 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, TypeVar
-
-from onnx import ModelProto
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
-from autoauto.graph.cut import onnx_source
 from autoauto.graph.decoders.gguf import graph_of_file, is_gguf, read_gguf
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.graph.decoders.layers import graph_of
-from autoauto.graph.load import load_graph
 from autoauto.profile.cache import cache_for
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.decoder import Decoder, DecoderFile
@@ -27,25 +23,30 @@ from autoauto.records.errors import BadInput
 from autoauto.records.files.uploads import upload_title, uploaded_file
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.layers import AS_IN_FILE, LayerGraph
+from autoauto.records.layers import AS_IN_FILE, LayerGraph, OnnxModel
 from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import ServesDecoder, Target
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
-from autoauto.space.problem import Planning, Problem, ProfileFiles
+from autoauto.space.numbers import PERCENTILES
+from autoauto.space.requests.problem import Planning, Problem, ProfileFiles
+from autoauto.space.requests.target_choice import with_target
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
 from autoauto.targets.target import NamedTarget, OptionValues, Request
+
+if TYPE_CHECKING:
+    from autoauto.targets.gpu.target import GpuTarget
 
 GGUF_RUNTIME = "llamacpp"
 Word = TypeVar("Word", bound=StrEnum)
 
 
 def load_flow(
-    model: str | Path | ModelProto | LayerGraph,
+    model: str | Path | OnnxModel | LayerGraph,
     cluster: str | Path | Mapping[str, object] | Cluster | None = None,
-    target: str | Target = DEFAULT_TARGET,
+    target: str | Target | None = None,
     precision: str | None = None,
     planning_proportion: float | None = None,
     period: str | None = None,
@@ -65,7 +66,8 @@ def load_flow(
         model: a built-in name, the path of an ONNX file, an ONNX model or a graph of layers.
         cluster: a built-in name, the path of a TOML file or of a JSON file, an IPUClusterInfo [auto-pipeline], or
             the cluster itself; by default "bow-2000", and this machine for the target "host".
-        target: "ipu" for the cost model, "host" for processes of this machine, or a `Target` of your own.
+        target: "ipu" for the cost model, "host" for processes of this machine, "gpu" for engines on GPUs, or a `Target`
+            of your own; by default that of the cluster, else of the model.
         precision: "fp16", "fp32" or "fp8"; by default fp16, and fp32 on a host, which runs files in their own formats.
         planning_proportion, estimator, constraints: as in `Flow`.
         period: "barrier", "overlap", "serial" or "duplex" (`Period`); by default what the target's devices do.
@@ -98,7 +100,7 @@ def load_flow(
 class Objects(NamedTuple):
     """What Python gives in place of names and files: None where a `Problem` has the name."""
 
-    model: ModelProto | LayerGraph | None = None
+    model: OnnxModel | LayerGraph | None = None
     cluster: Mapping[str, object] | Cluster | None = None
     target: Target | None = None
 
@@ -112,9 +114,9 @@ NO_OBJECTS = Objects()
 
 
 def named(
-    model: str | Path | ModelProto | LayerGraph,
+    model: str | Path | OnnxModel | LayerGraph,
     cluster: str | Path | Mapping[str, object] | Cluster | None = None,
-    target: str | Target = DEFAULT_TARGET,
+    target: str | Target | None = None,
 ) -> tuple[Problem, Objects]:
     """The names and paths among what a caller gives, and the objects in place of the others.
 
@@ -122,13 +124,15 @@ def named(
         BadInput: there is no such target.
     """
     own_target = None if isinstance(target, str) or not hasattr(target, "compile") else target
+    chosen = with_target({"model": model, "cluster": cluster, "target": DEFAULT_TARGET if own_target else target})
+    cluster = chosen["cluster"]
     names = {
-        "model": str(model) if not isinstance(model, ModelProto | LayerGraph) else None,
+        "model": str(model) if not isinstance(model, OnnxModel | LayerGraph) else None,
         "cluster": str(cluster) if isinstance(cluster, str | Path) else None,
-        "target": DEFAULT_TARGET if own_target is not None else target_named(target).name,
+        "target": target_named(chosen["target"]).name,
     }
     objects = Objects(
-        model if isinstance(model, ModelProto | LayerGraph) else None,
+        model if isinstance(model, OnnxModel | LayerGraph) else None,
         None if isinstance(cluster, str | Path) else cluster,
         own_target,
     )
@@ -169,11 +173,14 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
         graph = replace(graph, name=title)  # all of them lie in files of one name
     target = objects.target
     if entry is not None:
-        is_file = objects.model is None and decoder is None
-        source = onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs) if is_file else None
+        source = None
+        if objects.model is None and decoder is None:
+            from autoauto.graph.cut import onnx_source
+
+            source = onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs)
         target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, file))
     if isinstance(target, ServesDecoder) and file is None:
-        target = _with_measured_rows(target, options)
+        target = _with_arrivals(_with_measured_rows(target, options), problem.constraints)
     assert target is not None
     return Flow(
         Setting(
@@ -191,7 +198,7 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     )
 
 
-def _with_measured_rows(target: Target, options: OptionValues) -> Target:
+def _with_measured_rows(target: Target, options: OptionValues) -> GpuTarget:
     """The target with the factors of rows that somebody measured.
 
     Raises:
@@ -203,6 +210,12 @@ def _with_measured_rows(target: Target, options: OptionValues) -> Target:
     assert isinstance(target, GpuTarget)
     path = options.get("measured")
     return with_measured_rows(target, None if path is None else Path(path), decoder_of)
+
+
+def _with_arrivals(target: GpuTarget, constraints: Sequence[Constraint]) -> GpuTarget:
+    """The target with random arrivals where percentiles over requests are bound and no arrivals are given."""
+    is_bound = any(PERCENTILES.intersection(constraint.names) for constraint in constraints)
+    return target.with_arrivals() if is_bound else target
 
 
 def with_uploads(problem: Problem) -> Problem:
@@ -315,10 +328,10 @@ def _graph(problem: Problem, objects: Objects) -> LayerGraph:
     Raises:
         BadInput: it cannot be read, or something is said of the inputs of a graph.
     """
-    if objects.model is None:
-        return load_graph(problem.model or DEFAULT_MODEL, problem.model_inputs)
-    if isinstance(objects.model, ModelProto):
-        return load_graph(objects.model, problem.model_inputs)
+    if not isinstance(objects.model, LayerGraph):
+        from autoauto.graph.load import load_graph
+
+        return load_graph(objects.model or problem.model or DEFAULT_MODEL, problem.model_inputs)
     if problem.model_inputs != AS_IN_FILE:
         raise BadInput("shapes, batch axes and states are for a model file, got a graph; give them to load_graph")
     return objects.model

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from autoauto.estimate.memory import memory_limit_bytes
-from autoauto.graph.kinds import quantise
 from autoauto.memo import Memo
 from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator
@@ -26,7 +25,7 @@ from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import Mode
 from autoauto.space.modes.phased import Phased
 from autoauto.space.modes.training import Training
-from autoauto.space.numbers import NAMES_OF_GENERATION
+from autoauto.space.numbers import NAMES_OF_GENERATION, PERCENTILES, QUANTITIES
 from autoauto.targets.clusters import check_fp8
 
 _MAX_SESSIONS = 256  # whose devices are kept in memory
@@ -62,7 +61,7 @@ class Setting:
     estimator: Estimator = Estimator.REGRESSION
     cut_at: CutAt = CutAt.LAYERS
     constraints: tuple[Constraint, ...] = ()
-    _by_session: Memo[Session, Cluster] = field(
+    _by_session: Memo[tuple[Session, int], Cluster] = field(
         default_factory=lambda: Memo(_MAX_SESSIONS), init=False, repr=False, compare=False
     )
 
@@ -76,7 +75,18 @@ class Setting:
         for constraint in self.constraints if Generation not in self.modes else ():
             if foreign := sorted(NAMES_OF_GENERATION.intersection(constraint.names)):
                 raise BadInput(f"{foreign[0]} is of text that is generated, got {constraint.text!r}; try --target gpu")
+        for constraint in self.constraints:
+            for name in QUANTITIES.keys() & {*constraint.names}:
+                self.cluster.check_quantity(QUANTITIES[name], f"the constraint {constraint.text!r}")
+        for constraint in self.constraints if not hasattr(self.target, "traffic") else ():
+            if simulated := sorted(PERCENTILES.intersection(constraint.names)):
+                raise BadInput(
+                    f"{simulated[0]} is of requests whose arrivals are simulated, which target gpu does, got "
+                    f"{constraint.text!r}; try bounds of ttft or tpot"
+                )
         if self.precision is Precision.FP8:
+            from autoauto.graph.kinds import quantise
+
             check_fp8(self.cluster)
             object.__setattr__(self, "graph", quantise(self.graph))
         tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
@@ -154,23 +164,24 @@ class Setting:
 
     def device(self, options: CompileOptions) -> Device:
         """The first device, for which all layers are compiled."""
-        return self.hardware(options.session).grouped(options.cores_per_device).devices[0]
+        return self.hardware(options.session).grouped(options.group_size).devices[0]
 
     def devices(self, knobs: Knobs) -> Cluster:
         """All devices as the session uses them, each with the cores of a device."""
-        return self.hardware(knobs.session).grouped(knobs.session.cores_per_device)
+        session, n_each = knobs.session, knobs.session.group_size
+        return self._by_session.of((session, n_each), lambda: self.hardware(session).grouped(n_each))
 
     def hardware(self, session: Session) -> Cluster:
         """The cluster as a session uses it (`Session.hardware`)."""
-        return self._by_session.of(session, lambda: session.hardware(self.cluster))
+        return self._by_session.of((session, 1), lambda: session.hardware(self.cluster))
 
     def device_bytes(self, knobs: Knobs) -> int:
         """The memory of one device."""
-        return int(self.hardware(knobs.session).devices[0].memory_bytes) * knobs.session.cores_per_device
+        return int(self.hardware(knobs.session).devices[0].memory_bytes) * knobs.session.group_size
 
     def device_of(self, knobs: Knobs) -> Device:
         """The first device of a configuration, with all its cores."""
-        return joined(self.hardware(knobs.session).devices[:1] * knobs.session.cores_per_device)
+        return joined(self.hardware(knobs.session).devices[:1] * knobs.session.group_size)
 
     def line(self, knobs: Knobs, start: int = 0) -> Cluster:
         """The devices of the pipeline that begins with the device `start`."""
@@ -192,10 +203,16 @@ class Setting:
         if knobs.session.differs_by_device:
             self.check_one_kind(f"memory_proportion {knobs.session.values['memory_proportion']}")
         if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
-            cores = f" of {n_cores} cores" if (n_cores := knobs.session.cores_per_device) > 1 else ""
+            cores = f" of {n_cores} cores" if (n_cores := knobs.session.group_size) > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
                 f"{self.cluster.name} has {len(self.cluster)}",
+                0,
+            )
+        if knobs.n_devices > len(self.cluster):
+            raise Infeasible(
+                f"{knobs.n_devices - knobs.session.n_beside} devices of replicas and {knobs.session.n_beside} beside "
+                f"them are {knobs.n_devices}, {self.cluster.name} has {len(self.cluster)}",
                 0,
             )
 

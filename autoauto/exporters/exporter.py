@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from autoauto.records.costs.decoder import Decoder
+from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, Speculation
 from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
@@ -46,10 +46,14 @@ class DecoderModel(NamedTuple):
     Attributes:
         name: on Hugging Face, or the path of a folder or a `config.json`.
         decoder: what its config says.
+        speculation: how its answers are drafted.
+        cached_share: the share of a prompt that the prefix cache has.
     """
 
     name: str
     decoder: Decoder
+    speculation: Speculation = NO_SPECULATION
+    cached_share: float = 0.0
 
     @property
     def served_name(self) -> str:
@@ -93,7 +97,8 @@ class Performance(NamedTuple):
             return f"{self.samples_per_s:,.1f} samples/s ({self.origin})"
         between = f", {self.tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT)" if self.tokens.tpot_s else ""
         return (
-            f"{self.tokens.tokens_per_s:,.0f} tokens/s, {self.tokens.ttft_s:.3g} s to the first token (TTFT){between} "
+            f"{self.tokens.tokens_per_s:,.0f} tokens/s, {1e3 * self.tokens.ttft_s:.3g} ms to the first token (TTFT)"
+            f"{between} "
             f"({self.origin})"
         )
 
@@ -138,7 +143,7 @@ class Deployment:
         session = self.knobs.session
         if session.runtime is None:
             return SessionOptions(0, OnnxRuntimeSession())
-        return SessionOptions(session.cores_per_device, session)
+        return SessionOptions(session.group_size, session)
 
     @property
     def packages(self) -> str:

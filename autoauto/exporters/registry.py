@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,10 +12,14 @@ from autoauto.exporters.serving.exporter import serving_exporter
 from autoauto.plugins import Registry
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput
+from autoauto.space.modes.training import SCHEDULE
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.session import HostSession
 
-_FILES = "files"
+_FILES, _PREFERRED = "files", "onnx"
+NO_ORDER = SCHEDULE.absent
+"""The order of a configuration that does not train."""
 
 
 def _of_engines() -> dict[str, Exporter]:
@@ -33,6 +37,25 @@ def exporter_named(name: str) -> Exporter:
         BadInput: there is no such format.
     """
     return FORMATS.named(name, "a format")
+
+
+def formats_for(values: Mapping[str, object]) -> list[str]:
+    """The formats that may write a configuration, the preferred one first.
+
+    Args:
+        values: of its knobs, by their names, as JSON has them.
+
+    >>> formats_for({"n_ipu": 2})[:2]
+    ['onnx', 'auto-pipeline']
+    """
+    engine, runtime = str(values.get("engine")), values.get("runtime")
+    if engine in ENGINES:
+        return [ENGINES[engine].launcher.to]
+    serves, trains = runtime == LlamaCppSession.runtime, values.get("schedule", NO_ORDER) != NO_ORDER
+    names = sorted(FORMATS, key=lambda name: (name != _PREFERRED, name))
+    of_host = [name for name in names if FORMATS[name].keeps_session]
+    fitting = [name for name in (of_host if serves else names) if FORMATS[name].serves_decoders == serves]
+    return [name for name in fitting if FORMATS[name].trains or not trains]
 
 
 def write_artifact(
@@ -98,12 +121,14 @@ def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {exporter.name} is for inference, got a plan for training; try --mode inference")
     session, has_devices = deployment.knobs.session, bool(deployment.devices)
-    plain = OnnxRuntimeSession(cores_per_device=session.cores_per_device)
+    plain = OnnxRuntimeSession(cores_per_device=session.group_size)
     is_plain = session.runtime is None or (session == plain and not has_devices)
     if is_plain or exporter.keeps_session:
         return
+    if not isinstance(session, HostSession):
+        raise BadInput(f"--to {exporter.name} starts another engine, got a configuration for {session.runtime}")
     where = f" on {', '.join(device.name for device in deployment.devices)}" if has_devices else ""
-    options = " with options" * (isinstance(session, HostSession) and session != session.plain)
+    options = " with options" * (session != session.plain)
     raise BadInput(
         f"--to {exporter.name} does not say what runs a stage, got a plan for {session.runtime} in "
         f"{session.computes_in}{options}{where}; try --to onnx"
@@ -118,7 +143,8 @@ def _check_model(deployment: Deployment, exporter: Exporter) -> None:
     """
     is_decoder = isinstance(deployment.source, DecoderModel)
     if is_decoder and not exporter.serves_decoders:
-        names = [name for name, each in FORMATS.items() if each.serves_decoders]
+        of_host = deployment.knobs.session.runtime is not None
+        names = [name for name, each in FORMATS.items() if each.serves_decoders and each.keeps_session is of_host]
         raise BadInput(f"--to {exporter.name} is not for text that decoders generate; try --to {' or '.join(names)}")
     if exporter.serves_decoders and not is_decoder:
         raise BadInput(

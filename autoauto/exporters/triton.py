@@ -169,7 +169,7 @@ def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
         return
     yield f"instance_group {{ count: {deployment.knobs.replicas * stage.n_replicas} kind: KIND_CPU }}"
     if session.runtime is not None:
-        n_threads = f'{{ string_value: "{session.cores_per_device}" }}'
+        n_threads = f'{{ string_value: "{session.group_size}" }}'
         yield f'parameters {{ key: "intra_op_thread_count" value: {n_threads} }}'
 
 

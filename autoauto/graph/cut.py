@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -15,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from typing_extensions import override
 
 from autoauto.graph.batch.rebatch import PlainModel, TracedModel, resolve_batch
 from autoauto.graph.load import find_model, load_graph
@@ -23,7 +25,7 @@ from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.trace import READS_SHAPE
 from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel, Unsupported
-from autoauto.records.layers import AS_IN_FILE, LayerGraph, LayerRange, ModelInputs, Port, SubModel
+from autoauto.records.layers import AS_IN_FILE, LayerGraph, LayerRange, ModelInputs, Port, Source, SubModel
 
 MAX_WEIGHT_BYTES = (1 << 31) - (1 << 24)
 """An ONNX file holds 2 GiB at most; the nodes need the difference."""
@@ -33,14 +35,6 @@ N_BATCH_SIZES = 2
 """How many batch sizes stay in memory, traced."""
 MIN_EXTERNAL_BYTES = 1024
 PAGE_BYTES = 4096
-
-
-class Part(NamedTuple):
-    """A subgraph with its inputs and outputs."""
-
-    subgraph: Subgraph
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
 
 
 class Subgraph(NamedTuple):
@@ -57,6 +51,14 @@ class Subgraph(NamedTuple):
     constants: list[str]
 
 
+class Part(NamedTuple):
+    """A subgraph with its inputs and outputs."""
+
+    subgraph: Subgraph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
 def onnx_source(model: str, given: ModelInputs = AS_IN_FILE) -> OnnxSource:
     """A built-in model by name, or an ONNX file by path, to cut layers out of; `given` as in `load_graph`.
 
@@ -66,8 +68,8 @@ def onnx_source(model: str, given: ModelInputs = AS_IN_FILE) -> OnnxSource:
     return OnnxSource(find_model(model), given)
 
 
-class OnnxSource:
-    """An ONNX file that layers can be cut out of; it implements `records.layers.Source`.
+class OnnxSource(Source):
+    """An ONNX file that layers can be cut out of.
 
     A view or a constant is in no layer; every sub-model that reads it computes it again.
 
@@ -90,6 +92,7 @@ class OnnxSource:
         """The layers of the whole model, as `load_graph` reads them."""
         return load_graph(str(self._path), self._given)
 
+    @override
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
         """Make a model of `layers`, identified by the tensors that they write: `graph` may be a part of the whole.
 
@@ -101,10 +104,10 @@ class OnnxSource:
             BadInput: the model does not run at `batch_size`.
         """
         batched, part = self._part(graph, layers, batch_size)
-        return SubModel(batched.serialise(*part, self._weights), part.inputs, part.outputs)
+        return SubModel(batched.serialise(part, self._weights), part.inputs, part.outputs)
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write what `cut` makes as a file; weights that are too many for it lie in `path` with ".data" behind it.
+        """Write the sub-model that `cut` makes to a file; weights that are too many for it lie in "`path`.data".
 
         Returns:
             The sub-model without its content.
@@ -114,13 +117,13 @@ class OnnxSource:
             BadInput: the model does not run at `batch_size`.
         """
         batched, part = self._part(graph, layers, batch_size)
-        batched.save(*part, self._weights, path)
+        batched.save(part, self._weights, path)
         return SubModel(b"", part.inputs, part.outputs)
 
     def _part(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> tuple[BatchedModel, Part]:
         batched = self._batched(batch_size, graph.fixed_batch)
         made = _written(graph, layers, layers.stop)
-        outside = {*_read(graph, layers)} - {*_written(graph, layers)}
+        outside = set(_read(graph, layers)).difference(_written(graph, layers))
         if layers.stop == len(graph) == len(self.graph):
             before = _written(graph, LayerRange(0, layers.start), len(graph))
             outside.update(before, batched.inputs)
@@ -128,22 +131,18 @@ class OnnxSource:
         subgraph = batched.subgraph(made, outside)
         return batched, Part(subgraph, batched.ports(subgraph.inputs), batched.ports(made))
 
+    @override
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
-        """The tensors that are alive between the layers before `cut` and those from it on, inputs of the model first.
-
-        Raises:
-            UnreadableModel: the file has changed.
-            BadInput: the model does not run at `batch_size`.
-        """
         batched = self._batched(batch_size, graph.fixed_batch)
         if cut == 0:
             return batched.ports(batched.inputs)
         if cut == len(graph):
             return batched.ports(batched.outputs)
-        returned = batched.subgraph(batched.outputs, {*_written(graph, LayerRange(0, len(graph)))}).inputs
-        read = {*_read(graph, LayerRange(cut, len(graph))), *returned}
-        made = _written(graph, LayerRange(0, cut), cut)
-        return batched.ports([*(name for name in batched.inputs if name in read), *made])
+        every_written = set(_written(graph, LayerRange(0, len(graph))))
+        read = set(_read(graph, LayerRange(cut, len(graph))))
+        read.update(batched.subgraph(batched.outputs, every_written).inputs)  # inputs that the model returns
+        fed = [name for name in batched.inputs if name in read]
+        return batched.ports(fed + _written(graph, LayerRange(0, cut), cut))
 
     @cached_property
     def _plain(self) -> PlainModel:
@@ -159,15 +158,18 @@ class OnnxSource:
 
 def _read(graph: LayerGraph, layers: LayerRange) -> list[str]:
     """Names of the tensors that layers read."""
-    inside = graph.layers[layers.start : layers.stop]
-    states = (i for layer in inside for i in layer.weights if graph.tensors[i].is_state)
-    return [graph.tensors[i].name for i in (*(i for layer in inside for i in layer.inputs), *states)]
+    inputs: list[int] = []
+    states: list[int] = []
+    for layer in graph.layers[slice(*layers)]:
+        inputs += layer.inputs
+        states += [index for index in layer.weights if graph.tensors[index].is_state]
+    return [graph.tensors[index].name for index in inputs + states]
 
 
 def _written(graph: LayerGraph, layers: LayerRange, since: int = 0) -> list[str]:
     """Names of the tensors that layers write and that layer `since` or a later one reads."""
-    inside = graph.layers[layers.start : layers.stop]
-    tensors = (graph.tensors[i] for layer in inside for i in layer.outputs)
+    outputs = chain.from_iterable(layer.outputs for layer in graph.layers[slice(*layers)])
+    tensors = [graph.tensors[index] for index in outputs]
     return [tensor.name for tensor in tensors if tensor.last_use >= since or tensor.is_state]
 
 
@@ -179,12 +181,17 @@ class BatchedModel:
         self._model = model
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._nodes: list[onnx.NodeProto] = list(model.graph.node)
-        self._writers = {name: index for index, node in enumerate(self._nodes) for name in node.output}
-        self._convolved = {
-            name for node in all_nodes(model.graph) if node.op_type in ("Conv", "ConvTranspose") for name in node.input
-        }
-        named = Counter([*(node.name for node in self._nodes), *self._writers, ""])
-        for node in self._nodes:  # a runtime says by its name what a node took, see `layer_seconds`
+        self._writers: dict[str, int] = {}
+        for index, node in enumerate(self._nodes):
+            self._writers.update(dict.fromkeys(node.output, index))
+        self._convolved: set[str] = set()
+        for node in all_nodes(model.graph):
+            if node.op_type in ("Conv", "ConvTranspose"):
+                self._convolved.update(node.input)
+        # Runtimes report times by the names of nodes (`layer_seconds`), so every node gets a name of its own.
+        named = Counter(node.name for node in self._nodes)
+        named.update([*self._writers, ""])
+        for node in self._nodes:
             if named[node.name] > 1:
                 node.name = next(filter(None, node.output))
         self.inputs = tuple(entry.name for entry in model.graph.input)
@@ -219,59 +226,58 @@ class BatchedModel:
         Raises:
             UnreadableModel: nothing writes one, or NumPy has no such elements.
         """
-        return tuple(
-            Port(name, (value := self._value(name)).shape, self._dtype(name), value.data_dependent) for name in names
-        )
+        ports = []
+        for name in names:
+            value = self._value(name)
+            ports.append(Port(name, value.shape, self._dtype(name), value.data_dependent))
+        return tuple(ports)
 
-    def serialise(self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights) -> bytes:
+    def serialise(self, part: Part, weights: Weights) -> bytes:
         """An ONNX file of a subgraph, weights inside.
 
         Raises:
             UnreadableModel: a weight is missing, or all of them are too large for one file.
         """
-        n_bytes = self._weight_bytes(subgraph)
+        n_bytes = self._weight_bytes(part)
         if n_bytes > MAX_WEIGHT_BYTES:
             raise UnreadableModel(
                 f"an ONNX file holds at most {MAX_WEIGHT_BYTES} bytes of weights, a range of layers has {n_bytes}; "
                 "try more devices"
             )
-        return with_weights(*self._assembled(subgraph, inputs, outputs, weights))
+        model, stored = self._assembled(part, weights)
+        return with_weights(model, stored)
 
-    def save(
-        self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights, path: Path
-    ) -> None:
+    def save(self, part: Part, weights: Weights, path: Path) -> None:
         """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it.
 
         Raises:
             UnreadableModel: a weight is missing.
         """
-        if self._weight_bytes(subgraph) <= MAX_WEIGHT_BYTES:
-            path.write_bytes(self.serialise(subgraph, inputs, outputs, weights))
+        if self._weight_bytes(part) <= MAX_WEIGHT_BYTES:
+            path.write_bytes(self.serialise(part, weights))
             return
-        model, stored = self._assembled(subgraph, inputs, outputs, weights)
+        model, stored = self._assembled(part, weights)
         data = path.with_name(f"{path.name}.data")
         with data.open("wb") as file:
             entries = [external(onnx.TensorProto.FromString(each), file) for each in stored]
         path.write_bytes(with_weights(model, [entry.SerializeToString() for entry in entries]))
 
-    def _weight_bytes(self, subgraph: Subgraph) -> int:
-        return sum(self._n_bytes(name) for name in subgraph.constants)
+    def _weight_bytes(self, part: Part) -> int:
+        return sum(self._n_bytes(name) for name in part.subgraph.constants)
 
-    def _assembled(
-        self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights
-    ) -> tuple[onnx.ModelProto, list[bytes]]:
-        """The model of a subgraph without its constants, and these, serialised."""
-        written = {port.name for port in outputs}
+    def _assembled(self, part: Part, weights: Weights) -> tuple[onnx.ModelProto, list[bytes]]:
+        """The model of a subgraph without its constants, and the constants, serialised."""
+        written = {port.name for port in part.outputs}
         copies, stored = [], []
-        for name in subgraph.constants:
+        for name in part.subgraph.constants:
             serialised = self._constant(name, weights)
             if name in written:
                 constant = onnx.TensorProto.FromString(serialised)
                 copies.append(_copy(constant))
                 serialised = constant.SerializeToString()
             stored.append(serialised)
-        model = assemble(self._model, [*copies, *subgraph.nodes], self._entries(inputs), self._entries(outputs), [])
-        return model, stored
+        nodes = copies + part.subgraph.nodes
+        return assemble(self._model, nodes, self._entries(part.inputs), self._entries(part.outputs), []), stored
 
     def _writer(self, name: str) -> onnx.NodeProto:
         self._value(name)
@@ -287,7 +293,7 @@ class BatchedModel:
         return self._writer(name).op_type in READS_SHAPE and self._value(name).constant
 
     def _is_stand_in(self, name: str) -> bool:
-        """Whether a constant of equal elements stands in for a weight, as in models without weights.
+        """True if a constant of equal elements stands in for a weight, as in models without weights.
 
         A mask, a state or a bias is no weight: it holds zeros, ones, integers or huge numbers, has the shape of another
         tensor, or is a vector.
@@ -295,15 +301,17 @@ class BatchedModel:
         if name in self._constants or self._writer(name).op_type != "ConstantOfShape":
             return False
         node, value = self._writer(name), self._values[name]
-        is_stored = node.input[0] in self._constants and len(value.shape) > 1 and prod(value.shape) >= MIN_STAND_IN
-        return is_stored and is_float(value.dtype) and 0 < abs(float(fill_value(node))) < 1
+        if node.input[0] not in self._constants:  # the shape of another tensor
+            return False
+        is_matrix = len(value.shape) > 1 and prod(value.shape) >= MIN_STAND_IN and is_float(value.dtype)
+        return is_matrix and 0 < abs(float(fill_value(node))) < 1
 
     def _dtype(self, name: str) -> str:
         dtype = helper.tensor_dtype_to_np_dtype(self._values[name].dtype)
         if np.dtype(dtype).kind not in "biufc":
             kind = "strings" if np.dtype(dtype).kind == "O" else dtype
             message = f"what a stage reads and writes must be numbers that NumPy knows, {name!r} holds {kind}"
-            if name in (*self.inputs, *self.outputs):
+            if name in self.inputs or name in self.outputs:
                 raise UnreadableModel(f"{message}; cut the model there, and leave the rest to what calls it")
             raise Unsupported(f"{message}; try stages that begin elsewhere")
         return str(dtype)
@@ -362,9 +370,10 @@ def with_weights(model: onnx.ModelProto, weights: Sequence[bytes]) -> bytes:
     in any order [protobuf]. Here they are in the order of their numbers: OpenVINO reads no file with the versions of
     several sets of operators right before the graph.
     """
-    before, behind = onnx.ModelProto(), onnx.ModelProto()
-    for part in (before, behind):
-        part.CopyFrom(model)
+    before = onnx.ModelProto()
+    before.CopyFrom(model)
+    behind = onnx.ModelProto()
+    behind.CopyFrom(model)
     for field in model.DESCRIPTOR.fields:
         if field.number >= onnx.ModelProto.GRAPH_FIELD_NUMBER:
             before.ClearField(field.name)
@@ -373,8 +382,8 @@ def with_weights(model: onnx.ModelProto, weights: Sequence[bytes]) -> bytes:
     inside = [model.graph.SerializeToString()]
     for weight in weights:
         inside += [_header(onnx.GraphProto.INITIALIZER_FIELD_NUMBER, len(weight)), weight]
-    graph = _header(onnx.ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, inside)))
-    return b"".join([before.SerializeToString(), graph, *inside, behind.SerializeToString()])
+    header = _header(onnx.ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, inside)))
+    return b"".join([before.SerializeToString(), header, *inside, behind.SerializeToString()])
 
 
 def varint(number: int) -> bytes:
@@ -383,11 +392,12 @@ def varint(number: int) -> bytes:
     >>> varint(300).hex()
     'ac02'
     """
-    groups = []
+    groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*groups, number])
+    groups.append(number)
+    return bytes(groups)
 
 
 def _header(field: int, n_bytes: int) -> bytes:

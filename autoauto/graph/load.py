@@ -1,4 +1,7 @@
-"""Reading a model: `load_graph` makes a `LayerGraph` of a built-in name, a path or an ONNX model."""
+"""Reading a model: `load_graph` makes a `LayerGraph` of a built-in name, a path or an ONNX model.
+
+Commands that only ask for a file, `find_model`, do without onnx.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,18 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from onnx import ModelProto
-
-from autoauto.graph.assumptions import assumptions, weight_formats
-from autoauto.graph.facts import infer_facts
-from autoauto.graph.layers import layers_of
-from autoauto.graph.onnx_file import copy_model, read_model
+from autoauto.graph.decoders.huggingface import bundled_names
 from autoauto.records.errors import UnreadableModel, did_you_mean
-from autoauto.records.installation import data_dir
-from autoauto.records.layers import AS_IN_FILE, LayerGraph, ModelInputs
+from autoauto.records.installation import builtin_models
+from autoauto.records.layers import AS_IN_FILE, LayerGraph, ModelInputs, OnnxModel
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
-def builtin_models() -> dict[str, Path]:
-    """The models that come with autoauto, by name."""
-    return {path.stem: path for path in sorted((data_dir() / "models").glob("*.onnx"), key=lambda path: path.stem)}
-
-
-def load_graph(model: str | Path | ModelProto, given: ModelInputs = AS_IN_FILE) -> LayerGraph:
+def load_graph(model: str | Path | OnnxModel, given: ModelInputs = AS_IN_FILE) -> LayerGraph:
     """Read a built-in model by name, an ONNX file by path, or a `ModelProto`, whose graph has the name.
 
     Args:
@@ -37,17 +34,26 @@ def load_graph(model: str | Path | ModelProto, given: ModelInputs = AS_IN_FILE) 
         UnreadableModel: there is no such model, or its file cannot be read.
         BadInput: an axis of an input stays open besides the batch; the message lists all.
     """
-    if isinstance(model, ModelProto):
-        return _read(model.graph.name or "model", copy_model(model), given)
+    if not isinstance(model, str | Path):
+        from autoauto.graph.onnx_file import copy_model
+
+        copy = copy_model(model)
+        return _read(copy.graph.name or "model", copy, given)
     path = find_model(str(model))
     return (_builtin_graph if path == builtin_models().get(str(model)) else _graph_of)(path, given)
 
 
 def _graph_of(path: Path, given: ModelInputs) -> LayerGraph:
+    from autoauto.graph.onnx_file import read_model
+
     return _read(path.stem, read_model(path), given)
 
 
 def _read(name: str, model: ModelProto, given: ModelInputs) -> LayerGraph:
+    from autoauto.graph.assumptions import assumptions, weight_formats
+    from autoauto.graph.facts import infer_facts
+    from autoauto.graph.layers import layers_of
+
     facts = infer_facts(model, given)
     graph = replace(layers_of(name, facts), inputs=given, formats=weight_formats(facts))
     return replace(graph, notes=assumptions(model, facts, graph))
@@ -91,6 +97,11 @@ def _missing(model: str, builtin: Iterable[str]) -> str:
 
 def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
     """The end of the message of `_missing` for a text that is no existing path: what to try."""
+    if model in bundled_names():
+        return (
+            f"got {model!r}, a language model, which is read for GPUs from its config; try "
+            f"autoauto search {model} --cluster 8xH100"
+        )
     if _HUB_NAME.fullmatch(model) and not path.parent.is_dir():
         return (
             f"got {model!r}, no file here; a model of a hub is exported first: "

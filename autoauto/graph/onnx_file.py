@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.layers import OnnxModel
 from autoauto.records.units import Array
 
 MAX_CONSTANT_ELEMENTS = 1 << 14  # larger constants are weights, of which only the shape matters
@@ -37,7 +38,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     return _without_weights(parse(path))
 
 
-def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
+def copy_model(model: OnnxModel) -> onnx.ModelProto:
     """A copy of a model, in the form in which `read_model` reads a file."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

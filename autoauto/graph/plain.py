@@ -1,9 +1,10 @@
-"""A model in plain form, `flatten`: sorted nodes without functions, whose constants are those of the model."""
+"""A model in plain form, `flatten`: sorted nodes without functions, with all constants as initializers of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -29,7 +30,7 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     """Copy a model into plain form: functions inlined, constants as initializers, sorted, without unused nodes.
 
-    Bodies of control flow are plain, too: no name is used twice, and their constants are those of the model.
+    Bodies of control flow are plain as well: no name is used twice, and their constants are moved to the model.
 
     Raises:
         UnreadableModel: a cycle, a tensor that nothing or more than one node produces, or functions or bodies that
@@ -69,12 +70,13 @@ def assemble(
 
 def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     """Call the standard operators' domain by its short name, the empty one."""
-    if not any(entry.domain == "ai.onnx" for entry in (*model.opset_import, *all_nodes(model.graph))):
+    if not any(entry.domain == "ai.onnx" for entry in chain(model.opset_import, all_nodes(model.graph))):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for entry in (*copy.opset_import, *all_nodes(copy.graph)):
-        entry.domain = entry.domain if entry.domain != "ai.onnx" else ""
+    for entry in chain(copy.opset_import, all_nodes(copy.graph)):
+        if entry.domain == "ai.onnx":
+            entry.domain = ""
     return copy
 
 
@@ -94,16 +96,20 @@ def check_shape(shape: Sequence[int], what: str) -> None:
 
 
 def _check_head(model: onnx.ModelProto) -> None:
-    """Refuse versions that onnx cannot hold, and names of the ends of a model that are none."""
-    for version in (model.ir_version, *(entry.version for entry in model.opset_import)):
+    """Refuse versions that onnx cannot hold, and inputs and outputs of a model without a valid name."""
+    versions = [model.ir_version]
+    versions += [entry.version for entry in model.opset_import]
+    for version in versions:
         if not 0 <= version <= _MAX_VERSION:
             raise UnreadableModel(f"the versions in a model must be from 0 to {_MAX_VERSION}, got {version}")
-    ends = [*(value.name for value in model.graph.input), *(value.name for value in model.graph.output)]
-    _check_names([*ends, *(tensor.name for tensor in model.graph.initializer)])
-    _check_names([model.graph.name, *(entry.domain for entry in model.opset_import)])
-    for entry in (*model.graph.input, *model.graph.output):
-        _check_names(dim.dim_param for dim in entry.type.tensor_type.shape.dim)
-    if "" in ends:
+    ends = [*model.graph.input, *model.graph.output]
+    _check_names(entry.name for entry in ends)
+    _check_names(tensor.name for tensor in model.graph.initializer)
+    _check_names([model.graph.name])
+    _check_names(entry.domain for entry in model.opset_import)
+    for end in ends:
+        _check_names(dim.dim_param for dim in end.type.tensor_type.shape.dim)
+    if any(not end.name for end in ends):
         raise UnreadableModel("the inputs and outputs of a model must have names, one has none")
     for tensor in model.graph.initializer:
         check_shape(tensor.dims, f"constant {tensor.name!r}")
@@ -138,20 +144,19 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
 
 
 def _check_bodies(node: onnx.NodeProto) -> None:
-    """Refuse control flow whose bodies have not the ends that ONNX asks for."""
+    """Refuse control flow whose bodies have not the inputs and outputs that ONNX asks for."""
     held = {entry.name: entry.g for entry in node.attribute if entry.type == onnx.AttributeProto.GRAPH}
-    expected = {"then_branch", "else_branch"} if node.op_type == "If" else {"body"}
     n_sequences = next((int(entry.i) for entry in node.attribute if entry.name == "num_scan_inputs"), 1)
-    n_inputs = 0 if node.op_type == "If" else len(node.input)
-    n_outputs = len(node.output) + (node.op_type == "Loop")
-    fits = (
-        held.keys() == expected
-        and len(node.input) >= {"If": 1, "Loop": 2, "Scan": max(n_sequences, 1)}[node.op_type]
-        and n_sequences > 0
-        and any(node.output)
-        and all(len(body.input) == n_inputs and len(body.output) == n_outputs for body in held.values())
-        and all(entry.name for body in held.values() for entry in (*body.input, *body.output))
-    )
+    min_inputs = {"If": 1, "Loop": 2, "Scan": max(n_sequences, 1)}[node.op_type]
+    names, n_inputs, n_outputs = {"body"}, len(node.input), len(node.output)
+    if node.op_type == "If":  # its branches read tensors by name only
+        names, n_inputs = {"then_branch", "else_branch"}, 0
+    if node.op_type == "Loop":  # its body returns the condition first
+        n_outputs += 1
+    fits = held.keys() == names and len(node.input) >= min_inputs and n_sequences > 0 and any(node.output)
+    for body in held.values():
+        fits = fits and len(body.input) == n_inputs and len(body.output) == n_outputs
+        fits = fits and all(entry.name for entry in chain(body.input, body.output))
     if not fits:
         raise UnreadableModel(f"the bodies of {node.op_type} {node.name!r} lack the ends that ONNX asks for")
 
@@ -167,7 +172,7 @@ def _check_split(node: onnx.NodeProto) -> None:
 
 
 def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
-    """Refuse what onnx does not: texts that are none, and parameters of functions outside of them."""
+    """Refuse faults that onnx lets pass: texts that are not UTF-8, and parameters of functions outside a function."""
     _check_names([attribute.name])
     if attribute.ref_attr_name:
         raise UnreadableModel(
@@ -182,11 +187,15 @@ def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> No
 
 
 def _without_constants(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes of a graph but its constants, and these with its initializers."""
-    is_constant = [node.op_type == "Constant" and not node.domain for node in graph.node]
-    nodes = list(zip(graph.node, is_constant, strict=True))
-    constants = [_constant(node) for node, constant in nodes if constant]
-    return [node for node, constant in nodes if not constant], [*graph.initializer, *constants]
+    """The nodes of a graph without its Constant nodes, and its initializers with the values of the Constant nodes."""
+    nodes = []
+    constants = list(graph.initializer)
+    for node in graph.node:
+        if node.op_type == "Constant" and not node.domain:
+            constants.append(_constant(node))
+        else:
+            nodes.append(node)
+    return nodes, constants
 
 
 def with_plain_bodies(node: onnx.NodeProto, constants: list[onnx.TensorProto]) -> onnx.NodeProto:
@@ -207,10 +216,10 @@ def with_plain_bodies(node: onnx.NodeProto, constants: list[onnx.TensorProto]) -
 
 def _plain_body(body: onnx.GraphProto, prefix: str, constants: list[onnx.TensorProto]) -> onnx.GraphProto:
     nodes, own = _without_constants(body)
-    written = {name for node in nodes for name in node.output if name}
-    local = {*written, *(entry.name for entry in body.input), *(tensor.name for tensor in own)}
+    written = set(filter(None, chain.from_iterable(node.output for node in nodes)))
+    local = written.union((entry.name for entry in body.input), (tensor.name for tensor in own))
     names = {name: f"{prefix}/{name}" for name in local}
-    for tensor in own:
+    for tensor in own:  # a constant of the body becomes one of the model
         lifted = onnx.TensorProto()
         lifted.CopyFrom(tensor)
         lifted.name = names[tensor.name]
@@ -225,13 +234,13 @@ def _plain_body(body: onnx.GraphProto, prefix: str, constants: list[onnx.TensorP
         outputs.append(_renamed_entry(entry, name))
     inputs = [_renamed_entry(entry, names[entry.name]) for entry in body.input]
     known = {entry.name for entry in inputs} | {tensor.name for tensor in constants}
-    outer = {name for node in nodes for name in reads(node)} - {names[name] for name in written}
+    outer = set(chain.from_iterable(map(reads, nodes))) - {names[name] for name in written}
     nodes = used(_sorted(nodes, known | outer, {entry.name for entry in outputs}), outputs)
     return onnx.helper.make_graph(nodes, body.name or "body", inputs, outputs)
 
 
 def inline_branches(model: onnx.ModelProto, decided: Mapping[str, str]) -> onnx.ModelProto:
-    """A plain model with the nodes of a branch in place of every If whose first output `decided` names, with it."""
+    """A plain model in which the nodes of a branch replace an If: `decided` has the branch by the first output."""
     graph = model.graph
     nodes = used(_inlined(graph.node, decided), graph.output)
     return assemble(model, nodes, list(graph.input), list(graph.output), list(graph.initializer))
@@ -242,13 +251,14 @@ def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> lis
     inlined: list[onnx.NodeProto] = []
     for node in nodes:
         taken = decided.get(next(filter(None, node.output), ""))
-        if taken is not None:
-            [branch] = (attribute.g for attribute in node.attribute if attribute.name == taken)
-            inlined += _inlined(branch.node, decided)
-            ends = zip(branch.output, node.output, strict=True)
-            inlined += [onnx.helper.make_node("Identity", [end.name], [name], name) for end, name in ends if name]
-        else:
+        if taken is None:
             inlined.append(_with_inlined_bodies(node, decided))
+            continue
+        [branch] = (attribute.g for attribute in node.attribute if attribute.name == taken)
+        inlined += _inlined(branch.node, decided)
+        for end, name in zip(branch.output, node.output, strict=True):
+            if name:
+                inlined.append(onnx.helper.make_node("Identity", [end.name], [name], name))
     return inlined
 
 
@@ -271,8 +281,9 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     copy.input[:] = [names.get(name, name) for name in node.input]
     copy.output[:] = [names.get(name, name) for name in node.output]
     for body in bodies(copy):
-        hidden = {*(entry.name for entry in body.input), *(tensor.name for tensor in body.initializer)}
-        hidden.update(name for inner in body.node for name in inner.output)
+        # A name that the body defines itself hides the tensor of that name outside.
+        hidden = {entry.name for entry in chain(body.input, body.initializer)}
+        hidden.update(chain.from_iterable(inner.output for inner in body.node))
         visible = {name: new for name, new in names.items() if name not in hidden}
         inner_nodes = [_renamed(inner, visible) for inner in body.node]
         del body.node[:]
@@ -304,7 +315,10 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
     kind = _CONSTANTS.get(attribute.name.removesuffix("s"))
     if kind is None:
         raise UnreadableModel(f"a constant must be a dense tensor, {node.output[0]!r} is a {attribute.name}")
-    values, dims = (value, [len(value)]) if isinstance(value, Sequence) else ([value], [])
+    values: Sequence[Any] = [value]
+    dims: list[int] = []
+    if isinstance(value, Sequence):
+        values, dims = value, [len(value)]
     try:
         return onnx.helper.make_tensor(node.output[0], kind, dims, values)
     except (TypeError, ValueError) as error:
@@ -312,14 +326,18 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
 
 
 def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Order nodes so that each reads only tensors known or written earlier; the file's order stays if it does that."""
+    """Order nodes so that each reads only tensors that are known or written earlier; a file in such an order keeps it.
+
+    Raises:
+        UnreadableModel: a tensor is written twice, or by no node, or nodes wait for each other.
+    """
     writer: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in filter(None, node.output):
             if name in writer or name in known:
                 raise UnreadableModel(f"a tensor must be written once, {name!r} is written by two nodes")
             writer[name] = index
-    read = [{*reads(node)} for node in nodes]
+    read = [set(reads(node)) for node in nodes]
     missing = wanted.union(*read) - known - writer.keys() - {""}
     if missing:
         raise UnreadableModel(f"every tensor must come from somewhere, nothing writes {min(map(str, missing))!r}")
@@ -336,24 +354,27 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> l
 def with_tensors_at_ends(
     nodes: list[onnx.NodeProto], outputs: Iterable[onnx.ValueInfoProto]
 ) -> tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto]]:
-    """The nodes but those that put outputs into dictionaries or sequences, and the outputs with the tensors in these.
+    """Drop the nodes that put outputs into dictionaries or sequences; the tensors inside become the outputs.
 
-    A ZipMap turns a row of scores into a dictionary by class, which is for the program that asked.
+    A ZipMap turns a row of scores into a dictionary by class, which only the calling program needs.
     """
     makers = {node.output[0]: node for node in nodes if node.op_type in _MAKERS_OF_ENDS and node.output}
-    dropped = {entry.name for entry in outputs} & makers.keys()
+    dropped: set[str] = set()
     left: dict[str, onnx.ValueInfoProto] = {}
     for entry in outputs:
-        if entry.name in dropped:
-            names = list(makers[entry.name].input)[: _MAKERS_OF_ENDS[makers[entry.name].op_type]]
-            left |= {name: onnx.helper.make_empty_tensor_value_info(name) for name in names if name not in left}
-        else:
+        maker = makers.get(entry.name)
+        if maker is None:
             left[entry.name] = entry
+            continue
+        dropped.add(entry.name)
+        for name in maker.input[: _MAKERS_OF_ENDS[maker.op_type]]:
+            if name not in left:
+                left[name] = onnx.helper.make_empty_tensor_value_info(name)
     return [node for node in nodes if not dropped.intersection(node.output)], list(left.values())
 
 
 _MAKERS_OF_ENDS = {"ZipMap": 1, "SplitToSequence": 1, "SequenceConstruct": None}
-"""Operators that make no tensor, with how many of their operands are what they are made of; None is all."""
+"""Operators whose output is no tensor, and how many of their operands are tensors inside it; None is all of them."""
 
 
 def used(nodes: Sequence[onnx.NodeProto], outputs: Iterable[onnx.ValueInfoProto]) -> list[onnx.NodeProto]:

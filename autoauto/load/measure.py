@@ -24,9 +24,10 @@ import numpy as np
 from autoauto.engines.metrics import ServerState
 from autoauto.load.arrivals import closed_loop, poisson
 from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
-from autoauto.load.percentiles import Percentiles
 from autoauto.load.prompts import TextPrompts, token_prompt
+from autoauto.load.replicas import SharedServers
 from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
+from autoauto.records.costs.percentiles import Percentiles
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.units import Array
 
@@ -47,12 +48,12 @@ BUSY_CLIENT = 0.8
 
 
 def measure_tokens(
-    url: str, load: TokenLoad, model: str = "", chat: bool = False, silence_s: float = 600.0
+    url: str | Sequence[str], load: TokenLoad, model: str = "", chat: bool = False, silence_s: float = 600.0
 ) -> TokenMeasurement:
-    """Put a load on a server of the OpenAI protocol.
+    """Put a load on a server of the OpenAI protocol, or on several of one model.
 
     Args:
-        url: of the server, with or without /v1.
+        url: of the server, with or without /v1; of several servers, which share the load.
         load: the requests.
         model: its name there; "" for the only one.
         chat: True for chat completions.
@@ -62,23 +63,27 @@ def measure_tokens(
         BadInput: nothing answers there by the protocol, or there is no such model.
         MeasurementsFailed: requests of the warm-up or all others failed.
     """
-    return asyncio.run(_measure(url, load, model, chat, silence_s))
+    urls = (url,) if isinstance(url, str) else tuple(url)
+    return asyncio.run(_measure(urls, load, model, chat, silence_s))
 
 
-async def _measure(url: str, load: TokenLoad, model: str, chat: bool, silence_s: float) -> TokenMeasurement:
+async def _measure(urls: Sequence[str], load: TokenLoad, model: str, chat: bool, silence_s: float) -> TokenMeasurement:
     from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
     timeout = ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_s)
     # some servers close a connection after a stream without a word, so that the next request on it fails;
     # with TLS a connection costs too much to open one for each request
-    connector = TCPConnector(limit=0, force_close=not url.startswith("https:"))
+    connector = TCPConnector(limit=0, force_close=not urls[0].startswith("https:"))
     async with ClientSession(connector=connector, timeout=timeout) as session:
-        served = await served_model(session, url, model)
-        endpoint = OpenAiEndpoint(session, url, served["id"], chat, load.extra)
-        prompt, assumed = await _prompts(endpoint, load, chat, served)
-        running = RunningLoad(endpoint, load, prompt)
+        every = [await served_model(session, url, model) for url in urls]
+        endpoints = [
+            OpenAiEndpoint(session, url, served["id"], chat, load.extra)
+            for url, served in zip(urls, every, strict=True)
+        ]
+        prompt, assumed = await _prompts(endpoints[0], load, chat, every[0])
+        running = RunningLoad(SharedServers(endpoints), load, prompt)
         await running.put_on()
-        return running.result(url, assumed)
+        return running.result(", ".join(urls), assumed)
 
 
 async def _prompts(
@@ -101,7 +106,7 @@ class RunningLoad:
         prompt: of a request by its number.
     """
 
-    def __init__(self, endpoint: OpenAiEndpoint, load: TokenLoad, prompt: Prompt) -> None:
+    def __init__(self, endpoint: SharedServers, load: TokenLoad, prompt: Prompt) -> None:
         self._endpoint, self._load, self._prompt = endpoint, load, prompt
         self._answers: dict[int, StreamedAnswer] = {}
         self._event_s = array("d")

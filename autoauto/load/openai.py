@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from autoauto.engines.metrics import ServerState
 from autoauto.engines.registry import server_state
+from autoauto.load.refusals import unreached
 from autoauto.records.errors import BadInput, MeasurementsFailed
 
 if TYPE_CHECKING:
@@ -180,7 +182,13 @@ def base_of(url: str) -> str:
     Raises:
         BadInput: it is no HTTP address.
     """
-    if not url.startswith(("http://", "https://")):
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        is_url = False
+    if not is_url:
         raise BadInput(f"URL must be that of a server, got {url!r:.100}; try http://127.0.0.1:8000")
     return url.rstrip("/").removesuffix("/v1")
 
@@ -205,20 +213,32 @@ async def served_model(session: ClientSession, url: str, name: str) -> Mapping[s
                 raise BadInput(f"{url} must list its models, got status {response.status}: {_error_in(content)}")
             models = {model["id"]: model for model in msgspec.json.decode(content)["data"]}
     except (ClientError, InvalidURL, OSError, TimeoutError, msgspec.DecodeError, KeyError, TypeError) as error:
-        raise BadInput(f"{url} must be a server of the OpenAI protocol: {_without_key(str(error))}") from None
+        raise BadInput(f"{url} must be a server of the OpenAI protocol: {_without_key(unreached(error))}") from None
     if name in models or (not name and len(models) == 1):
         return models[name] if name else next(iter(models.values()))
     raise BadInput(f"the model must be one of {', '.join(models)}, got {name!r:.80}; name one that {url} serves")
 
 
+def api_key() -> str:
+    """The key of `KEY_VARIABLE`; empty where it is not set.
+
+    Raises:
+        BadInput: it cannot stand in a header. The message does not have it.
+    """
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise BadInput(f"{KEY_VARIABLE} must be printable ASCII, got other characters; set it anew")
+    return key
+
+
 def _headers() -> dict[str, str]:
     """The key is read for every request and stored nowhere."""
-    key = os.environ.get(KEY_VARIABLE)
+    key = api_key()
     return {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
 
 
 def _without_key(text: str) -> str:
-    key = os.environ.get(KEY_VARIABLE)
+    key = os.environ.get(KEY_VARIABLE, "").strip()
     return text.replace(key, "***") if key else text
 
 

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from autoauto.engines.metrics import ServerState
-from autoauto.load.percentiles import Percentiles
+from autoauto.records.costs.percentiles import Percentiles
 from autoauto.records.errors import BadInput
 
 

@@ -81,12 +81,17 @@ def share_buffers(name: str, keys: Sequence[Hashable], sizes_bytes: Sequence[int
     >>> [str(row) for row in share_buffers("x", [8, 2, 8], [8, 2, 8], 4).rows]
     ['x0[0]', 'x1[0]', 'x0[1]']
     """
-    numbers = number_graphs(keys)
-    alone = len({number.graph for number in numbers}) == 1
-    rows = tuple(BufferRow(name if alone else f"{name}{number.graph}", number.row) for number in numbers)
-    n_rows = Counter(row.buffer for row in rows)
-    size = {row.buffer: n_bytes for row, n_bytes in zip(rows, sizes_bytes, strict=True)}
-    return SharedBuffers(rows, tuple(BufferLayout(buffer, n_rows[buffer], steps, size[buffer]) for buffer in n_rows))
+    alone = len(set(keys)) == 1
+    rows = []
+    n_rows: Counter[str] = Counter()
+    size: dict[str, int] = {}
+    for number, n_bytes in zip(number_graphs(keys), sizes_bytes, strict=True):
+        buffer = name if alone else f"{name}{number.graph}"
+        rows.append(BufferRow(buffer, number.row))
+        n_rows[buffer] += 1
+        size[buffer] = n_bytes
+    layouts = [BufferLayout(buffer, n_rows[buffer], steps, size[buffer]) for buffer in n_rows]
+    return SharedBuffers(tuple(rows), tuple(layouts))
 
 
 def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -> PhasedPlan:
@@ -95,38 +100,38 @@ def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -
     First every phase is made alone (`bare`). Phases with equal kinds of layers, costs and bytes at their edges are then
     given one graph, and connected by rows of buffers.
     """
-    ranges = [single_candidate(costs.table, *ends) for ends in pairwise(cuts)]
-    bare = [[_phase(costs, layers, one_pass) for one_pass in costs.passes(layers)] for layers in ranges]
-    widths = _widths(costs, cuts)
-    edges = [(HOST, *widths), (*widths, HOST), costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()]
-    numbers = number_graphs((*edge, *_identity(profile, phases)) for *edge, phases in zip(*edges, bare, strict=True))
-    connections = _buffer_rows(
-        costs, cuts, widths, [number.graph for number in numbers], [phases[0] for phases in bare]
-    )
-    connected = [
-        [_with_rows(phase, number, connections, i) for phase in phases]
-        for i, (phases, number) in enumerate(zip(bare, numbers, strict=True))
-    ]
-    forward = [phases[0] for phases in connected]
-    backward = [phase for phases in reversed(connected) for phase in phases[1:]]
-    return _timed(costs, (*forward, *backward), (*connections.buffers, *_variables(costs, forward)))
+    stashed_bytes = costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()
+    edges = [HOST, *_widths(costs, cuts), HOST]
+    bare, identities = [], []
+    for index, (start, stop) in enumerate(pairwise(cuts)):
+        layers = single_candidate(costs.table, start, stop)
+        phases = [_phase(costs, layers, one_pass) for one_pass in costs.passes(layers)]
+        bare.append(phases)
+        identities.append((edges[index], edges[index + 1], stashed_bytes[index], _identity(profile, phases)))
+    numbers = number_graphs(identities)
+    graphs = [number.graph for number in numbers]
+    connections = _buffer_rows(costs, cuts, edges[1:-1], graphs, [phases[0] for phases in bare])
+    forward: list[Phase] = []
+    backward: list[Phase] = []
+    for index, (phases, number) in enumerate(zip(bare, numbers, strict=True)):
+        first, *others = [_with_rows(phase, number, connections, index) for phase in phases]
+        forward.append(first)
+        backward = others + backward  # the backward passes run from the last range to the first
+    return _timed(costs, forward + backward, connections.buffers + _variables(costs, forward))
 
 
-def _timed(costs: PhaseCosts, phases: tuple[Phase, ...], buffers: tuple[BufferLayout, ...]) -> PhasedPlan:
+def _timed(costs: PhaseCosts, phases: Sequence[Phase], buffers: Sequence[BufferLayout]) -> PhasedPlan:
     """The plan with its cycles; buffers without bytes, and their rows, are left out."""
     steps, mode = costs.options.steps, costs.options.effective_mode
     used = tuple(buffer for buffer in buffers if buffer.entry_bytes)
     names = {buffer.name for buffer in used}
-    phases = tuple(
-        replace(
-            phase,
-            loads=tuple(row for row in phase.loads if row.buffer in names),
-            stores=tuple(row for row in phase.stores if row.buffer in names),
-        )
-        for phase in phases
-    )
+    in_use = []
+    for phase in phases:
+        loads = tuple(row for row in phase.loads if row.buffer in names)
+        stores = tuple(row for row in phase.stores if row.buffer in names)
+        in_use.append(replace(phase, loads=loads, stores=stores))
     return PhasedPlan(
-        phases=phases,
+        phases=tuple(in_use),
         steps=steps,
         io_mode=mode,
         buffers=used,
@@ -161,18 +166,12 @@ def _phase(costs: PhaseCosts, candidate: PhaseCandidates, one_pass: PassCosts) -
 
 
 def _identity(profile: ModelProfile, phases: Sequence[Phase]) -> tuple[object, ...]:
-    """A key that is equal for ranges with equal kinds of layers and equal costs, which can run the same program."""
-    costs = [
-        (
-            phase.variable_cycles,
-            phase.load_cycles,
-            phase.compute_cycles,
-            phase.store_cycles,
-            *sorted(phase.memory_bytes.items()),
-        )
-        for phase in phases
-    ]
-    return (profile.kinds[slice(*phases[0].layers)], *costs)
+    """A key of a range: ranges of equal keys have equal kinds of layers and equal costs, and can run one program."""
+    key: list[object] = [profile.kinds[slice(*phases[0].layers)]]
+    for phase in phases:
+        key += (phase.variable_cycles, phase.load_cycles, phase.compute_cycles, phase.store_cycles)
+        key.append(tuple(sorted(phase.memory_bytes.items())))
+    return tuple(key)
 
 
 class _BufferRows(NamedTuple):
@@ -182,7 +181,7 @@ class _BufferRows(NamedTuple):
         x: row i has the activations from phase i to phase i + 1.
         dx: row i has the gradients from phase i + 1 back to phase i.
         stash: row i has the activations that phase i stores for its backward pass; the buffers are named "kept".
-        reads_inputs_again: for every phase whether its backward pass loads its inputs x again.
+        reads_inputs_again: by phase, True if the backward pass loads the inputs x again.
     """
 
     x: SharedBuffers
@@ -192,7 +191,7 @@ class _BufferRows(NamedTuple):
 
     @property
     def buffers(self) -> tuple[BufferLayout, ...]:
-        return (*self.x.buffers, *self.dx.buffers, *self.stash.buffers)
+        return self.x.buffers + self.dx.buffers + self.stash.buffers
 
 
 def _widths(costs: PhaseCosts, cuts: Sequence[int]) -> list[int]:
@@ -203,16 +202,18 @@ def _widths(costs: PhaseCosts, cuts: Sequence[int]) -> list[int]:
 def _buffer_rows(
     costs: PhaseCosts, cuts: Sequence[int], widths: Sequence[int], graphs: Sequence[int], forward: Sequence[Phase]
 ) -> _BufferRows:
-    """Rows for the tensors that cross the cuts and for those that wait for the backward pass."""
-    steps, inner = costs.options.steps, cuts[1:-1]
+    """Rows for the tensors that cross the cuts and for the tensors that wait for the backward pass."""
+    steps = costs.options.steps
     x = share_buffers("x", widths, widths, steps)
     if not costs.training:
         return _BufferRows(x, NO_ROWS, NO_ROWS, ())
     dx = share_buffers("dx", widths, widths, steps)
-    stashed = [phase.store_bytes - int(costs.output_bytes[cut]) for phase, cut in zip(forward[:-1], inner, strict=True)]
-    again = tuple(
-        costs.options.recompute or n_bytes > 0 for n_bytes in costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()
-    )
+    # A phase stores its outputs and its stash; the last phase stores no stash, since it runs backward at once.
+    stashed = []
+    for phase, cut in zip(forward[:-1], cuts[1:-1], strict=True):
+        stashed.append(phase.store_bytes - int(costs.output_bytes[cut]))
+    stashed_input_bytes = costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()
+    again = tuple(costs.options.recompute or n_bytes > 0 for n_bytes in stashed_input_bytes)
     return _BufferRows(x, dx, share_buffers("kept", graphs[:-1], stashed, steps), again)
 
 
@@ -221,12 +222,13 @@ def _with_rows(phase: Phase, number: GraphRow, rows: _BufferRows, index: int) ->
     before, after = slice(max(index - 1, 0), index), slice(index, index + 1)
     inputs = rows.x.rows[before]
     if phase.kind is PhaseKind.FORWARD:
-        loads, stores = inputs, (*rows.x.rows[after], *rows.stash.rows[after])
+        loads, stores = inputs, rows.x.rows[after] + rows.stash.rows[after]
     elif phase.kind is PhaseKind.BOTH:
         loads, stores = inputs, rows.dx.rows[before]
     else:
-        again = inputs if rows.reads_inputs_again[index] else ()
-        loads, stores = (*rows.dx.rows[after], *rows.stash.rows[after], *again), rows.dx.rows[before]
+        loads, stores = rows.dx.rows[after] + rows.stash.rows[after], rows.dx.rows[before]
+        if rows.reads_inputs_again[index]:
+            loads += inputs
     return replace(phase, graph=number.graph, row=number.row, loads=loads, stores=stores)
 
 
@@ -265,11 +267,11 @@ def phased_by_replicas(
 ) -> list[PhasedPlan | Infeasible]:
     """The phases of `phased`, or why there are none, for several numbers of replicas.
 
-    They differ in what variables cost, so all else is computed once.
+    The number of replicas changes the cost of variables only, so everything else is computed once.
 
     Args:
         table, profile, cluster, options: as of `phased`.
-        counts: numbers of replicas, in place of that of `options`.
+        counts: numbers of replicas, in place of the number in `options`.
 
     Raises:
         BadInput: as `phased`.
@@ -295,7 +297,7 @@ def _within_streaming_memory(costs: PhaseCosts, profile: ModelProfile, cuts: Seq
 
 
 def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """True if one phase holds all layers; that is the best plan, since more phases load and store more.
+    """True if one phase holds all layers. One phase is the best plan, since more phases load and store more.
 
     Args:
         table, profile, cluster, options: as of `phased`.
@@ -308,7 +310,7 @@ def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, opti
 
 
 def may_fit(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """False if some layer fits no phase alone, so that no phases fit; quick to tell.
+    """False if some layer fits no phase alone, so that no phases fit. The check is quick.
 
     Args:
         table, profile, cluster, options: as of `phased`.
@@ -320,7 +322,7 @@ def may_fit(table: CostTable, profile: ModelProfile, cluster: Cluster, options: 
 
 
 def _out_of_memory(costs: PhaseCosts) -> Infeasible:
-    """The error: `excess_bytes` is what memory must grow by for some plan to fit, `layers` the phase that needs it."""
+    """The error: memory must grow by `excess_bytes` for some plan to fit; `layers` are the phase that needs them."""
     phases = [single_candidate(costs.table, *ends) for ends in pairwise(minimum_excess_cuts(costs))]
     tightest = max(phases, key=lambda phase: int(costs.excess_bytes(phase)[0]))
     excess = int(costs.excess_bytes(tightest)[0])

@@ -148,6 +148,10 @@ def _entries(pid: int, file: str, names: tuple[str, ...]) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
 
 
+CLEANER = "engine-guard"
+"""The name of processes that end what they started once their input ends (`launch/guard.py`)."""
+_CLEANING_S = 8.0
+"""For so long they are waited for, less than `END_S`."""
 END_S = 10.0
 """Maximum time that a guard may take to end everything, until it is killed itself."""
 
@@ -368,11 +372,30 @@ def _guard(child: int, control_fd: int, parent_pidfd: int, memory_bytes: int | N
             watch_s = max(_WATCH_S, (time.process_time() - start_s) / _MAX_WATCH_SHARE)
             if n_bytes > memory_bytes:
                 ending = Ending(0, n_bytes)
+    with suppress(OSError):  # it has ended
+        if ending is None:
+            os.kill(child, signal.SIGKILL)
+    _await_cleaners(child)
     end_descendants()
     if ending is not None:
         with suppress(OSError):  # the parent has ended
             control.send(" ".join(map(str, ending)).encode())
     os._exit(0)
+
+
+def _await_cleaners(child: int) -> None:
+    """Give descendants that are called `CLEANER` time to end what the kernel does not end with them, as containers."""
+    until_s = time.monotonic() + _CLEANING_S
+    while time.monotonic() < until_s and any(map(_is_cleaner, descendants(os.getpid()))):
+        _reap(child)
+        time.sleep(_POLL_S)
+
+
+def _is_cleaner(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == CLEANER
+    except OSError:
+        return False
 
 
 def _reap(child: int) -> Ending | None:

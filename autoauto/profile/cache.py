@@ -32,7 +32,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from autoauto.database.registry import LONG_TEXT, backend_of, driver_errors, parse_url, shown
 from autoauto.database.retries import first_line, reach, retried
@@ -85,8 +85,8 @@ class ProfileCache:
     """A table of digest -> layer profile in a database, safe for several processes at once.
 
     A digest covers everything on which the entry depends, so an entry is never stale and never overwritten. Deleting
-    the database costs time, not correctness. A file that cannot be written can still be read. No connection stays open
-    between calls, so a cache may be passed to other processes.
+    the database costs time, not correctness. A file that cannot be written can still be read; a damaged one
+    is set aside. No connection stays open between calls, so a cache may be passed to other processes.
 
     Attributes:
         location: a file, or the URL of a database on a server, so that all workers of all studies compile a layer once.
@@ -144,15 +144,18 @@ class ProfileCache:
             return []
 
         def rows(engine: Engine) -> list[Any]:
-            try:
-                with engine.connect() as connection:
-                    return [row for each in values for row in connection.execute(query, each)]
-            except (OperationalError, ProgrammingError):
-                if inspect(engine).has_table(table.name):  # asked only now: it takes as long as a query
-                    raise
-                return []
+            with engine.connect() as connection:
+                return [row for each in values for row in connection.execute(query, each)]
 
-        return self._retried(rows)
+        def rows_if_any(engine: Engine) -> list[Any]:
+            try:
+                return rows(engine)
+            except (OperationalError, ProgrammingError):
+                if not inspect(engine).has_table(table.name):  # asked only now: it takes as long as a query
+                    return []
+            return rows(engine)  # another process has just made the table, or the error comes again
+
+        return self.work(rows_if_any)
 
     def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert `rows` in one transaction, into a table that is created where it is missing.
@@ -163,14 +166,30 @@ class ProfileCache:
             BadInput: the database is broken, not a cache, or cannot be written.
         """
         if rows:
-            self._retried(lambda engine: insert_rows(engine, table, rows))
+            self.work(lambda engine: insert_rows(engine, table, rows))
 
-    def _retried(self, work: Callable[[Engine], T]) -> T:
+    def work(self, work: Callable[[Engine], T]) -> T:
+        """The result of work on the database, which is repeated where its error may pass.
+
+        Raises:
+            BadInput: as `select` and `insert`.
+        """
         with self._errors(), driver_errors(self._url):
             if isinstance(self.location, Path):
                 self.location.parent.mkdir(parents=True, exist_ok=True)
-            engine = _engine(self._url)
-            return retried(lambda: work(engine))
+            before = _inode(self.location)
+            try:
+                return self._worked(work)
+            except DatabaseError as error:
+                if not backend_of(self._url).is_damaged(error.orig) or not isinstance(self.location, Path):
+                    raise
+                if _inode(self.location) == before:  # no other process has begun a new file meanwhile
+                    _set_aside(self.location, first_line(error))
+            return self._worked(work)
+
+    def _worked(self, work: Callable[[Engine], T]) -> T:
+        engine = _engine(self._url)
+        return retried(lambda: work(engine))
 
     @property
     def _url(self) -> URL:
@@ -198,6 +217,25 @@ class ProfileCache:
             else:
                 message = f"{shown(self._url)} cannot hold what was compiled: {cause}; try another --storage"
             raise BadInput(message) from error
+
+
+def _inode(location: Path | str) -> int | None:
+    try:
+        return location.stat().st_ino if isinstance(location, Path) else None
+    except OSError:
+        return None
+
+
+def _set_aside(file: Path, reason: str) -> None:
+    """Rename a file that is no whole database, and the files beside it, so that a new one takes its place."""
+    aside = file.with_name(f"{file.name}.damaged")
+    for end in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            file.with_name(file.name + end).replace(aside.with_name(aside.name + end))
+    print(
+        f"autoauto: the profile cache {file} was damaged ({reason}); it is {aside.name} now, and a new one is made",
+        file=sys.stderr,
+    )
 
 
 def cache_for(storage: str | None) -> ProfileCache:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import NamedTuple
-from weakref import finalize
 
 from autoauto.memo import Memo
 from autoauto.profile.cache import ProfileCache
+from autoauto.profile.last_writes import write_waiting, write_when_gone
 from autoauto.profile.positions import Positions
 from autoauto.profile.variants import Variants
 from autoauto.records.costs.options import CompileOptions
@@ -96,7 +97,8 @@ class Profiler:
         self._unbound: Memo[CompileOptions, dict[str, UnboundLayer]] = Memo(_MAX_IN_MODEL)
         self._unwritten: dict[str, LayerProfile | UnboundLayer] = {}  # by digest
         self._written_s = -inf
-        finalize(self, _write_last, cache, self._unwritten)
+        write_when_gone(self, partial(_write_last, cache, self._unwritten))
+        write_waiting()
         # By options with the common session: the layers in their model, for each of the layers alone that differ.
         self._in_model: Memo[CompileOptions, list[_InModel]] = Memo(_MAX_IN_MODEL)
 

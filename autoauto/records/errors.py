@@ -17,11 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from autoauto.records.installation import install_command
-from autoauto.records.layers import LayerRange
+
+if TYPE_CHECKING:
+    from autoauto.records.layers import LayerRange
 
 
 class AutoautoError(Exception):

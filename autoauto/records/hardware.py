@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from itertools import groupby
+from itertools import chain, groupby
 from math import inf
 from typing import NamedTuple, TypedDict
 
@@ -37,13 +37,13 @@ class Period(StrEnum):
         >>> [period.cycles((5, 3), (1, 4), (2, 0)) for period in Period]
         [9, 5, 8, 5]
         """
-        slowest, transfers = max(compute), tuple(map(sum, zip(receive, send, strict=True)))
+        transfers = list(map(sum, zip(receive, send, strict=True)))
         if self is Period.BARRIER:
-            return slowest + max(transfers)
+            return max(compute) + max(transfers)
         if self is Period.OVERLAP:
-            return max(slowest, *transfers)
+            return max(chain(compute, transfers))
         if self is Period.DUPLEX:
-            return max(slowest, *receive, *send)
+            return max(chain(compute, receive, send))
         return max(map(sum, zip(compute, transfers, strict=True)))
 
 
@@ -67,6 +67,8 @@ class Device:
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
         fp8: whether it can multiply in fp8.
+        price_per_hour: US dollars of an hour, as the user says; None where nobody does.
+        power_limit_w: the most that it draws in watts; None where that is not known.
     """
 
     name: str
@@ -75,6 +77,8 @@ class Device:
     n_tiles: int
     tile_memory_bytes: int
     fp8: bool = False
+    price_per_hour: float | None = None
+    power_limit_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +207,13 @@ class _Line(TypedDict):
 
 def _line(kinds: Sequence[DeviceKind]) -> _Line:
     """All devices, kind by kind, with the host at both ends."""
-    links = [kind.device_link for kind in kinds for _ in range(kind.n_devices)]
+    devices: list[Device] = []
+    links: list[Link] = []
+    for kind in kinds:
+        devices += [kind.device] * kind.n_devices
+        links += [kind.device_link] * kind.n_devices
     return {
-        "devices": tuple(kind.device for kind in kinds for _ in range(kind.n_devices)),
+        "devices": tuple(devices),
         "receive_links": (kinds[0].host_link, *links[1:]),
         "send_links": (*links[:-1], kinds[-1].host_link),
     }
@@ -226,17 +234,27 @@ def _alone(kind: DeviceKind) -> tuple[_Line, Machine | None]:
 
 
 def joined(group: Sequence[Device]) -> Device:
-    """Devices as one, with the memory of all."""
+    """Devices as one, with the memory, the price and the power of all."""
     return replace(
         group[0],
         memory_bytes=sum(device.memory_bytes for device in group),
         tile_memory_bytes=sum(device.tile_memory_bytes for device in group),
+        price_per_hour=_sum([device.price_per_hour for device in group]),
+        power_limit_w=_sum([device.power_limit_w for device in group]),
     )
 
 
+def _sum(values: Sequence[float | None]) -> float | None:
+    """The sum; None where one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 def _grouped(kind: DeviceKind, n_each: int) -> DeviceKind:
-    """Groups lie in machines, and have none: those of a kind alone are made of single devices (`Cluster.by_kind`)."""
-    size = kind.linked.machine.n_devices if kind.linked else kind.n_devices
+    """The kind with groups of `n_each` devices of one machine as its devices; the groups themselves have no machine."""
+    size = kind.n_devices
+    if kind.linked is not None:
+        size = kind.linked.machine.n_devices
     n_full, rest = divmod(kind.n_devices, size)
     n_groups = n_full * (size // n_each) + rest // n_each
     return replace(kind, device=joined((kind.device,) * n_each), n_devices=n_groups, linked=None)
@@ -294,7 +312,9 @@ class Cluster:
     @property
     def clock_hz(self) -> float:
         """The reference clock."""
-        return self.devices[0].clock_hz if self.reference_hz is None else self.reference_hz
+        if self.reference_hz is None:
+            return self.devices[0].clock_hz
+        return self.reference_hz
 
     @property
     def speeds(self) -> tuple[Fraction, ...]:
@@ -311,7 +331,9 @@ class Cluster:
     @property
     def machine_size(self) -> int:
         """Devices of a machine."""
-        return len(self) if self.machine is None else self.machine.n_devices
+        if self.machine is None:
+            return len(self)
+        return self.machine.n_devices
 
     def machine_device(self, device: int) -> MachineDevice:
         """A device by its machine."""
@@ -326,7 +348,7 @@ class Cluster:
         return self.part(0, n_ipu)
 
     def part(self, first: int, n_ipu: int) -> Cluster:
-        """The pipeline of `n_ipu` neighbours; both its ends exchange with the host as those of the cluster do."""
+        """The pipeline of `n_ipu` neighbours; its ends have the host links of the ends of the cluster."""
         stop = first + n_ipu
         assert 0 <= first < stop <= len(self)
         assert not self.kinds
@@ -340,9 +362,9 @@ class Cluster:
         )
 
     def grouped(self, n_each: int) -> Cluster:
-        """Devices that are `n_each` neighbours of a machine each, with the memory of all; what is left over is unused.
+        """The cluster with groups of `n_each` neighbours of one machine as devices; each has the memory of its group.
 
-        Of several kinds they are of one kind each.
+        A larger number is of whole machines. Of several kinds they are of one kind each.
 
         Raises:
             Infeasible: no machine, or no kind, has so many.
@@ -356,20 +378,26 @@ class Cluster:
                     f"a device of {n_each} must be of one kind, {self.name} has fewer of each; try fewer", 0
                 )
             return replace(self, kinds=kinds, **_line(kinds))
-        size = self.machine_size
-        machines = (range(first, min(first + size, len(self))) for first in range(0, len(self), size))
-        firsts = [first for machine in machines for first in machine[::n_each] if first + n_each - 1 in machine]
+        size = n_each if n_each % self.machine_size == 0 else self.machine_size
+        firsts: list[int] = []  # the first device of every group
+        for start in range(0, len(self), size):
+            stop = min(start + size, len(self))
+            firsts += range(start, stop - n_each + 1, n_each)
         if not firsts:
             raise Infeasible(
                 f"a device of {n_each} must lie in a machine, of which {self.name} has {size} at most; try fewer", 0
             )
-        groups = [self.devices[first : first + n_each] for first in firsts]
+        # A group receives over the link of its first device, and sends over the link before the next group.
+        send_links = [self.send_links[first - 1] for first in firsts[1:]]
+        machine = self.machine
+        if machine is not None:
+            machine = replace(machine, n_devices=max(1, machine.n_devices // n_each))
         return replace(
             self,
-            devices=tuple(map(joined, groups)),
+            devices=tuple(joined(self.devices[first : first + n_each]) for first in firsts),
             receive_links=tuple(self.receive_links[first] for first in firsts),
-            send_links=(*(self.send_links[first - 1] for first in firsts[1:]), self.send_links[-1]),
-            machine=self.machine and replace(self.machine, n_devices=max(1, self.machine.n_devices // n_each)),
+            send_links=(*send_links, self.send_links[-1]),
+            machine=machine,
         )
 
     def host_cycles(self, in_bytes: int, out_bytes: int) -> int:
@@ -382,14 +410,58 @@ class Cluster:
     def with_headroom(self, share: float) -> Cluster:
         """This cluster with `share` of the memory of every device left free."""
 
-        def smaller(device: Device) -> Device:
-            return replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share)))
-
         if not share:
             return self
+        return self.with_each(lambda device: replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))))
+
+    def with_each(self, change: Callable[[Device], Device]) -> Cluster:
+        """This cluster with every device changed."""
         if self.kinds:
-            return self._with_kinds([replace(kind, device=smaller(kind.device)) for kind in self.kinds])
-        return replace(self, devices=tuple(map(smaller, self.devices)))
+            return self._with_kinds([replace(kind, device=change(kind.device)) for kind in self.kinds])
+        return replace(self, devices=tuple(map(change, self.devices)))
+
+    def of_each(self, quantity: str) -> float | None:
+        """The field of `Device` of this name, where all devices have the same; None where they differ or lack it."""
+        values = {getattr(device, quantity) for device in self.devices}
+        return values.pop() if len(values) == 1 else None
+
+    def check_quantity(self, quantity: str, what: str) -> None:
+        """Refuse devices without a quantity that something needs, and a line of devices that differ in it.
+
+        Raises:
+            BadInput: a device has none, or nobody can tell which of them a configuration uses.
+        """
+        lacking = sorted({device.name for device in self.devices if not getattr(device, quantity)})
+        if lacking:
+            option = " (of GPUs also --price)" if quantity == "price_per_hour" else ""
+            raise BadInput(
+                f"{what} needs {quantity} of every device, {self.name} has none of {', '.join(lacking)}; write it into "
+                f"a cluster file{option}, or leave it out"
+            )
+        if self.of_each(quantity) is None and not self.kinds:
+            raise BadInput(
+                f"{what} needs devices of one {quantity}, or [[kinds]] of devices, {self.name} has a line of unlike "
+                "ones; leave it out"
+            )
+
+    def total(self, quantity: str, used: Mapping[str, int]) -> float | None:
+        """The sum of a quantity over the devices that a configuration uses; None where one of them has none.
+
+        Args:
+            quantity: a field of `Device`, for example "price_per_hour".
+            used: numbers of devices by the name of their kind, which makes no difference where all have the same.
+        """
+        each = self.of_each(quantity)
+        if each is not None:
+            return each * sum(used.values())
+        by_name = {kind.device.name: getattr(kind.device, quantity) for kind in self.kinds}
+        total = 0.0
+        for name, n_devices in used.items():
+            of_kind = by_name.get(name)
+            if of_kind is None:
+                return None
+            total += of_kind * n_devices
+        return total
 
     def with_synthetic_data(self) -> Cluster:
         """This cluster with data that is made on the devices: transfers over the links of the host cost nothing."""
@@ -408,9 +480,9 @@ class Cluster:
 
 
 def content_of(part: object) -> object:
-    """A cluster, or a part of it, by the names of those fields that are not their defaults, for a digest.
+    """A cluster, or a part of it, as a dictionary of the fields that are not their defaults, for a digest.
 
-    So a new quantity of hardware changes the digest of that which has it only. Equal neighbours are counted.
+    So a new field changes the digest of a cluster that sets the field only. Equal neighbours are counted.
 
     >>> content_of((Link(1.0, 3), Link(1.0, 3)))
     [({'bytes_per_s': 1.0, 'idle_cycles': 3}, 2)]
@@ -419,5 +491,9 @@ def content_of(part: object) -> object:
         return [(content_of(first), sum(1 for _ in alike)) for first, alike in groupby(part)]
     if not is_dataclass(part):
         return part
-    said = ((each.name, getattr(part, each.name)) for each in fields(part) if getattr(part, each.name) != each.default)
-    return {name: content_of(value) for name, value in said}
+    content = {}
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if value != each.default:
+            content[each.name] = content_of(value)
+    return content

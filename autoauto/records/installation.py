@@ -1,19 +1,21 @@
-"""The installed package: its `VERSION`, `DEFAULT_MODEL` and `extras`, `install_command`, `data_dir` and `cache_dir`.
+"""The installed package: its `VERSION`, `code_version`, `DEFAULT_MODEL`, `extras`, `install_command`, folders.
+
+The models that come with it: their files, `builtin_models`, their sizes, `builtin_sizes`, and configs of decoders,
+`builtin_decoders`.
 
 `gpu_tables_dir` is the folder of the package of the extra gpu.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shlex
-import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 VERSION = "0.1.0"
 """The version, here alone: the build reads it from this line; every study stores it."""
@@ -25,6 +27,28 @@ _PROJECT = _PACKAGE.parent / "pyproject.toml"
 
 
 @cache
+def code_version() -> str:
+    """The version; of a checkout with a digest of which files of code it has, how long they are, and when they changed.
+
+    So what a checkout stored of its own is not taken for an answer of other code.
+    """
+    if not _PROJECT.exists():
+        return VERSION
+    states = sorted((path, size, changed_ns) for path, size, changed_ns in _code_files(str(_PACKAGE)))
+    return f"{VERSION} {hashlib.sha256(repr(states).encode()).hexdigest()[:16]}"
+
+
+def _code_files(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _code_files(entry.path)
+            elif entry.name.endswith(".py"):
+                state = entry.stat()
+                yield entry.path, state.st_size, state.st_mtime_ns
+
+
+@cache
 def extras() -> Mapping[str, tuple[str, ...]]:
     """The optional dependencies by extra, from pyproject.toml of the checkout or from the installed package."""
     if _PROJECT.exists():
@@ -32,6 +56,8 @@ def extras() -> Mapping[str, tuple[str, ...]]:
 
         project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
         return {name: tuple(packages) for name, packages in project["optional-dependencies"].items()}
+    from importlib.metadata import requires  # imports a reader of mail
+
     packages: dict[str, tuple[str, ...]] = {}
     for line in requires("autoauto") or ():
         package, _, marker = line.partition(";")
@@ -45,6 +71,9 @@ def install_command(extra: str) -> str:
 
     It names the packages, because pip finds `autoauto[extra]` in an index only.
     """
+    import shlex
+    import shutil
+
     pip = shutil.which("pip")
     is_ours = pip is not None and Path(pip).parent == Path(sys.executable).parent
     return shlex.join([*(["pip"] if is_ours else [sys.executable, "-m", "pip"]), "install", *extras()[extra]])
@@ -74,3 +103,49 @@ def cache_dir() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autoauto"
     except RuntimeError:  # neither HOME nor an entry in the list of users
         return Path(os.devnull) / "autoauto"
+
+
+def builtin_models() -> dict[str, Path]:
+    """The models that come with autoauto, by name."""
+    return {path.stem: path for path in sorted((data_dir() / "models").glob("*.onnx"), key=lambda path: path.stem)}
+
+
+def builtin_decoders() -> dict[str, dict[str, Any]]:
+    """The configs of decoders that come with autoauto, by name: what sizes and costs need of a `config.json`."""
+    import csv
+
+    configs: dict[str, dict[str, Any]] = {}
+    with (data_dir() / "models" / "decoders.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            name, tied = row.pop("name"), row.pop("tie_word_embeddings")
+            del row["source"]
+            config: dict[str, Any] = {"architectures": [row.pop("architectures")], "tie_word_embeddings": tied == "yes"}
+            config |= {key: int(value) for key, value in row.items() if value}
+            configs[name] = config
+    return configs
+
+
+class ModelSize(NamedTuple):
+    """A built-in model, as `sizes.csv` beside the models has it.
+
+    Attributes:
+        name: of the model.
+        n_layers: how many layers it has.
+        n_kinds: how many of them differ.
+        weight_bytes: of all weights in fp16.
+    """
+
+    name: str
+    n_layers: int
+    n_kinds: int
+    weight_bytes: int
+
+
+def builtin_sizes() -> list[ModelSize]:
+    """The sizes of the built-in models, none of which is read."""
+    _, *lines = (data_dir() / "models" / "sizes.csv").read_text(encoding="utf-8").splitlines()
+    sizes: list[ModelSize] = []
+    for line in lines:
+        name, *numbers, _source = line.split(",")
+        sizes.append(ModelSize(name, *map(int, numbers)))
+    return sizes

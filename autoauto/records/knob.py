@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from operator import index
 from typing import Any, ClassVar
 
@@ -178,6 +179,12 @@ class Knob:
         return f"--{self.name.replace('_', '-')}"
 
 
+@lru_cache(maxsize=64)
+def _fields(knobs: tuple[Knob, ...]) -> tuple[str, ...]:
+    """The fields that knobs set; once for every class, since spaces have many configurations."""
+    return tuple(knob.field for knob in knobs)
+
+
 class HasKnobs:
     """A part of a configuration whose fields are knobs: what it lists is all that it has.
 
@@ -191,4 +198,4 @@ class HasKnobs:
     @property
     def values(self) -> dict[str, Any]:
         """The value of every knob, by the field that it sets."""
-        return {knob.field: getattr(self, knob.field) for knob in self.knobs}
+        return {name: getattr(self, name) for name in _fields(self.knobs)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -275,6 +275,14 @@ class SubModel:
     content: bytes
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+
+
+@runtime_checkable
+class OnnxModel(Protocol):
+    """A `ModelProto` of the package onnx, which takes long to import for those who give a name or a path."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (the name that all messages of protobuf have)
+        """The bytes of its file."""
 
 
 class Source(Protocol):

@@ -49,7 +49,7 @@ class TargetTraits:
         n_repeats: turns in which the best configuration of a search is verified.
         space: values of knobs in the default space of a search; the other knobs have those of `SearchSpace`.
         period: what its devices do at the same time, hence the period of a plan.
-        groups: the knob that says how many devices of its cluster are one device; empty where each is one.
+        groups: the knobs whose product says how many devices of its cluster are one device; empty where each is one.
         stage_replicas: whether several devices of a pipeline can run one stage and take its micro-batches in turn. IPUs
             cannot: in PopART and in TensorFlow for IPUs a pipeline stage is on one device, and what is replicated is
             the whole graph [popart-pipelining] [poplar-tensorflow].
@@ -60,6 +60,7 @@ class TargetTraits:
             win (`autoauto/evaluate/costs/whole_first.py`).
         in_seconds: whether its numbers are made of seconds, so that they are shown as time and not as cycles.
         most_measured: configurations that a guided search measures at most; None for as many as may be better.
+        n_in_flight: samples in flight on the whole cluster, of which the batch size follows; None where it is a knob.
     """
 
     origin: Origin = Origin.MEASURED
@@ -71,13 +72,14 @@ class TargetTraits:
     n_repeats: int = 1
     space: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     period: Period = Period.BARRIER
-    groups: str = ""
+    groups: tuple[str, ...] = ()
     stage_replicas: bool = False
     outlined: tuple[str, ...] = ()
     sessions: tuple[type[Session], ...] = ()
     whole_first: bool = False
     in_seconds: bool = False
     most_measured: int | None = None
+    n_in_flight: int | None = None
 
 
 RUNS_PLANS = TargetTraits(
@@ -152,11 +154,19 @@ class RunsServers(ServesDecoder, Protocol):
 
     n_clients: int
 
-    def command(self, session: Session, n_slots: int, workload: Workload) -> tuple[str, ...]:
-        """The words that start the same server elsewhere."""
+    def command(
+        self, session: Session, n_slots: int, workload: Workload, replica: int | None = None
+    ) -> tuple[str, ...]:
+        """The words that start the same server elsewhere; see `serve`."""
 
-    def serve(self, session: Session, n_slots: int, workload: Workload) -> LiveServer:
+    def serve(self, session: Session, n_slots: int, workload: Workload, replica: int | None = None) -> LiveServer:
         """Start a server with so many sequences in flight.
+
+        Args:
+            session: how it computes.
+            n_slots: sequences in flight.
+            workload: for whose requests each of these has room.
+            replica: its number where several stand side by side, each on cores and a port of its own; else None.
 
         Raises:
             OutOfMemory, Unsupported: it does not come up; the reason is in the words of its log.

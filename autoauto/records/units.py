@@ -77,17 +77,23 @@ def samples_per_s(batch_size: int, period_cycles: float, clock_hz: float) -> flo
     return batch_size * clock_hz / max(period_cycles, 1)
 
 
+_GIB_FROM = 2 * GIB
+"""Sizes of an IPU and what exceeds it are compared in one unit."""
+
+
 def format_bytes(n_bytes: float) -> str:
     """Write bytes for people.
 
-    >>> format_bytes(894 * MIB), format_bytes(512)
-    ('894.0 MiB', '512 B')
+    >>> format_bytes(894 * MIB), format_bytes(512), format_bytes(80 * GIB)
+    ('894.0 MiB', '512 B', '80.0 GiB')
     """
     if abs(n_bytes) < 1024:
         return f"{n_bytes:.0f} B"
     if abs(n_bytes) < MIB:
         return f"{n_bytes / 1024:.1f} KiB"
-    return f"{n_bytes / MIB:.1f} MiB"
+    if abs(n_bytes) < _GIB_FROM:
+        return f"{n_bytes / MIB:.1f} MiB"
+    return f"{n_bytes / GIB:.1f} GiB"
 
 
 def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amount]:

@@ -22,24 +22,27 @@ from autoauto.report.charts.plan import timeline_chart
 from autoauto.report.charts.study import study_charts
 from autoauto.report.charts.svg import STYLE, panel_svg
 from autoauto.report.reasons import what_binds
-from autoauto.report.style import format_value, tag, words
+from autoauto.report.style import format_gain, format_value, tag, words
 from autoauto.report.tables.plans import placement_table, timeline_table
-from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
+from autoauto.report.tables.serving import answer_tables, measurement_lines
+from autoauto.report.tables.study import attributes_table, cells_table, choices_table, failures_table, ranked_table
 from autoauto.report.tables.table import Table, html_table
+from autoauto.report.tables.traffic import load_facts
 from autoauto.report.tables.trials import best_facts, front_table
 from autoauto.report.wording import (
+    answer_line,
     compared_name,
     counted,
     difference,
-    error_of,
-    headline,
-    notes_text,
+    has_groups,
     origin_of,
     outside_text,
     ran_on_devices,
     shown_clock,
     speed_text,
+    trials_origin,
     unit_of,
+    words_of,
 )
 from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import Comparison, StudySummary
@@ -153,7 +156,6 @@ def study_page(
         attributes.get("mode", ""),
         attributes.get("precision", ""),
         f"objective {attributes.get('objective', summary.objective)}",
-        notes_text(summary),
     ]
     subject = f"{attributes.get('model', 'model')} on {attributes.get('cluster', 'cluster')}"
     return document(
@@ -162,8 +164,11 @@ def study_page(
         facts,
         winner_section(summary, comparisons, commands),
         front_section(summary),
+        engines_section(summary),
+        choices_section(summary),
         _binds(summary),
         _devices(summary),
+        _assumed(summary),
         _charts(study_charts(summary, timeline)),
         _tables(summary),
         _footer(summary),
@@ -180,11 +185,11 @@ def winner_section(
         text = f"None of the {n_tried} fits; the table of combinations says why."
         return section("Nothing fits", tag("div", tag("p", words(text)), lines, class_="card"), "winner")
     trial = summary.winner
-    speed = tag("div", f"{trial.samples_per_s:,.1f} ", tag("small", trial.unit), class_="big")
+    speed, _, rest = answer_line(summary).partition(f" {trial.unit}")
     box = tag(
         "div",
-        speed,
-        tag("p", words(headline(trial, origin_of(summary), error_of(summary))), class_="muted"),
+        tag("div", f"{speed} ", tag("small", trial.unit), class_="big"),
+        tag("p", words(rest.removeprefix(",").strip()), class_="muted"),
         _facts(summary, trial),
     )
     uses, others = (
@@ -214,11 +219,10 @@ def _gain(comparison: Comparison, winner: Knobs) -> str:
         note = ": ".join(filter(None, [named, comparison.note]))
         return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(note)), class_="fact")
     better = " gain" if comparison.gain_percent >= 0.05 else ""
-    gain = tag("div", words(f"{comparison.gain_percent:+.1f} %"), class_=f"headline{better}")
+    gain = tag("div", words(format_gain(comparison.gain_percent)), class_=f"headline{better}")
     origin = Origin.ESTIMATED if comparison.estimated and not comparison.note else ""
-    note = ", ".join(
-        filter(None, [comparison.note, origin, f"{speed_text(comparison.speed)} {unit_of([winner])}: {named}"])
-    )
+    unit = unit_of([winner])
+    note = ", ".join(filter(None, [comparison.note, origin, f"{speed_text(comparison.speed, unit)} {unit}: {named}"]))
     return tag("div", title, gain, tag("p", words(note)), class_="fact")
 
 
@@ -229,7 +233,10 @@ def _facts(summary: StudySummary, winner: Trial) -> str:
         mean = f"{speed_text(verification.winner.speed)} {winner.unit}"
         rows.append((f"mean of {verification.n_turns}", mean, f"95 % confidence, {origin}"))
     n_measured = sum(trial.was_measured for trial in summary.trials)
-    rows.append(("tried", counted(len(summary.trials), "configuration"), f"{n_measured:,} of them {origin}"))
+    what = f"{n_measured:,} of them {trials_origin(summary)}"
+    if summary.engine_measurements is not None:
+        what += f", {summary.engine_measurements.n_measured:,} on engines"
+    rows.append(("tried", counted(len(summary.trials), "configuration"), what))
     return tag("dl", *(_fact(name, ", ".join(filter(None, texts))) for name, *texts in rows))
 
 
@@ -250,7 +257,8 @@ def _binds(summary: StudySummary) -> str:
         return ""
     facts = []
     clock_hz = shown_clock(summary)
-    for fact in what_binds(summary.winner, ran_on_devices(summary), summary.transferred, clock_hz):
+    of_stages = what_binds(summary.winner, ran_on_devices(summary), summary.transferred, clock_hz)
+    for fact in (*of_stages, *load_facts(summary.winner, summary.rate_curves)):
         share = tag("div", tag("i", style=f"width:{100 * min(fact.share, 1):.1f}%"), class_="share")
         headline = tag("div", words(fact.headline), class_="headline")
         facts.append(tag("div", tag("h4", fact.name), headline, share, tag("p", words(fact.text)), class_="fact"))
@@ -267,11 +275,32 @@ def front_section(summary: StudySummary) -> str:
     return table_section(front_table(summary.front, summary.objectives, counts, origin_of(summary)), "front")
 
 
+def engines_section(summary: StudySummary) -> str:
+    """The bounds of a search for text, and what was measured on engines; empty where there is neither."""
+    tables = answer_tables(summary)
+    lines = "".join(tag("p", words(line)) for line in measurement_lines(summary))
+    if not tables:
+        return lines
+    return "".join(table_section(table, f"engines-{n}") for n, table in enumerate(tables)) + lines
+
+
+def choices_section(summary: StudySummary) -> str:
+    """What other values of the winner's knobs would give; empty where nothing was forecast."""
+    table = choices_table(summary)
+    return table_section(table, "choices") if table else ""
+
+
 def _devices(summary: StudySummary) -> str:
     """The table of which device holds which stage of which replica; empty where the stages say it."""
-    plan = summary.winner and summary.winner.plan
-    table = placement_table(plan) if isinstance(plan, Plan) else None
+    winner = summary.winner
+    table = placement_table(winner.plan, winner.knobs) if winner and isinstance(winner.plan, Plan) else None
     return table_section(table, "devices") if table else ""
+
+
+def _assumed(summary: StudySummary) -> str:
+    """What was assumed of the model and of the numbers, as a list; empty where there is nothing."""
+    notes = tag("ul", *(tag("li", words(note)) for note in summary.notes))
+    return section("Assumed", notes, "assumed") if summary.notes else ""
 
 
 def _charts(charts: Sequence[Chart]) -> str:
@@ -293,8 +322,11 @@ def _tables(summary: StudySummary) -> str:
 
 
 def _footer(summary: StudySummary) -> str:
-    how = "run by devices" if ran_on_devices(summary) else "stages compiled whole"
-    text = f"Every number is {Origin.ESTIMATED} (from layer profiles), {origin_of(summary)} ({how}) or simulated."
+    units = words_of(trial.knobs for trial in summary.trials).unit
+    how = f"run by {units}s" if ran_on_devices(summary) else "stages compiled whole"
+    if summary.winner is not None and has_groups(summary.winner.knobs):
+        how = "by measured times of kernels, or by servers that were started"
+    text = f"Every number is {Origin.ESTIMATED} (from layer profiles), {trials_origin(summary)} ({how}) or simulated."
     return tag("footer", words(f"{text} autoauto {summary.attributes.get('autoauto', '')}"))
 
 

@@ -7,14 +7,17 @@ from base64 import b64encode
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
+from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.plan import timeline_chart
+from autoauto.report.charts.rates import rates_chart
 from autoauto.report.charts.svg import picture_file
 from autoauto.report.style import tag, words
 from autoauto.report.tables.plans import parts_tables
-from autoauto.report.tables.study import binding_table, cells_table
+from autoauto.report.tables.serving import answer_tables
+from autoauto.report.tables.study import binding_table, cells_table, choices_table
 from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.tables.trials import best_facts
-from autoauto.report.wording import clock_of_trial, configuration, error_of, headline, origin_of, shown_clock
+from autoauto.report.wording import answer_line, clock_of_trial, configuration, headline, origin_of, shown_clock
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Trial
 
@@ -53,7 +56,7 @@ def _trial(trial: Trial) -> str:
     if trial.measured is not None and trial.origin is not None:
         clock_hz = clock_of_trial(trial)
         facts = Table("Configuration", (Column(""),) * 3, tuple(best_facts(trial, trial.origin, clock_hz)))
-        stages = parts_tables(trial.measured, None, trial.origin, clock_hz)
+        stages = parts_tables(trial.measured, None, trial.origin, clock_hz, trial.knobs)
         tables = [facts, binding_table(trial, trial.origin, clock_hz=clock_hz), *stages]
         parts += map(html_table, tables)
     if trial.timeline is not None:
@@ -62,24 +65,23 @@ def _trial(trial: Trial) -> str:
 
 
 def _timeline(timeline: Timeline) -> str:
+    return _picture(timeline_chart(timeline, None))
+
+
+def _picture(chart: Chart) -> str:
     """An image, whose style sheet does not reach the page around it."""
-    chart = timeline_chart(timeline, None)
     picture = b64encode(picture_file(chart).encode()).decode("ascii")
     caption = words(f"{chart.title}: {chart.text}")
     return tag("div", caption) + f'<img alt="{words(chart.title)}" src="data:image/svg+xml;base64,{picture}"/>'
 
 
 def _summary(summary: StudySummary) -> str:
-    """The winner, what binds it, and why every other cell lost."""
+    """The winner, what binds it, why every other cell lost, and latencies over the rate of arrivals."""
     origin, winner = origin_of(summary), summary.winner
-    title = (
-        "Nothing fits"
-        if winner is None
-        else f"{headline(winner, origin, error_of(summary))}: {configuration(winner.knobs)}"
-    )
-    tables = (
-        [cells_table(summary)]
-        if winner is None
-        else [binding_table(winner, origin, summary.transferred, shown_clock(summary)), cells_table(summary)]
-    )
-    return tag("p", tag("strong", words(title))) + "".join(map(html_table, tables))
+    title = "Nothing fits" if winner is None else f"{answer_line(summary)}: {configuration(winner.knobs)}"
+    tables = [*answer_tables(summary), choices_table(summary), cells_table(summary)]
+    if winner is not None:
+        tables.insert(0, binding_table(winner, origin, summary.transferred, shown_clock(summary), summary.rate_curves))
+    chart = rates_chart(summary.rate_curves)
+    picture = _picture(chart) if chart else ""
+    return tag("p", tag("strong", words(title))) + "".join(map(html_table, filter(None, tables))) + picture

@@ -9,9 +9,10 @@ from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
 from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.plans import parts_tables
-from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
+from autoauto.report.tables.serving import answer_tables
+from autoauto.report.tables.study import binding_table, cells_table, choices_table, comparisons_table, ranked_table
 from autoauto.report.tables.table import markdown_table
-from autoauto.report.wording import configuration, error_of, headline, origin_of, outside_text, shown_clock
+from autoauto.report.wording import answer_line, configuration, origin_of, outside_text, shown_clock
 from autoauto.space.study_summary import Comparison, StudySummary
 from autoauto.space.trial import Status, Trial
 
@@ -26,8 +27,11 @@ def study_note(summary: StudySummary, comparisons: Sequence[Comparison], command
     else:
         trial, origin = summary.winner, origin_of(summary)
         name = configuration(trial.knobs)
-        speed = f"**{headline(trial, origin, error_of(summary))}**"
+        speed = f"**{answer_line(summary)}**"
         tables = [comparisons_table(summary, comparisons)] if comparisons else []
+        tables += answer_tables(summary)
+        choices = choices_table(summary)
+        tables += [choices] if choices else []
         tables += [
             binding_table(trial, origin, clock_hz=shown_clock(summary)),
             ranked_table(summary, N_TOP).without("why it does not fit"),
@@ -53,10 +57,11 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     rank = [trial.number for trial in summary.ranked].index(finalist.number) + 1
     ranked = "the best" if rank == 1 else f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
     origin, clock_hz = origin_of(summary), shown_clock(summary)
+    curves = summary.rate_curves if rank == 1 else None
     parts = [
         f"{_speed(finalist, origin)}: {ranked}",
-        *map(markdown_table, parts_tables(finalist.plan, None, origin, clock_hz)),
-        markdown_table(binding_table(finalist, origin, summary.transferred, clock_hz)),
+        *map(markdown_table, parts_tables(finalist.plan, None, origin, clock_hz, finalist.knobs)),
+        markdown_table(binding_table(finalist, origin, summary.transferred, clock_hz, curves)),
         "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
         _commands([("Measure it again", command)]),
     ]

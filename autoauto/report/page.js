@@ -22,12 +22,11 @@
   dark.addEventListener("change", name);
   button.hidden = false;
   name();
-  for (const copy of document.querySelectorAll("button.copy")) {
-    copy.hidden = !navigator.clipboard;
-    copy.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(copy.parentElement.querySelector("code").textContent);
-      copy.textContent = "Copied";
-      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
-    });
-  }
+  for (const copy of document.querySelectorAll("button.copy")) copy.hidden = !navigator.clipboard;
+  document.addEventListener("click", async ({ target: copy }) => {  // also for buttons that are added later
+    if (!copy.matches("button.copy")) return;
+    await navigator.clipboard.writeText(copy.parentElement.querySelector("code").textContent);
+    copy.textContent = "Copied";
+    setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+  });
 })();

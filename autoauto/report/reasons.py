@@ -10,6 +10,7 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import format_bytes
 from autoauto.report.wording import duration, shown_clock
+from autoauto.space.modes.mode import Mode
 from autoauto.space.study_summary import StudySummary, Verdict
 from autoauto.space.trial import Cell, Status, Trial
 
@@ -47,7 +48,9 @@ def what_binds(
         clock_hz: of the cycles, where time is shown instead.
     """
     plan, whole = finalist.plan, "both together" if ran else "the period"
-    facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole, transferred, clock_hz)
+    facts = _phase_facts(finalist.knobs.mode, plan) if isinstance(plan, PhasedPlan) else ()
+    if isinstance(plan, Plan):
+        facts = _stage_facts(finalist.knobs.mode, plan, whole, transferred, clock_hz)
     return (*facts, *_idle_facts(finalist))
 
 
@@ -83,19 +86,19 @@ def part_names(plan: Plan | PhasedPlan) -> list[str]:
 
 
 def _stage_facts(
-    plan: Plan, whole: str, transferred: Sequence[tuple[str, int]], clock_hz: float | None
+    mode: Mode, plan: Plan, whole: str, transferred: Sequence[tuple[str, int]], clock_hz: float | None
 ) -> tuple[BindingFact, ...]:
     slowest = max(plan.stages, key=lambda stage: stage.compute_cycles / stage.n_replicas)
     longest = max(plan.stages, key=lambda stage: stage.transfer_cycles / stage.n_replicas)
     compute, transfer = bool(plan.compute_bottlenecks), bool(plan.transfer_bottlenecks)
-    computes = _share_text("computes longest", plan, slowest, plan.compute_cycles, compute, whole)
-    moves = _share_text("transfers longest", plan, longest, plan.transfer_cycles, transfer, whole)
+    computes = _share_text(f"{_name(mode, plan, slowest)} computes longest", plan, plan.compute_cycles, compute, whole)
+    moves = _share_text(f"{_name(mode, plan, longest)} transfers longest", plan, plan.transfer_cycles, transfer, whole)
     return (
         BindingFact("compute", duration(plan.compute_cycles, clock_hz), *computes, plan.compute_cycles),
         _with_largest(
             BindingFact("transfer", duration(plan.transfer_cycles, clock_hz), *moves, plan.transfer_cycles), transferred
         ),
-        _memory(plan),
+        _memory(mode, plan),
     )
 
 
@@ -107,37 +110,38 @@ def _with_largest(fact: BindingFact, transferred: Sequence[tuple[str, int]]) -> 
     return fact._replace(text=f"{fact.text}; largest: {largest}")
 
 
-def _share_text(does: str, plan: Plan, stage: Stage, cycles: int, binds: bool, whole: str) -> tuple[str, float]:
+def _share_text(does: str, plan: Plan, cycles: int, binds: bool, whole: str) -> tuple[str, float]:
     """What a stage does longest, in words, and its share of the period."""
     share = cycles / max(plan.cost_cycles, 1)
     is_added = binds or plan.period is Period.SERIAL
     hidden = "" if is_added else ", hidden behind the other" if not plan.host_binds else ", hidden behind the host"
-    return f"{_name(plan, stage)} {does}, {100 * share:.0f} % of {whole}{hidden}", share
+    return f"{does}, {100 * share:.0f} % of {whole}{hidden}", share
 
 
-def _phase_facts(plan: PhasedPlan) -> tuple[BindingFact, ...]:
+def _phase_facts(mode: Mode, plan: PhasedPlan) -> tuple[BindingFact, ...]:
     cycles, slowest = max(zip(plan.phase_cycles, plan.phases, strict=True), key=lambda pair: pair[0])
     share, transfer_share = cycles / max(plan.cost_cycles, 1), plan.transfer_cycles / max(plan.cost_cycles, 1)
-    text = f"{_name(plan, slowest)} takes longest, {100 * share:.0f} % of all phases"
+    text = f"{_name(mode, plan, slowest)} takes longest, {100 * share:.0f} % of all phases"
     transfers = "of loads and stores in all phases, variables included"
     return (
         BindingFact("compute", duration(cycles), text, share),
         BindingFact("transfer", duration(plan.transfer_cycles), transfers, min(transfer_share, 1.0)),
-        _memory(plan),
+        _memory(mode, plan),
     )
 
 
-def _memory(plan: Plan | PhasedPlan) -> BindingFact:
+def _memory(mode: Mode, plan: Plan | PhasedPlan) -> BindingFact:
     parts: tuple[Stage | Phase, ...] = plan.parts
     fullest = max(parts, key=lambda part: part.total_bytes - part.limit_bytes)
     share = fullest.total_bytes / max(fullest.limit_bytes, 1)
     used = f"{format_bytes(fullest.total_bytes)} of {format_bytes(fullest.limit_bytes)}"
     spare = format_bytes(fullest.limit_bytes - fullest.total_bytes)
-    return BindingFact("memory", f"{spare} to spare", f"{_name(plan, fullest)} is fullest: {used}", share)
+    return BindingFact("memory", f"{spare} to spare", f"{_name(mode, plan, fullest)} is fullest: {used}", share)
 
 
-def _name(plan: Plan | PhasedPlan, part: Stage | Phase) -> str:
-    return f"{part_names(plan)[plan.parts.index(part)]}, layers {part.layers},"
+def _name(mode: Mode, plan: Plan | PhasedPlan, part: Stage | Phase) -> str:
+    layers = mode.parts_text(part.layers, plan.partition[-1])
+    return f"{part_names(plan)[plan.parts.index(part)]}, {layers},"
 
 
 def why_not(cell: Cell, summary: StudySummary) -> str:
@@ -152,7 +156,7 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
     if loss_percent < 0:
         return _faster_yet_no_winner(summary, best)
     equal = loss_percent < 0.05  # what is shown as 0.0 %
-    longer = _longer_part(best, winner, shown_clock(summary))
+    longer = _lower_rate(best, winner) or _longer_part(best, winner, shown_clock(summary))
     causes = ["as good, but found later"] if equal else [*longer, *_larger_bubble(best, winner)]
     return "; ".join([*causes, *_limit(cell)]) or "a little slower in everything"
 
@@ -164,6 +168,15 @@ def _reason_in_full(trial: Trial) -> str:
     if trial.status is Status.CONSTRAINED:
         return f"batch {trial.knobs.batch_size}: {reason}"
     return f"batch {trial.knobs.batch_size} does not fit: {reason.rpartition(': ')[2] or reason}"
+
+
+def reason_of_choice(reason: str) -> str:
+    """Why another value of a knob does not fit: without where it would.
+
+    >>> reason_of_choice("every stage must fit, but at best one lacks 9: layers need 3; it fits from 4 GPUs on; try 4")
+    'layers need 3'
+    """
+    return reason.partition("; try")[0].partition("; it fits")[0].rpartition(": ")[2]
 
 
 def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
@@ -179,6 +192,14 @@ def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
     return f"as good as the winner within the noise{when}; the winner is simpler"
 
 
+def _lower_rate(best: Trial, winner: Trial) -> list[str]:
+    """The rates of arrivals that keep all bounds, where they were searched; empty where a rate was given."""
+    rate, of_winner = (trial.result.value("rate_per_s") for trial in (best, winner))
+    if rate is None or of_winner is None or rate == of_winner:
+        return []
+    return [f"keeps the bounds up to {rate:.3g} requests/s, the winner up to {of_winner:.3g}"]
+
+
 def _longer_part(best: Trial, winner: Trial, clock_hz: float | None) -> list[str]:
     """The part of the period that exceeds the winner's by most, for a sample; empty if neither does by 1 %."""
     longer = []
@@ -186,7 +207,7 @@ def _longer_part(best: Trial, winner: Trial, clock_hz: float | None) -> list[str
         cycles, of_winner = (getattr(trial, f"{name}_cycles") / _n_samples(trial) for trial in (best, winner))
         if cycles > 1.01 * of_winner:
             other = f"{of_winner:,.0f}" if clock_hz is None else duration(of_winner, clock_hz)
-            text = f"{name} takes {duration(cycles, clock_hz)} a sample, the winner's {other}"
+            text = f"{name} takes {duration(cycles, clock_hz)} a {best.knobs.mode.sample}, the winner's {other}"
             longer.append((cycles - of_winner, text))
     return [text for _, text in sorted(longer, reverse=True)][:1]
 

@@ -9,13 +9,15 @@ import re
 import shlex
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS
 from autoauto.records.units import IntArray, format_bytes
+
+if TYPE_CHECKING:
+    from autoauto.records.plans.timeline import Timeline
 
 
 class Activity(NamedTuple):
@@ -52,6 +54,14 @@ def spans_besides_actions(timeline: Timeline, device: int) -> IntArray:
     return longer
 
 
+_LONGEST_ASSUMED = 80
+"""Characters of a line of what was assumed."""
+_LONG_S = 1.0
+"""Latencies from here on are shown in whole milliseconds."""
+_WHOLE = 1000
+"""Tokens a second from here on are shown without a fraction."""
+
+
 def format_value(quantity: str, value: float) -> str:
     """Write a value by the unit in its field's name.
 
@@ -59,15 +69,19 @@ def format_value(quantity: str, value: float) -> str:
     ('1,234,567', '2.0 KiB')
     >>> format_value("samples_per_s", 1234.56), format_value("busy_fraction", 0.5), format_value("latency_s", 0.0123)
     ('1,234.6', '50.0 %', '12.300 ms')
-    >>> format_value("difference_percent", 3.04)
-    '+3.0 %'
+    >>> format_value("difference_percent", 3.04), format_value("gain_percent", 300.0)
+    ('+3.0 %', 'x 4.0')
+    >>> format_value("tokens_per_s", 1234.5)
+    '1,234'
     """
     if "_bytes" in quantity:
         return format_bytes(int(value))
     if quantity.endswith("_percent"):
-        return format_difference(value)
+        return format_gain(value) if quantity == "gain_percent" else format_difference(value)
     if quantity == "latency_s":
-        return f"{1e3 * value:,.3f} ms"
+        return f"{1e3 * value:,.3f} ms" if value < _LONG_S else f"{1e3 * value:,.0f} ms"
+    if quantity == "tokens_per_s":
+        value = round(value) if value >= _WHOLE else value
     if quantity.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
@@ -93,6 +107,15 @@ def format_difference(percent: float | None) -> str:
     return "-" if percent is None else f"{percent:+.1f} %"
 
 
+def format_gain(percent: float) -> str:
+    """Write how much better something is: in percent, from twice as good on as a factor.
+
+    >>> format_gain(34.52), format_gain(2190.1)
+    ('+34.5 %', 'x 22.9')
+    """
+    return format_difference(percent) if percent < 100 else f"x {1 + percent / 100:,.1f}"
+
+
 def shorten(name: str, width: int, dots: str = "…") -> str:
     """Make a layer's name at most `width` long; numbers and the end stay, because they distinguish layers.
 
@@ -108,12 +131,20 @@ def shorten(name: str, width: int, dots: str = "…") -> str:
 
 
 def assumed_text(notes: Sequence[str]) -> str:
-    """What was assumed of a model and of its numbers, in one line; empty where there is nothing.
+    """What was assumed of a model and of its numbers, a line each where one line is too long; empty without any.
 
     >>> assumed_text(["computed in fp16", "height 320"]), assumed_text([])
     ('assumed: computed in fp16; height 320', '')
+    >>> print(assumed_text(["tokens are like those of measured rows", "every client sends ten requests", "batch 1"]))
+    assumed:
+      tokens are like those of measured rows
+      every client sends ten requests
+      batch 1
     """
-    return f"assumed: {'; '.join(notes)}" if notes else ""
+    line = f"assumed: {'; '.join(notes)}" if notes else ""
+    if len(line) <= _LONGEST_ASSUMED or len(notes) == 1:
+        return line
+    return "\n".join(["assumed:", *(f"  {note}" for note in notes)])
 
 
 def printable(text: str, keep: str = "\n") -> str:

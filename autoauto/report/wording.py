@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
+from autoauto.records.costs.decoder import DecoderFile
+from autoauto.records.costs.words import TargetWords
 from autoauto.records.interval import Interval
 from autoauto.records.plans.plan import Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
+from autoauto.records.units import format_bytes
 from autoauto.report.style import assumed_text
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Method
-from autoauto.space.study_summary import CLOCK, Comparison, StudySummary
+from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION, Result
+from autoauto.space.objectives import Method, Objective
+from autoauto.space.sessions import words_of_target
+from autoauto.space.study_summary import CLOCK, Comparison, KnobChoice, StudySummary
 from autoauto.space.table import COLUMNS, flat, flat_value, of_every, shown, varying
 from autoauto.space.trial import Trial
 
@@ -59,16 +65,21 @@ def label(knobs: Knobs, names: Sequence[str]) -> str:
     >>> label(Knobs(2, 8), ["memory_proportion"]), label(Knobs(2, 8), [])
     ('memory 0.6', 'all')
     """
-    labels = {knob.name: knob.label or knob.name for knob in CELL_KNOBS}
+    called = knobs.session.words.name
+    labels = {knob.name: knob.label or called(knob.name) for knob in CELL_KNOBS}
     values = (f"{labels[name]} {knob_value(knobs, name)}" for name in names if name != "schedule")
     schedule = [str(knobs.mode.order)] if "schedule" in names else []
     return ", ".join([*schedule, *values]) or ALL
 
 
 def head(name: str) -> str:
-    """The head of a knob's column; long names have two lines in the terminal."""
-    first, _, rest = name.rpartition("_")
-    return f"{first}\n{rest}" if len(name) > MAX_HEAD else name
+    """The head of a knob's column; long names have two lines in the terminal.
+
+    >>> head("memory_proportion"), head("KV cache"), head("tensor parallel")
+    ('memory\\nproportion', 'KV cache', 'tensor\\nparallel')
+    """
+    split = max(name.rfind("_"), name.rfind(" "))
+    return f"{name[:split]}\n{name[split + 1 :]}" if len(name) > MAX_HEAD and split > 0 else name
 
 
 def configuration(knobs: Knobs) -> str:
@@ -78,7 +89,7 @@ def configuration(knobs: Knobs) -> str:
     'n_ipu 2, memory_proportion 0.6, batch_size 8'
     """
     names = [knob.name for knob in shown(knobs) if knob in CELL_KNOBS]
-    return ", ".join(f"{name} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
+    return ", ".join(f"{knobs.session.words.name(name)} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
 
 
 def duration(cycles: float, clock_hz: float | None = None) -> str:
@@ -101,27 +112,57 @@ def difference(knobs: Knobs, winner: Knobs) -> str:
     >>> difference(Knobs(2, 8), Knobs(1, 8, replicas=2)), difference(Knobs(2, 8), Knobs(2, 8))
     ('n_ipu 2, replicas 1', 'the same configuration')
     """
+    return differing(knobs, winner) or "the same configuration"
+
+
+def differing(knobs: Knobs, winner: Knobs, besides: str = "") -> str:
+    """The same of all knobs but one; empty where they are equal.
+
+    >>> differing(Knobs(2, 8), Knobs(1, 8, replicas=2), "n_ipu"), differing(Knobs(2, 8), Knobs(1, 8), "n_ipu")
+    ('replicas 1', '')
+    """
     own, other = flat(knobs), flat(winner)
     names = [knob.name for knob in (*CELL_KNOBS, *_BATCH) if own[knob.name] != other[knob.name]]
-    return ", ".join(f"{name} {knob_value(knobs, name)}" for name in names) or "the same configuration"
+    return ", ".join(f"{knobs.session.words.name(name)} {knob_value(knobs, name)}" for name in names if name != besides)
 
 
 def usage(knobs: Knobs) -> str:
     """How a configuration uses its devices, in words.
 
-    >>> usage(Knobs(1, 8, replicas=4)), usage(Knobs(4, 8)), usage(Knobs(1, 8, cores_per_device=2))
-    ('4 replicas of 1 device', 'one pipeline of 4 devices', 'one session of 2 cores')
+    >>> usage(Knobs(1, 8, replicas=4)), usage(Knobs(4, 8)), usage(Knobs(1, 8, replicas=4, cores_per_device=2))
+    ('4 replicas of 1 device', 'one pipeline of 4 devices', '4 sessions of 2 cores')
     """
     if knobs.is_phased:
         return "in phases" if knobs.n_ipu == 1 else "the same phases on each"
-    devices = "1 device" if knobs.n_ipu == 1 else f"{knobs.n_ipu} devices"
-    n_cores = knobs.session.cores_per_device
-    cores = f" of {knobs.session.group.partition(' of ')[2].format(n_cores)}" if n_cores > 1 else ""
-    if knobs.replicas > 1:
-        return f"{knobs.replicas} replicas of {devices}{cores}"
+    words = knobs.session.words
+    size = words.size(knobs.session.group_size)
+    devices = f"{counted(knobs.n_ipu, words.device)}{size}"
     if knobs.n_ipu > 1:
-        return f"one pipeline of {devices}{cores}"
-    return f"one {knobs.session.group.format(n_cores)}" if cores else ""
+        return f"one pipeline of {devices}" if knobs.replicas == 1 else f"{knobs.replicas} replicas of {devices}"
+    if size:
+        return f"one {words.device}{size}" if knobs.replicas == 1 else f"{knobs.replicas} {words.device}s{size}"
+    return f"{knobs.replicas} replicas of {devices}" if knobs.replicas > 1 else ""
+
+
+def price_text(result: Result, sample: str) -> str:
+    """What samples cost by the prices that the user says; empty where nobody says one.
+
+    >>> price_text(Result(1000.0, usd_per_hour=2.5), "token"), price_text(Result(1000.0), "token")
+    ('$0.6944 a million tokens, $2.5 an hour', '')
+    """
+    usd = result.derived.get(USD_PER_MILLION)
+    return "" if usd is None else f"${usd:,.4g} a million {sample}s, ${result.usd_per_hour:,.4g} an hour"
+
+
+def energy_text(result: Result, sample: str) -> str:
+    """An upper bound of the energy of a sample; empty where no power limit is known.
+
+    >>> energy_text(Result(1000.0, power_limit_w=700.0), "token")
+    'at most 0.7 J a token, at a limit of 700 W'
+    """
+    joules = result.derived.get(MAX_JOULES)
+    limit = f"at a limit of {result.power_limit_w or 0:,.4g} W"
+    return "" if joules is None else f"at most {joules:,.4g} J a {sample}, {limit}"
 
 
 def stage_devices(stage: Stage) -> str:
@@ -139,16 +180,163 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
     '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
     """
     knobs = trial.knobs
-    noun = knobs.session.group.rpartition(" ")[2].removesuffix("s") if knobs.session.cores_per_device > 1 else "device"
+    if has_groups(knobs):
+        return ", ".join(filter(None, [_tokens_text(trial, error), groups_text(knobs), origin]))
+    noun = knobs.session.words.unit
     parts = []
     if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
         parts.append(f"{trial.replica_samples_per_s:,.1f} a replica")
     if knobs.n_devices > 1:
         parts.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
     how = "; ".join(filter(None, [usage(knobs), ", ".join(parts)]))
-    devices = f"{knobs.n_devices} {noun}{'s' if knobs.n_devices > 1 else ''}"
+    devices = counted(knobs.n_devices, noun)
     speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit} on {devices}{f' ({how})' if how else ''}"
     return speed if origin is None else f"{speed}, {origin}"
+
+
+def _tokens_text(trial: Trial, error: float | None) -> str:
+    """Tokens a second with the ends of an interval: of our error, or of measurements."""
+    ends = trial.tokens.tokens_per_s_ends
+    if error is not None:
+        ends = trial.samples_per_s - error, trial.samples_per_s + error
+    return f"{speed_of(trial.samples_per_s)} {trial.unit}{interval_text(ends)}"
+
+
+def interval_text(ends: tuple[float, float] | None) -> str:
+    """The ends of an interval in brackets; empty without one.
+
+    >>> interval_text((6603.1, 10312)), interval_text(None)
+    (' (6,600 to 10,300)', '')
+    """
+    return f" ({' to '.join(map(three_digits, ends))})" if ends else ""
+
+
+def answer_line(summary: StudySummary) -> str:
+    """The answer of a study in a line: what its winner gives, measured where engines were."""
+    assert summary.winner is not None
+    record = summary.engine_measurements
+    row = record.best if record else None
+    if row is None:
+        return headline(summary.winner, origin_of(summary), error_of(summary))
+    share, middle = row.turns[-1].half_width, row.tokens_per_s
+    ends = (middle * (1 - share), middle * (1 + share)) if share < 1 else None
+    forecast = f"forecast {speed_of(row.forecast.tokens_per_s.middle)}"
+    measured = f"{speed_of(middle)} tokens/s{interval_text(ends)}"
+    return f"{measured}, {groups_text(row.knobs)}, {Origin.MEASURED} ({forecast})"
+
+
+def serving_text(knobs: Knobs) -> str:
+    """A configuration of engines in the abbreviations of the field: groups, stages, replicas, batch.
+
+    >>> serving_text(Knobs(1, 8, replicas=4, tensor_parallel=2)).partition(" ")[2]
+    'TP2 PP1 x4 b8'
+    """
+    own = knobs.values
+    experts = f"EP{own['expert_parallel']}" if own["expert_parallel"] > 1 else ""
+    workers = f"+{own['prefill_workers']}xTP{own['prefill_tensor_parallel']}" if own["prefill_workers"] else ""
+    groups = (
+        f"TP{own['tensor_parallel']}",
+        experts,
+        f"PP{knobs.n_ipu}",
+        f"x{knobs.replicas}",
+        f"b{knobs.batch_size}",
+        workers,
+    )
+    return " ".join(map(str, filter(None, (own["engine"], own["precision"], *groups))))
+
+
+def time_text(seconds: float) -> str:
+    """A duration to three digits: milliseconds below a second.
+
+    >>> time_text(0.0469), time_text(1.234), time_text(0.5)
+    ('46.9 ms', '1.23 s', '500 ms')
+    """
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
+
+
+def has_groups(knobs: Knobs) -> bool:
+    """Whether engines serve text on groups of GPUs."""
+    return "tensor_parallel" in knobs.values
+
+
+def groups_text(knobs: Knobs) -> str:
+    """How engines share out GPUs: those of a group, the groups of a pipeline, and pipelines side by side.
+
+    >>> groups_text(Knobs(1, 8, replicas=4, tensor_parallel=2))
+    'tensor parallel 2 x 1 stage x 4 replicas'
+    >>> groups_text(Knobs(1, 8, tensor_parallel=2, prefill_workers=3))
+    'tensor parallel 2 x 1 stage x 1 replica, and tensor parallel 1 x 3 prefill workers'
+    """
+    replicas = " x ".join((_group_text(knobs, ""), counted(knobs.n_ipu, "stage"), counted(knobs.replicas, "replica")))
+    workers = knobs.values["prefill_workers"]
+    if not workers:
+        return replicas
+    return f"{replicas}, and {_group_text(knobs, 'prefill_')} x {counted(workers, 'prefill worker')}"
+
+
+def _group_text(knobs: Knobs, pool: str) -> str:
+    """How GPUs of a group share a model, in a pool whose knobs begin so."""
+    session = knobs.values
+    group = f"tensor parallel {session[f'{pool}tensor_parallel']}"
+    for name in ("attention_data_parallel", "expert_parallel"):
+        if session[f"{pool}{name}"] > 1:
+            group += f", {name.replace('_', ' ')} {session[f'{pool}{name}']}"
+    return group
+
+
+def prefill_text(trial: Trial) -> str:
+    """How prefill workers compute, and how keys and values move; of configurations that have some."""
+    own, tokens = trial.knobs.values, trial.tokens
+    prompts = counted(own["prefill_batch_size"], "prompt")
+    moved = time_text(tokens.kv_transfer_s or 0.0)
+    return f"{prompts} at a time, {tokens.prefill_busy_share or 0.0:.0%} of the time; KV cache moves in {moved}"
+
+
+def measured_ratio(summary: StudySummary, choice: KnobChoice) -> float | None:
+    """Tokens/s of another value of a knob over those of the answer, where engines measured both; else None."""
+    record = summary.engine_measurements
+    if record is None or record.best is None:
+        return None
+    row = next((row for row in record.rows if row.knobs == choice.knobs and row.is_measured), None)
+    return row.tokens_per_s / record.best.tokens_per_s if row else None
+
+
+def speed_of(tokens_per_s: float) -> str:
+    """Tokens a second: whole from 1,000 on.
+
+    >>> speed_of(8224.4), speed_of(34.27)
+    ('8,224', '34.3')
+    """
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:,.1f}"
+
+
+def choice_text(choice: KnobChoice) -> str:
+    """A knob with another value, as people who serve text call it.
+
+    >>> choice_text(KnobChoice("n_ipu", 2, Knobs(2, 8, tensor_parallel=4), 1.0, 0.5))
+    'stages 2'
+    """
+    return f"{choice.knobs.session.words.name(choice.name)} {choice.value}"
+
+
+def tie_text(choices: Iterable[KnobChoice]) -> str:
+    """What was not told apart from the winner, beside another batch size; empty without any.
+
+    >>> tie_text([KnobChoice("n_ipu", 2, Knobs(2, 8, tensor_parallel=4), 1.0, 1.02, is_tie=True)])
+    'not told apart from it: stages 2 (x 1.02)'
+    """
+    ties = [each for each in choices if each.is_tie and each.is_searched and each.name != "batch_size"]
+    texts = [f"{choice_text(each)} (x {each.ratio:.2f})" for each in ties]
+    return f"not told apart from it: {', '.join(texts)}" if texts else ""
+
+
+def three_digits(value: float) -> str:
+    """A number that is not known better.
+
+    >>> three_digits(6603.1), three_digits(10312), three_digits(0.04567)
+    ('6,600', '10,300', '0.0457')
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def unit_of(configurations: Iterable[Knobs]) -> str:
@@ -161,6 +349,44 @@ def unit_of(configurations: Iterable[Knobs]) -> str:
     return "samples/s" if first is None else f"{first.mode.sample}s/s"
 
 
+def objective_unit(objective: Objective, configurations: Iterable[Knobs]) -> str:
+    """The unit of an objective's values, in the words of the target and the mode of configurations.
+
+    >>> objective_unit(Objective.PER_DEVICE, [Knobs(1, 8, tensor_parallel=2)])
+    'GPU ns / sample'
+    """
+    some = list(configurations)
+    return _unit_in(objective, words_of(some), some[0].mode.sample if some else "sample")
+
+
+def stored_unit(objectives: str, target: str, *, is_text: bool) -> str:
+    """The unit of the first objective of a stored study, whose target's name and version is a text.
+
+    >>> stored_unit("throughput,latency", "gpu 2", is_text=True), stored_unit("per-device", "ipu-12", is_text=False)
+    ('tokens/s', 'cycles x n_ipu / sample')
+    """
+    words = words_of_target(re.split(r"\W", target, maxsplit=1)[0])
+    return _unit_in(Objective(objectives.partition(",")[0]), words, "token" if is_text else "sample")
+
+
+def _unit_in(objective: Objective, words: TargetWords, sample: str) -> str:
+    if objective.is_throughput:
+        return f"{sample}s/s"
+    if objective is Objective.PER_DEVICE and words.names:  # where cycles are those of a clock of 1 GHz
+        return f"{words.unit} ns / {sample}"
+    return objective.unit
+
+
+def words_of(configurations: Iterable[Knobs]) -> TargetWords:
+    """The words of their target; those of no particular target without any.
+
+    >>> words_of([Knobs(1, 8, tensor_parallel=2)]).name("n_ipu"), words_of([]).name("n_ipu")
+    ('stages', 'n_ipu')
+    """
+    first = next(iter(configurations), None)
+    return TargetWords() if first is None else first.session.words
+
+
 def error_of(summary: StudySummary) -> float | None:
     """Half the width of the confidence interval of the winner's throughput; None for a single measurement."""
     speed = summary.verification and summary.verification.winner.speed
@@ -168,13 +394,22 @@ def error_of(summary: StudySummary) -> float | None:
 
 
 def origin_of(summary: StudySummary) -> Origin:
-    """The origin of the numbers of the study's trials, for example "measured"."""
+    """The origin of the winner's numbers, for example "measured"; without a winner that of the trials."""
+    if summary.winner is not None and summary.winner.origin is not None:
+        return summary.winner.origin
     return studied_origin(summary.attributes)
+
+
+def trials_origin(summary: StudySummary) -> str:
+    """The origins of the numbers of all trials in words: engines may have measured some of those that are modelled."""
+    studied = studied_origin(summary.attributes)
+    others = [trial.origin for trial in summary.trials if trial.origin is not None]
+    return " and ".join(dict.fromkeys([studied, *others]))
 
 
 def ran_on_devices(summary: StudySummary) -> bool:
     """True if periods were measured on devices; False if they are sums of cycles."""
-    return origin_of(summary) is Origin.MEASURED
+    return studied_origin(summary.attributes) is Origin.MEASURED
 
 
 def shown_clock(summary: StudySummary) -> float | None:
@@ -205,12 +440,16 @@ def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
     return finalist.samples_per_s * cycles / knobs.n_samples
 
 
-def speed_text(speed: Interval) -> str:
-    """Samples per second, with the confidence interval where there is one.
+def speed_text(speed: Interval, unit: str = "samples/s") -> str:
+    """Samples or tokens per second, with the confidence interval where there is one.
 
     >>> speed_text(Interval(1234.56, 7.89)), speed_text(Interval(1234.56, None))
     ('1,234.6 ± 7.9', '1,234.6')
+    >>> speed_text(Interval(1234.56, None), "tokens/s")
+    '1,235'
     """
+    if unit == "tokens/s" and speed.error is None:
+        return speed_of(speed.mean)
     return f"{speed.mean:,.1f}" + ("" if speed.error is None else f" ± {speed.error:,.1f}")
 
 
@@ -257,3 +496,21 @@ def outside_text(summary: StudySummary) -> str:
     said = [f"{which} outside the space of its last search"] if n_outside else []
     said += [f"{others} left out: of another program, or edited"] if n_foreign else []
     return "; ".join(said)
+
+
+def decoder_lines(file: DecoderFile) -> tuple[str, ...]:
+    """What the header of a file with a decoder says, a line each."""
+    decoder = file.decoder
+    heads = f"{decoder.n_heads} heads of {decoder.head_size}, {decoder.n_kv_heads} of keys and values"
+    wide = f"{decoder.intermediate_size:,} wide between"
+    if (experts := decoder.experts) is not None:
+        wide = f"{experts.n_experts} experts {experts.intermediate_size:,} wide, {experts.n_chosen} of them for a token"
+    tied = ", one matrix for embedding and head" if decoder.is_tied else ""
+    longest = decoder.checkpoint.max_length
+    context = "" if longest is None else f", sequences of up to {longest:,}"
+    return (
+        f"{decoder.name}: a decoder of architecture {decoder.architecture}, most weights in {file.weights}, "
+        f"{format_bytes(file.n_bytes)}",
+        f"blocks: {decoder.n_layers}, {decoder.hidden_size:,} wide; {heads}; {wide}",
+        f"tokens: {decoder.vocabulary_size:,} in the vocabulary{context}{tied}",
+    )

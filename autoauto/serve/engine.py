@@ -5,6 +5,8 @@
             ◀── on_finished, on_lost, ... ──╯ as callbacks of the server's event loop
 
 The thread lives as long as its processes: the kernel ends a process with the thread that started it (PR_SET_PDEATHSIG).
+Where there is one process whose tensors are small, the event loop exchanges micro-batches with it itself
+(`DirectExchange`), and the thread only waits for its end.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from typing import Protocol
 from autoauto.records.errors import AutoautoError, Unsupported, WorkerLost
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import MicroBatch
+from autoauto.serve.direct import MAX_BYTES, DirectExchange
+from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.independence import UNCHECKED, SampleProbe, reason_of
-from autoauto.targets.host.run.pipelines import Batch
+from autoauto.targets.host.run.pipelines import Batch, Pipelines
 
 MAX_LOSSES = 3
 """How often in a row processes may end without having computed anything, until the engine gives up."""
@@ -104,6 +108,7 @@ class PipelineEngine:
         self._pids: list[int] = []
         self._has_started = self._has_finished = self._is_stopped = False
         self._probed: ProbeRuns | None = None
+        self._direct: DirectExchange | None = None
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -112,14 +117,17 @@ class PipelineEngine:
 
     def submit(self, batch: MicroBatch) -> None:
         """Have a micro-batch computed; after `on_lost` until `on_started` none may be given."""
-        self._hand_over(batch)
+        if self._direct is not None:
+            self._direct.submit(batch)
+        else:
+            self._hand_over(batch)
 
     def _hand_over(self, batch: MicroBatch | ProbeRuns | None) -> None:
         self._handed_over.append(batch)
         os.eventfd_write(self._arrivals_fd, 1)
 
     def stop(self) -> None:
-        """Compute what was given, then end; returns at once."""
+        """Compute what was given, then end; returns at once. All that was given directly must have ended."""
         self._is_stopped = True
         self._hand_over(None)
 
@@ -139,6 +147,19 @@ class PipelineEngine:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
+    def _post_and_wait(self, callback: Callable[..., None], *args: object) -> None:
+        """Call from the event loop, and wait until it has."""
+        has_returned = Event()
+
+        def call() -> None:
+            try:
+                callback(*args)
+            finally:
+                has_returned.set()
+
+        self._post(call)
+        has_returned.wait()
+
     def _run(self) -> None:
         n_losses = 0
         while not self._is_stopped:
@@ -157,22 +178,19 @@ class PipelineEngine:
         self._post(self._events.on_ended, None)
 
     def _lose(self, error: Exception) -> None:
-        was_noted = Event()
-        self._post(self._note_loss, " ".join(str(error).split()), was_noted)
-        was_noted.wait()
+        self._post_and_wait(self._note_loss, " ".join(str(error).split()))
 
     def _lacks(self, error: Exception) -> None:
         """Wait for descriptors, which this machine or this process lacks; that is no fault of the processes."""
         self._lose(error)
         sleep(SHORTAGE_S)
 
-    def _note_loss(self, reason: str, was_noted: Event) -> None:
+    def _note_loss(self, reason: str) -> None:
         """In the event loop, while the engine waits: drop what was handed over, so that nothing of it comes later."""
         for _ in range(len(self._handed_over)):
             self._handed_over.popleft()
             os.eventfd_read(self._arrivals_fd)
         self._events.on_lost(reason)
-        was_noted.set()
 
     def _serve(self) -> None:
         """Compute micro-batches until the engine is stopped.
@@ -210,11 +228,51 @@ class PipelineEngine:
 
         with self._artifact.pipelines() as pipelines:
             self._pids, self._has_started = pipelines.pids, True
-            self._probe(self._probed or ProbeRuns(self._artifact.probe()))
+            exchange = pipelines.exchange()
             try:
+                if exchange is not None and exchange.n_bytes <= MAX_BYTES:
+                    self._serve_directly(pipelines, exchange)
+                    return
+                self._probe(self._probed or ProbeRuns(self._artifact.probe()))
                 pipelines.stream(self._batches(in_flight), take, refuse, self._arrivals_fd, write)
             finally:
                 self._pids = []
+
+    def _serve_directly(self, pipelines: Pipelines, exchange: ProcessExchange) -> None:
+        """Let the event loop exchange micro-batches with the only process, until the engine is stopped.
+
+        Raises:
+            Exception: the process ended.
+        """
+        runs = self._probed or ProbeRuns(self._artifact.probe())
+        while not runs.is_complete:
+            exchange.send(runs.fill)
+            pipelines.wait(exchange.filled_fd)
+            if exchange.receive(runs.take) is not None:
+                runs.refuse()
+        self._probed = runs
+        self._post_and_wait(self._open_directly, exchange, runs)
+        try:
+            pipelines.wait(self._arrivals_fd)  # the only one that arrives here is the end
+        finally:
+            self._post_and_wait(self._close_directly)
+
+    def _open_directly(self, exchange: ProcessExchange, runs: ProbeRuns) -> None:
+        model = self._artifact.model
+        self._direct = DirectExchange(self._loop, exchange, model.inputs, model.outputs, self._finish_directly)
+        self._events.on_started(runs.dependence)
+
+    def _close_directly(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
+
+    def _finish_directly(self, batch: MicroBatch, reason: str | None) -> None:
+        self._has_finished = True
+        if reason is None:
+            self._events.on_finished(batch)
+        else:
+            self._events.on_refused(batch, reason)
 
     def _probe(self, runs: ProbeRuns) -> None:
         """Compute the next micro-batch that shows whether samples depend on each other; after the last, it starts."""

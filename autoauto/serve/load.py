@@ -21,7 +21,8 @@ import numpy as np
 
 from autoauto.exporters.onnx_stages import made_up
 from autoauto.load.arrivals import closed_loop, poisson
-from autoauto.load.percentiles import percentile
+from autoauto.load.refusals import unreached
+from autoauto.records.costs.percentiles import percentile
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
@@ -148,8 +149,19 @@ class Endpoint:
         return len(outputs) == len(expected) and all(map(_is_close, outputs, expected))
 
 
-async def measure(url: str, options: LoadOptions, report: Callable[[LoadResult], None]) -> Mapping[str, Any]:
+async def measure(
+    url: str,
+    options: LoadOptions,
+    report: Callable[[LoadResult], None],
+    on_start: Callable[[str], None] = lambda _: None,
+) -> Mapping[str, Any]:
     """Put closed and then open load on the model at `url`, and report every result as it comes.
+
+    Args:
+        url: of the model.
+        options: the load.
+        report: is called with every result.
+        on_start: is called once the model has answered, with a line about what begins.
 
     Returns:
         The metadata of the model.
@@ -159,6 +171,8 @@ async def measure(url: str, options: LoadOptions, report: Callable[[LoadResult],
     """
     async with _endpoint(url.rstrip("/"), options) as endpoint:
         n_clients = options.n_clients or _filling(endpoint.metadata, options.n_samples)
+        n_loads = 1 + len(options.shares)
+        on_start(f"starting {n_clients} client{'s' * (n_clients > 1)}; {n_loads} loads of {options.seconds:g} s each")
         await _closed(endpoint, n_clients, LoadResult("warm-up", options.n_samples, min(WARM_UP_S, options.seconds)))
         closed = LoadResult(f"closed, {n_clients} clients", options.n_samples, options.seconds)
         await _timed(endpoint, _closed(endpoint, n_clients, closed), closed)
@@ -188,7 +202,7 @@ async def _endpoint(url: str, options: LoadOptions) -> AsyncIterator[Endpoint]:
                 metadata = msgspec.json.decode(content)
             endpoint = Endpoint(session, url, metadata, options)
         except (ClientError, InvalidURL, TimeoutError, msgspec.DecodeError, KeyError, TypeError) as error:
-            raise BadInput(f"{url} must be a model of the Open Inference Protocol: {error}") from error
+            raise BadInput(f"{url} must be a model of the Open Inference Protocol: {unreached(error)}") from error
         yield endpoint
 
 

@@ -32,6 +32,7 @@ from autoauto.serve.engine import PipelineEngine
 from autoauto.serve.metrics import ServerMetrics
 from autoauto.serve.protocol import read_request, write_response
 from autoauto.serve.responses import STATUS, error_response
+from autoauto.serve.root import root_response
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -84,7 +85,7 @@ async def serve(
         artifact: what is served.
         options: see `ServerOptions`.
         on_ready: is called once with the URL of the server, when it answers requests.
-        log: is called with a line about what went wrong.
+        log: is called with a line about what begins or went wrong.
 
     Raises:
         BadInput: the port is taken, or there is no such host.
@@ -109,6 +110,8 @@ async def serve(
     await runner.setup()
     try:
         url = await server.listen(runner, options)
+        n_processes = artifact.model.n_pipelines * artifact.model.n_processes
+        log(f"starting {n_processes} process{'es' * (n_processes > 1)} of {artifact.model.name}")
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         await server.run(lambda: on_ready(url))
@@ -154,6 +157,7 @@ class Server:
         from aiohttp import web
 
         app = web.Application(middlewares=[answered(lambda: self._connections, self._answer)])
+        app.router.add_get("/", self._root)
         app.router.add_get("/v2", self._server_metadata)
         app.router.add_get("/v2/health/live", self._live)
         app.router.add_get("/v2/health/ready", self._ready)
@@ -356,6 +360,10 @@ class Server:
 
         if request.match_info.get("model", self._model.name) != self._model.name:
             raise web.HTTPNotFound(reason=f"the model here is {self._model.name}")
+
+    async def _root(self, request: web.Request) -> web.Response:
+        base, accept = f"{request.scheme}://{request.host}", request.headers.get("Accept", "")
+        return root_response(self._model, base, accept, is_ready=self._is_ready and not self._is_stopping)
 
     async def _live(self, _: web.Request) -> web.Response:
         return json_response({"live": True})

@@ -13,7 +13,7 @@ from autoauto.server.store.searches import NotFound
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import User
 from autoauto.server.work.commands import Commands
-from autoauto.space.request import SearchRequest
+from autoauto.space.requests.request import SearchRequest
 
 ReadRequest = Callable[[Mapping[str, Any]], SearchRequest]
 """Reads options and knobs as a search file has them; raises BadInput."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from random import uniform
 from ssl import SSLCertVerificationError
@@ -18,16 +18,24 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlencode, urlsplit
-from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 from zipfile import ZipFile
+
+from typing_extensions import override
 
 from autoauto.database.backend import WAIT_S
 from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
-from autoauto.space.problem import Problem
-from autoauto.space.request import SearchRequest
+from autoauto.space.requests.problem import Problem
+from autoauto.space.requests.request import SearchRequest
 
 TIMEOUT_S = 150.0
 """Longer than a server runs a command, so that it says itself that one takes longer."""
+CONNECT_S = 2.0
+"""The time that one try to connect may take."""
+PATIENCE_S = 10.0
+"""The time for which a server that cannot be reached is tried again."""
+WORD_S = 2.0
+"""The time after which whoever waits for a server is told so."""
 POLL_S = 0.5
 _RETRY_S = 0.5
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -35,7 +43,7 @@ _MAY_PASS = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SE
 PRINTED = "Autoauto-Printed"
 """The header with what a command printed beside what it wrote, and its exit code."""
 MAX_PAGE = 200
-_ENDED = ("finished", "stopped", "failed")
+ENDED = ("finished", "stopped", "failed")
 
 
 class Fetched(NamedTuple):
@@ -70,7 +78,9 @@ class Refused(AutoautoError):
         self.status = status
 
 
-def connect(url: str, token: str | None = None) -> Client:
+def connect(
+    url: str, token: str | None = None, patience_s: float = PATIENCE_S, on_wait: Callable[[str], None] | None = None
+) -> Client:
     """A server of searches.
 
     >>> connect("http://127.0.0.1:8080", "autoauto-...").url
@@ -79,31 +89,39 @@ def connect(url: str, token: str | None = None) -> Client:
     Args:
         url: of the server.
         token: from `autoauto server token create NAME`; by default the one in AUTOAUTO_TOKEN.
+        patience_s, on_wait: as of `Client`.
 
     Raises:
         BadInput: it is no URL of HTTP.
     """
-    return Client(url.rstrip("/"), os.environ.get("AUTOAUTO_TOKEN", "") if token is None else token)
+    own_token = os.environ.get("AUTOAUTO_TOKEN", "") if token is None else token
+    return Client(url.rstrip("/"), own_token, patience_s, on_wait)
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
     """Sends requests to a server of searches.
 
-    A server that is away, as while it is restarted, is waited for; every request may be sent twice.
+    A server that cannot be reached is waited for; every request may be sent twice.
 
     Attributes:
         url: of the server.
         token: who sends them; empty for a server that is open.
+        patience_s: for how long a server that cannot be reached is tried again. One that says that it is busy, or that
+            its database is away, is asked again for longer.
+        on_wait: is called with a line once a request has waited for `WORD_S`.
     """
 
     url: str
     token: str
+    patience_s: float = PATIENCE_S
+    on_wait: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"a server is written http://HOST:PORT, got {self.url!r:.100}")
+            hint = "" if "://" in self.url else f"; try http://{self.url:.100}"
+            raise BadInput(f"a server is written http://HOST:PORT, got {self.url!r:.100}{hint}")
         if not (self.token.isascii() and self.token.isprintable()):
             raise BadInput("a token has letters, digits and hyphens, got other characters; check AUTOAUTO_TOKEN")
 
@@ -128,20 +146,31 @@ class Client:
             BadInput: the model is not one file.
             ServerError: the server does not answer.
         """
+        if cluster is not None:
+            _check_file("cluster", str(cluster))  # before the server is asked
         given = {**options, "model": self.uploaded("model", str(model))}
         given |= {} if cluster is None else {"cluster": self.uploaded("cluster", str(cluster))}
         return self._submitted(given | ({} if space is None else {"space": dict(space)}))
 
-    def submit(self, request: SearchRequest) -> ServerSearch:
+    def submit(self, request: SearchRequest, labels: Mapping[str, str] | None = None) -> ServerSearch:
         """Ask for a search; its model and cluster are uploaded where they are files.
+
+        Args:
+            request: of the search.
+            labels: what a worker must say of itself to run it.
 
         Raises:
             Refused, BadInput, ServerError: as `search`.
         """
         problem = request.problem
-        files = {name: self.uploaded(name, str(given)) for name, given in _files(problem).items()}
-        whole = replace(request, problem=replace(problem, **files)) if files else request  # type: ignore[arg-type]
-        return self._submitted({"request": json.loads(whole.to_json())})
+        for name, given in _named(problem).items():  # of both, before the server is asked
+            _check_file(name, str(given))
+        files = {name: self.uploaded(name, str(given)) for name, given in _named(problem).items()}
+        whole = replace(request, problem=replace(problem, **files))  # type: ignore[arg-type]
+        asked: dict[str, object] = {"request": json.loads(whole.to_json())}
+        if labels:
+            asked["labels"] = dict(labels)
+        return self._submitted(asked)
 
     def searches(self, **filters: object) -> Iterator[dict[str, Any]]:
         """The searches that the caller may see, the newest first.
@@ -162,12 +191,14 @@ class Client:
             path = page["next"]
 
     def uploaded(self, what: str, given: str) -> str:
-        """The name of a model or cluster on the server: a file is uploaded, unless the server has it; others stay."""
+        """The name of a model or cluster on the server: a file is uploaded, unless the server has it; others stay.
+
+        Raises:
+            BadInput: it is the path of a file that is missing, or that is no single file.
+        """
         path = Path(given)
-        if not path.is_file():
+        if not _check_file(what, given):
             return given
-        if what == "model":
-            _check_one_file(path)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if self._has(digest):
@@ -230,13 +261,18 @@ class Client:
         Raises:
             Refused, ServerError: as `ask`.
         """
-        give_up_s = monotonic() + WAIT_S
+        start_s, on_wait = monotonic(), self.on_wait
         while True:
             try:
                 return self._fetch(method, path, body)
             except ServerError as error:
-                if not error.__cause__ or monotonic() > give_up_s:
+                waited_s = monotonic() - start_s
+                patience_s = WAIT_S if isinstance(error.__cause__, HTTPError) else self.patience_s
+                if not error.__cause__ or waited_s > patience_s:
                     raise
+            if on_wait is not None and waited_s > WORD_S:
+                on_wait(f"waiting for {self.url}, {patience_s:g} s at most")
+                on_wait = None
             sleep(_RETRY_S * uniform(0.5, 1.5))
 
     def _fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None) -> Fetched:
@@ -265,7 +301,10 @@ class Client:
                     f"{self.url} must have a certificate that this machine trusts: {reason.verify_message}; "
                     "name a certificate of your own in SSL_CERT_FILE"
                 ) from None
-            raise ServerError(f"{self.url} must answer, it does not: {reason}; check --server, or try later") from error
+            reason = getattr(reason, "strerror", None) or reason
+            raise ServerError(
+                f"{self.url} must answer, it does not: {reason}; check --server, or whether the server runs"
+            ) from error
 
     def _answer(self, request: Request) -> Fetched:
         with self._opener().open(request, timeout=TIMEOUT_S) as response:
@@ -276,7 +315,10 @@ class Client:
 
     def _opener(self) -> OpenerDirector:
         """Proxies of the environment are for other machines."""
-        return build_opener(ProxyHandler({})) if urlsplit(self.url).hostname in _LOCAL else build_opener()
+        handlers = [_QuickHTTP(), _QuickHTTPS()]
+        if urlsplit(self.url).hostname in _LOCAL:
+            return build_opener(ProxyHandler({}), *handlers)
+        return build_opener(*handlers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +357,10 @@ class ServerSearch:
         """The best, its stages and top trials, as "html", "text" or "json"."""
         return self.client.printed(f"/v1/searches/{self.id}/report?as={form}").content
 
+    def explain(self) -> str:
+        """Why the best won, what limits it, and why others lost."""
+        return self.client.printed(f"/v1/searches/{self.id}/explain?as=text").content.decode()
+
     def export(self, to: str, folder: str | Path) -> None:
         """Write the best as files of another runtime, into a new or empty folder.
 
@@ -325,10 +371,14 @@ class ServerSearch:
         unpack(self.client.printed(f"/v1/searches/{self.id}/export?{urlencode({'to': to})}").content, Path(folder))
 
     def wait(self, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Poll until the search has ended, and return its last state; `progress` is called with each one before."""
+        """Poll until the search has ended, and return its last state; `progress` is called with each one before.
+
+        A server that is restarted meanwhile is waited for.
+        """
+        patient = replace(self, client=replace(self.client, patience_s=max(WAIT_S, self.client.patience_s)))
         while True:
-            now = self.read()
-            if now["state"] in _ENDED:
+            now = patient.read()
+            if now["state"] in ENDED:
                 return now
             if progress is not None:
                 progress(now)
@@ -349,9 +399,69 @@ def unpack(archive: bytes, folder: Path) -> None:
         files.extractall(folder)  # leaves out what would lie outside
 
 
-def _files(problem: Problem) -> dict[str, str]:
+class _QuickConnection(HTTPConnection):
+    """Gives up to connect sooner than to wait for an answer."""
+
+    @override
+    def connect(self) -> None:
+        _connect_soon(self, super().connect)
+
+
+class _QuickTLSConnection(HTTPSConnection):
+    """As `_QuickConnection`, by TLS."""
+
+    @override
+    def connect(self) -> None:
+        _connect_soon(self, super().connect)
+
+
+def _connect_soon(connection: HTTPConnection, connect: Callable[[], None]) -> None:
+    answer_s, connection.timeout = connection.timeout, CONNECT_S
+    try:
+        connect()
+    except TimeoutError as error:
+        raise ConnectionError(f"no connection within {CONNECT_S:g} s") from error
+    finally:
+        connection.timeout = answer_s
+    connection.sock.settimeout(answer_s)
+
+
+class _QuickHTTP(HTTPHandler):
+    @override
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(_QuickConnection, req)
+
+
+class _QuickHTTPS(HTTPSHandler):
+    @override
+    def https_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(_QuickTLSConnection, req)
+
+
+_SUFFIXES = {"model": (".onnx", ".gguf", ".json", ".pb", ".pt", ".pth"), "cluster": (".toml",)}
+
+
+def _check_file(what: str, given: str) -> bool:
+    """Whether a model or cluster is a file of this machine; else it is a name.
+
+    Raises:
+        BadInput: it is written as a path but is no file, or it is a model in several files.
+    """
+    path = Path(given)
+    if path.is_file():
+        if what == "model":
+            _check_one_file(path)
+        return True
+    if path.is_dir():
+        raise BadInput(f"the {what} of a search on a server must be one file or a name, {given!r:.200} is a folder")
+    if path.is_absolute() or path.suffix.lower() in _SUFFIXES[what]:
+        raise BadInput(f"there is no file {given!r:.200}; check the path, or give the name of a built-in {what}")
+    return False
+
+
+def _named(problem: Problem) -> dict[str, str]:
     named = {"model": problem.model, "cluster": problem.cluster}
-    return {name: given for name, given in named.items() if given is not None and Path(given).is_file()}
+    return {name: given for name, given in named.items() if given is not None}
 
 
 def _check_one_file(path: Path) -> None:

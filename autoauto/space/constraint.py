@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from keyword import iskeyword
 from math import inf, isnan
 from typing import NamedTuple
 
@@ -52,8 +54,12 @@ class ConstraintCheck(NamedTuple):
 class Constraint:
     """An expression that must hold: numbers, names, `+ - * /`, comparisons, `and`, `or`, `not`, and brackets.
 
+    A number may have a unit, and "latency", "ttft", "tpot" and "request_latency" are seconds. So are percentiles over
+    requests: "ttft_p99", "tpot_p90", "latency_p95".
+
     Attributes:
-        text: the expression as Python formats it, so that spaces and redundant brackets make no difference.
+        text: the expression in seconds and bytes as Python formats it, so that units, spaces and redundant brackets
+            make no difference.
 
     Raises:
         BadInput: it is no such expression, or contains an unknown name.
@@ -65,6 +71,10 @@ class Constraint:
     (0.5, -1.0)
     >>> bound.reason({"latency_s": 0.03})
     'latency_s <= 0.02 does not hold: latency_s is 0.03'
+    >>> Constraint("tpot < 50ms and peak_memory_bytes <= 2 GiB").text
+    'tpot_s < 0.05 and peak_memory_bytes <= 2147483648.0'
+    >>> Constraint("ttft_p99 <= 500ms").text
+    'ttft_p99_s <= 0.5'
     """
 
     text: str
@@ -76,7 +86,7 @@ class Constraint:
             raise BadInput(
                 f"a constraint has at most {MAX_CHARACTERS} characters, got {len(self.text)}; try several constraints"
             )
-        object.__setattr__(self, "text", ast.unparse(_parsed(self.text)))
+        object.__setattr__(self, "text", ast.unparse(_parsed(_in_base_units(self.text))))
         if not self.names:
             raise _bad(self.text, "it names nothing")
 
@@ -123,6 +133,35 @@ class Constraint:
         """A line that says that it does not hold, and for which values."""
         shown = ", ".join(f"{name} is {values[name]:.4g}" for name in self.names)
         return f"{self.text} does not hold: {shown}"
+
+
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+_NUMBER_AND_WORD = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+) ?(?![eE][+-]?\d)([a-zA-Z]+)\b")
+_IN_SECONDS = re.compile(r"\b((?:latency|ttft|tpot)(?:_p(?:50|90|95|99))?|request_latency)\b")
+
+
+def _in_base_units(text: str) -> str:
+    """The expression in seconds and bytes, with the names of results.
+
+    Raises:
+        BadInput: a unit is unknown, or a time that is called without its unit is compared with a number without one.
+    """
+    has_unit = False
+
+    def converted(match: re.Match[str]) -> str:
+        nonlocal has_unit
+        number, word = match.groups()
+        if iskeyword(word):  # "1 and": it belongs to the expression
+            return match[0]
+        if word not in _UNITS:
+            raise _bad(text, f"there is no unit {word}; units are {', '.join(_UNITS)}", "")
+        has_unit = True
+        return repr(float(f"{float(number) * _UNITS[word]:.12g}"))
+
+    in_units = _NUMBER_AND_WORD.sub(converted, text)
+    if not has_unit and (time := _IN_SECONDS.search(text)) is not None:
+        raise _bad(text, f"{time[1]} needs a number with its unit; try for example {time[1]} <= 50ms", "")
+    return _IN_SECONDS.sub(r"\1_s", in_units)
 
 
 @lru_cache(maxsize=1_000)

@@ -32,11 +32,14 @@ class Grid:
         values: of every knob, by its name.
         session: the class of sessions where no runtime is named.
         n_samples: of every step of training by all replicas, where that is fixed (`of_global_batch`).
+        n_devices: that a configuration which generates text may take. Most combinations take more, and making one takes
+            some ten microseconds.
     """
 
     values: Mapping[str, tuple[Any, ...]]
     session: type[Session]
     n_samples: int | None = None
+    n_devices: int | None = None
 
     def __getitem__(self, name: str) -> tuple[Any, ...]:
         """The values of a knob."""
@@ -62,13 +65,17 @@ class Grid:
     @property
     def n_combinations(self) -> int:
         """How many configurations there are at most: of a global batch those with so many samples a step."""
-        parts = [self.axes(mode, session) for mode in self.modes for session in self.sessions]
-        n_cells = sum(prod(len(self[axis.name]) for axis in axes) for axes in parts)
+        n_cells = sum(self._n_cells(mode, session) for mode in self.modes for session in self.sessions)
         steps, replicas, sizes = self["n_micro_batches"], self["replicas"], self["batch_size"]
         if self.n_samples is None:
             return int(n_cells * len(sizes))
         n_whole = sum(self.n_samples == n * r * size for n in steps for r in replicas for size in sizes)
         return int(n_cells // (len(steps) * len(replicas)) * n_whole)
+
+    def _n_cells(self, mode: type[Mode], session: type[Session]) -> int:
+        own = {knob.name for knob in session.knobs}
+        others = prod(len(self[axis.name]) for axis in self.axes(mode, session) if axis.name not in own)
+        return others * len(possible_choices(session, self.values))
 
     def axes(self, mode: type[Mode], session: type[Session]) -> list[Knob]:
         """The knobs in which cells of a mode and of a session differ, in the order of the grid."""
@@ -120,18 +127,34 @@ class Grid:
     def _choices(self, mode: type[Mode]) -> list[tuple[type[Session], dict[str, Any]]]:
         """The value on every axis of all cells, in the order of `AXES`, with the class of their session."""
         rows = []
+        index = {name: {value: i for i, value in enumerate(self[name])} for name in _POSITIONS}
         for number, session in enumerate(self.sessions):
-            names = [axis.name for axis in self.axes(mode, session)]
-            positions = [_POSITIONS.index(name) for name in names]
-            for picks in product(*(enumerate(self[name]) for name in names)):
-                key = [0] * len(_POSITIONS)
-                key[_RUNTIME] = number
-                for position, (index, _) in zip(positions, picks, strict=True):
-                    key[position] = index
-                choice = {name: value for name, (_, value) in zip(names, picks, strict=True)}
-                rows.append((key, session, choice))
+            own = {knob.name for knob in session.knobs}
+            others = [axis.name for axis in self.axes(mode, session) if axis.name not in own]
+            of_others = [dict(zip(others, picks, strict=True)) for picks in product(*(self[name] for name in others))]
+            for of_session in possible_choices(session, self.values):
+                for of_other in self._fitting(mode, session, of_session, of_others):
+                    choice = {**of_session, **of_other}
+                    key = [0] * len(_POSITIONS)
+                    key[_RUNTIME] = number
+                    for name, value in choice.items():
+                        key[_POSITION[name]] = index[name][value]
+                    rows.append((key, session, choice))
         rows.sort(key=itemgetter(0))
         return [(session, choice) for _, session, choice in rows]
+
+    def _fitting(
+        self, mode: type[Mode], session: type[Session], of_session: Mapping[str, Any], others: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The other values with which a session takes no more than `n_devices`."""
+        if self.n_devices is None or mode is not Generation:
+            return others
+        try:
+            made = session(**{TABLE[name].field: value for name, value in of_session.items()})
+        except BadInput:
+            return others
+        most = (self.n_devices - made.n_beside) // made.group_size
+        return [choice for choice in others if choice["n_ipu"] * choice["replicas"] <= most]
 
     def _configuration_or_none(
         self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
@@ -146,6 +169,25 @@ class Grid:
             return None
 
 
+def possible_choices(session: type[Session], values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """The combinations of values of the knobs of a session that go together; all of them where none do.
+
+    A choice that cannot exist is one of those that are returned, so that who makes it says why.
+    """
+    knobs = [knob for knob in AXES if knob.name in {own.name for own in session.knobs}]
+    names = [knob.name for knob in knobs]
+    every = [dict(zip(names, picks, strict=True)) for picks in product(*(values[name] for name in names))]
+    return [choice for choice in every if _may_be(session, knobs, choice)] or every
+
+
+def _may_be(session: type[Session], knobs: list[Knob], choice: Mapping[str, Any]) -> bool:
+    of_session = {knob.field: choice[knob.name] for knob in knobs if choice[knob.name] is not None}
+    try:
+        return session(**of_session).is_possible
+    except BadInput:
+        return True
+
+
 def default_values(knob: Knob) -> tuple[Any, ...]:
     """The values of a knob that is not given."""
     return knob.searched or (knob.absent,)
@@ -155,4 +197,5 @@ _MATCHED = {knob.name for mode in MODES for knob in mode.knobs if knob.field != 
 _MATCHED |= {knob.name for knob in AXES if knob.domain.by_device}
 """The knobs of which every value must be part of some configuration."""
 _POSITIONS = [knob.name for knob in AXES]
-_RUNTIME = _POSITIONS.index("runtime")
+_POSITION = {name: position for position, name in enumerate(_POSITIONS)}
+_RUNTIME = _POSITION["runtime"]

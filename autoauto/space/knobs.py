@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -104,8 +104,7 @@ class Knobs(HasKnobs):
         for name in ("n_ipu", "replicas"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not isinstance(batch_size, int) or not 1 <= batch_size <= MAX_SAMPLES:
-            raise BadInput(f"batch_size must be 1 to {MAX_SAMPLES}, got {batch_size}")
+        _check_batch_size(batch_size)
         self.session.check_devices(n_ipu, in_phases=self.is_phased)
         self.mode.check(n_ipu, replicas)
 
@@ -123,6 +122,19 @@ class Knobs(HasKnobs):
     def with_values(self, **values: Any) -> Self:
         """The configuration with other values of knobs, by their names."""
         return replace(self, **values)
+
+    def with_batch_sizes(self, sizes: Iterable[int]) -> Iterator[Self]:
+        """The configuration at several batch sizes. Of a space there are many, so only the size is checked."""
+        set_field = object.__setattr__
+        for size in sizes:
+            _check_batch_size(size)
+            knobs = object.__new__(type(self))
+            set_field(knobs, "n_ipu", self.n_ipu)
+            set_field(knobs, "batch_size", size)
+            set_field(knobs, "replicas", self.replicas)
+            set_field(knobs, "mode", self.mode)
+            set_field(knobs, "session", self.session)
+            yield knobs
 
     @property
     def values(self) -> dict[str, Any]:
@@ -153,13 +165,18 @@ class Knobs(HasKnobs):
 
     @property
     def n_devices(self) -> int:
-        """Devices of the cluster that all replicas take."""
-        return self.n_ipu * self.replicas * self.session.cores_per_device
+        """Devices of the cluster that all replicas take, and what the session takes beside them."""
+        return self.n_ipu * self.replicas * self.session.group_size + self.session.n_beside
 
     @property
     def n_samples(self) -> int:
         """Samples of one step of training, of all phases, or of one micro-batch of inference by every pipeline."""
         return self.batch_size * self.mode.n_micro_batches * (self.n_ipu if self.is_phased else self.replicas)
+
+
+def _check_batch_size(size: int) -> None:
+    if not isinstance(size, int) or not 1 <= size <= MAX_SAMPLES:
+        raise BadInput(f"batch_size must be 1 to {MAX_SAMPLES}, got {size}")
 
 
 def _with_values(

@@ -72,6 +72,8 @@ class TokenResult:
         tpot_low_s, tpot_high_s, ttft_low_s, ttft_high_s: the ends of intervals of our error, in which 8 of 10 measured
             rows lie; they say nothing of single requests.
         bounds_probability: how likely all bounds hold, by our error; None where there are none.
+        prefill_busy_share: of the time in which prefill workers compute; None where replicas compute prompts.
+        kv_transfer_s: in which the keys and values of a prompt move from a prefill worker to a replica; None as above.
     """
 
     tokens_per_s: float = number(
@@ -85,6 +87,74 @@ class TokenResult:
     ttft_high_s: float | None = number(title="TTFT error", text="up to {:.4g} s".format)
     bounds_probability: float | None = number(title="bounds hold", text="with a probability of {:.0%}".format)
     kv_cache_bytes: int = number(0, is_whole=True, title="KV cache", text=format_bytes, in_constraints=True)
+    prefill_busy_share: float | None = number(title="prefill workers", text="compute {:.0%} of the time".format)
+    kv_transfer_s: float | None = number(title="KV cache transfer", text="{:.3g} s of a prompt".format)
+
+    @property
+    def tokens_per_s_ends(self) -> tuple[float, float] | None:
+        """The ends of the interval of our error of `tokens_per_s`; None where latencies have none.
+
+        Sequences in flight get a token each between two of one, or with their only one: the longer, the fewer.
+        """
+        ends = (self.tpot_low_s, self.tpot_high_s) if self.tpot_s else (self.ttft_low_s, self.ttft_high_s)
+        n_tokens = self.tokens_per_s * (self.tpot_s or self.ttft_s)
+        low, high = ends
+        return (n_tokens / high, n_tokens / low) if low and high else None
+
+
+def _percentile(of: str) -> Any:
+    """A field that is a percentile of seconds."""
+    return number(title=of, text="{:.4g} s".format, in_constraints=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PercentileResult:
+    """Percentiles over requests that arrive at times of their own, simulated, each in seconds.
+
+    Attributes:
+        ttft_p50_s, ttft_p90_s, ttft_p95_s, ttft_p99_s: from a request to its first token.
+        tpot_p50_s, tpot_p90_s, tpot_p95_s, tpot_p99_s: between two tokens of an answer, the mean of each answer.
+        latency_p50_s, latency_p90_s, latency_p95_s, latency_p99_s: from a request to its last token.
+    """
+
+    ttft_p50_s: float | None = _percentile("TTFT, p50")
+    ttft_p90_s: float | None = _percentile("TTFT, p90")
+    ttft_p95_s: float | None = _percentile("TTFT, p95")
+    ttft_p99_s: float | None = _percentile("TTFT, p99")
+    tpot_p50_s: float | None = _percentile("TPOT, p50")
+    tpot_p90_s: float | None = _percentile("TPOT, p90")
+    tpot_p95_s: float | None = _percentile("TPOT, p95")
+    tpot_p99_s: float | None = _percentile("TPOT, p99")
+    latency_p50_s: float | None = _percentile("request latency, p50")
+    latency_p90_s: float | None = _percentile("request latency, p90")
+    latency_p95_s: float | None = _percentile("request latency, p95")
+    latency_p99_s: float | None = _percentile("request latency, p99")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalResult:
+    """How busy replicas are with requests that arrive at times of their own, simulated.
+
+    Attributes:
+        rate_per_s: requests that arrive a second.
+        busy_share: of the time in which replicas compute.
+        kv_share: of the KV caches that is held, in the mean over time.
+        n_waiting: requests that wait to be admitted, in the mean over time.
+        n_waiting_kv, n_waiting_tokens, n_waiting_sequences: of these those that steps do not take since there is no
+            room in the KV cache, in the tokens of a step, or among the sequences of a replica.
+        n_preempted: times that a sequence was taken back and computed again.
+        queue_growth_per_s: requests by which the queue grows a second; 0 where replicas keep up.
+    """
+
+    rate_per_s: float | None = number(title="arrivals", text="{:.4g} requests a second".format)
+    busy_share: float | None = number(title="busy", text="{:.0%} of the time".format)
+    kv_share: float | None = number(title="KV cache held", text="{:.0%} in the mean".format)
+    n_waiting: float | None = number(title="waiting", text="{:.3g} requests in the mean".format)
+    n_waiting_kv: float | None = number()
+    n_waiting_tokens: float | None = number()
+    n_waiting_sequences: float | None = number()
+    n_preempted: int | None = number(is_whole=True, title="preempted", text="{:,} times".format)
+    queue_growth_per_s: float | None = number(title="queue", text="grows by {:.3g} requests a second".format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +170,9 @@ class Result:
         of_mode: what its mode alone gives; None where that is nothing.
         output_error: by how much outputs differ from those in fp32, relative to the largest (`relative_error`), the
             largest of all outputs; None where nothing else was computed in.
+        usd_per_hour: the price of the devices that it uses, by what the user says of each; None where nobody does.
+        power_limit_w: the most that these devices draw; None where that is not known.
+        percentiles, load: what requests get that arrive at times of their own; None where none do.
     """
 
     samples_per_s: float = number(0.0, in_constraints=True)
@@ -111,42 +184,76 @@ class Result:
     output_error: float | None = number(
         title="output error", text="{:.1e} of the largest value".format, in_constraints=True
     )
+    usd_per_hour: float | None = number(title="price", text="${:,.4g} an hour".format, in_constraints=True)
+    power_limit_w: float | None = number(title="power limit", text="{:,.4g} W".format, in_constraints=True)
+    percentiles: PercentileResult | None = None
+    load: ArrivalResult | None = None
+
+    @property
+    def derived(self) -> dict[str, float]:
+        """The numbers that follow from others, by their names; without those that need what is not known.
+
+        Of D dollars an hour and R samples a second, 1e6 samples cost 1e6 D / (3600 R). Of text a sample is a token of
+        an answer, so these pay for the prompts, too. A device draws its power limit at most, so P watts are at most
+        P / R joules a sample, of the devices alone.
+        """
+        values = {REQUEST_LATENCY: self.latency_s}
+        if self.usd_per_hour is not None and self.samples_per_s:
+            values[USD_PER_MILLION] = 1e6 * self.usd_per_hour / (3600 * self.samples_per_s)
+        if self.power_limit_w is not None and self.samples_per_s:
+            values[MAX_JOULES] = self.power_limit_w / self.samples_per_s
+        return values
 
     @property
     def values(self) -> dict[str, Any]:
         """The numbers that it has, by name; None where one is not known."""
-        own = {name: getattr(self, name) for name in _NAMES[Result]}
-        return own if self.of_mode is None else own | {n: getattr(self.of_mode, n) for n in _NAMES[type(self.of_mode)]}
+        known = {name: getattr(self, name) for name in _NAMES[Result]}
+        for part in (self.of_mode, self.percentiles, self.load):
+            if part is not None:
+                known |= {name: getattr(part, name) for name in _NAMES[type(part)]}
+        return known
 
     def value(self, name: str) -> Any:
         """One of `values`; None where its mode has none of this name."""
         owner = _OWNERS[name]
-        of_mode = self.of_mode if isinstance(self.of_mode, owner) else None
-        return getattr(self if owner is Result else of_mode, name, None)
+        for part in (self, self.of_mode, self.percentiles, self.load):
+            if isinstance(part, owner):
+                return getattr(part, name)
+        return None
 
     def with_values(self, values: Mapping[str, Any]) -> Self:
         """The result with other numbers, by their names."""
         own = {name: value for name, value in values.items() if _OWNERS[name] is Result}
-        of_mode = {name: value for name, value in values.items() if name not in own and value is not None}
-        if of_mode:
-            kind = _OWNERS[next(iter(of_mode))]
-            before = self.of_mode if isinstance(self.of_mode, kind) else kind()
-            own["of_mode"] = replace(before, **of_mode)
+        by_kind: dict[Any, dict[str, Any]] = {}
+        for name, value in values.items():
+            if name not in own and value is not None:
+                by_kind.setdefault(_OWNERS[name], {})[name] = value
+        for kind, of_part in by_kind.items():
+            part = _PARTS.get(kind, "of_mode")
+            before = getattr(self, part)
+            own[part] = replace(before if isinstance(before, kind) else kind(), **of_part)
         return type(self)(**own) if self is NO_RESULT else replace(self, **own)
 
 
 NO_RESULT = Result()
 
 
-def _numbers_of(kind: type[Result | StepResult | TokenResult]) -> tuple[TrialNumber, ...]:
+_KINDS = (Result, StepResult, TokenResult, PercentileResult, ArrivalResult)
+_PARTS = {PercentileResult: "percentiles", ArrivalResult: "load"}
+"""The field of `Result` of what not every mode has; others are `of_mode`."""
+
+
+def _numbers_of(kind: type[Any]) -> tuple[TrialNumber, ...]:
     """The numbers that are fields of a class."""
-    return tuple(TrialNumber(each.name, **each.metadata) for each in fields(kind) if each.name != "of_mode")
+    parts = {"of_mode", *_PARTS.values()} if kind is Result else ()
+    return tuple(TrialNumber(each.name, **each.metadata) for each in fields(kind) if each.name not in parts)
 
 
-_NAMES = {kind: tuple(each.name for each in _numbers_of(kind)) for kind in (Result, StepResult, TokenResult)}
+_NAMES = {kind: tuple(each.name for each in _numbers_of(kind)) for kind in _KINDS}
 _OWNERS: dict[str, Any] = {name: kind for kind, names in _NAMES.items() for name in names}
-*_FIRST, _LAST = _numbers_of(Result)
-OF_RESULTS = (*_FIRST, *_numbers_of(StepResult), _LAST, *_numbers_of(TokenResult))
+_OF_ALL = _numbers_of(Result)
+_OF_TRAFFIC = (*_numbers_of(PercentileResult), *_numbers_of(ArrivalResult))
+OF_RESULTS = (*_OF_ALL[:5], *_numbers_of(StepResult), *_OF_ALL[5:], *_numbers_of(TokenResult), *_OF_TRAFFIC)
 """The numbers of `Result`, and those of modes."""
 NUMBERS = (*OF_RESULTS, TrialNumber("excess_bytes", is_whole=True))
 """All numbers of a trial that are stored and shown. A new one is a field above."""
@@ -155,10 +262,23 @@ OF_PLANS = ("cost_cycles", "peak_memory_bytes")
 """Numbers of a measured plan that a constraint may contain."""
 REQUEST_LATENCY = "request_latency_s"
 """From a request to the last token of its answer."""
-RESULT_NAMES = (*(number.name for number in NUMBERS if number.in_constraints), *OF_PLANS, REQUEST_LATENCY)
+USD_PER_MILLION = "usd_per_million"
+"""US dollars of a million samples, of text of a million tokens of answers."""
+MAX_JOULES = "max_joules"
+"""Joules of a sample, of text of a token of an answer, at most: devices draw their power limits."""
+DERIVED = (REQUEST_LATENCY, USD_PER_MILLION, MAX_JOULES)
+"""The names of `Result.derived`."""
+QUANTITIES = {
+    **{"usd_per_hour": "price_per_hour", USD_PER_MILLION: "price_per_hour"},
+    **{"power_limit_w": "power_limit_w", MAX_JOULES: "power_limit_w"},
+}
+"""The quantity of a device that a number needs."""
+RESULT_NAMES = (*(number.name for number in NUMBERS if number.in_constraints), *OF_PLANS, *DERIVED)
 """The names of results that a constraint may contain."""
 
-NAMES_OF_GENERATION = frozenset(
+PERCENTILES = frozenset(_NAMES[PercentileResult])
+"""The names of results that only requests have that arrive at times of their own."""
+NAMES_OF_GENERATION = PERCENTILES.union(
     (*(number.name for number in _numbers_of(TokenResult) if number.in_constraints), REQUEST_LATENCY)
 )
 """The names of results that only text that is generated has."""

@@ -9,7 +9,13 @@ from typing import Any, Literal, NamedTuple, Self
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
+from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION
 from autoauto.space.trial import Trial
+
+MAX_MEASURED = 100
+"""Configurations of a search that are measured on engines at most, and choices of its answer."""
+_CYCLES_PER_S = 1e9
+"""A cycle of what serves text is a nanosecond."""
 
 
 def _device_cycles(trial: Trial) -> float:
@@ -18,6 +24,8 @@ def _device_cycles(trial: Trial) -> float:
     Auto-pipeline truncates its cost to an integer; here it stays a fraction, so that close configurations still differ.
     A step of training takes its makespan and trains all its micro-batches.
     """
+    if trial.tokens.tokens_per_s:  # which no plan says: prompts are computed between the tokens of answers
+        return _CYCLES_PER_S * trial.knobs.n_devices / trial.tokens.tokens_per_s
     cycles = trial.step.makespan_cycles or trial.plan.mean_cost_cycles
     return cycles * trial.knobs.n_devices / trial.knobs.n_samples
 
@@ -112,6 +120,39 @@ class Objective(StrEnum):
         number="latency_s",
     )
     """Seconds from a micro-batch's entry to its result."""
+    COST = _Facts(
+        "cost",
+        "US dollars of a million tokens of answers, or samples, by --price or the price_per_hour of a cluster file",
+        metric="price",
+        unit="USD / million",
+        maximise=False,
+        of=lambda trial: trial.result.derived[USD_PER_MILLION],
+        worth=attrgetter("device_samples_per_s"),
+        per_device=True,
+        quantity="price_per_hour",
+    )
+    """US dollars of a million samples, of text of tokens of answers, of the devices that a configuration uses."""
+    ENERGY = _Facts(
+        "energy",
+        "joules of a token of an answer, or of a sample, at most: if every device draws its power limit",
+        metric="energy at most",
+        unit="J / sample",
+        maximise=False,
+        of=lambda trial: trial.result.derived[MAX_JOULES],
+        worth=attrgetter("device_samples_per_s"),
+        per_device=True,
+        quantity="power_limit_w",
+    )
+    """An upper bound: what devices draw between idle and their limits was not measured, so it is not modelled."""
+    DEVICES = _Facts(
+        "devices",
+        "devices that a configuration uses: the fewest with which what must hold does",
+        metric="number used",
+        unit="devices",
+        maximise=False,
+        of=lambda trial: float(trial.knobs.n_devices),
+    )
+    """The fewest devices; a constraint, or a rate of requests (`--for-rate`), says what they must do."""
 
     @property
     def help(self) -> str:
@@ -149,17 +190,24 @@ class Objective(StrEnum):
         return self._facts.per_device
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse devices without the quantity that it reads.
+        """Refuse devices without the quantity that it reads, and unlike ones where it counts them.
 
         Raises:
-            BadInput: a device has none.
+            BadInput: a device has none, or devices differ in it.
         """
-        quantity = self._facts.quantity
-        lacking = sorted({device.name for device in cluster.devices if quantity and not getattr(device, quantity)})
-        if lacking:
+        if self is Objective.DEVICES and cluster.kinds:
             raise BadInput(
-                f"--objective {self} needs {quantity} of every device, {cluster.name} has none of "
-                f"{', '.join(lacking)}; write it into a cluster file, or try another objective"
+                f"--objective {self} counts devices of one kind, {cluster.name} has several; compare every kind as a "
+                "cluster of its own (`autoauto rank`)"
+            )
+        quantity = self._facts.quantity
+        if not quantity:
+            return
+        cluster.check_quantity(quantity, f"--objective {self}")
+        if cluster.of_each(quantity) is None:
+            raise BadInput(
+                f"--objective {self} needs devices of one {quantity}, {cluster.name} has kinds that differ; search "
+                "every kind as a cluster of its own (`autoauto rank`)"
             )
 
     @property

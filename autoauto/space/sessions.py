@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from autoauto.records.costs.options import PlainSession, Session
+from autoauto.records.costs.words import TargetWords
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain, Knob, words_or_none
 from autoauto.targets.host.runtimes.registry import SESSIONS
@@ -124,6 +125,16 @@ def target_of(kind: type[Session]) -> str:
     '--target ipu'
     """
     return next(f"--target {entry.name}" for entry in TARGETS.values() if kind in entry.sessions)
+
+
+def words_of_target(name: str) -> TargetWords:
+    """The words of a target by name; those of no particular target where there is none.
+
+    >>> words_of_target("gpu").unit, words_of_target("other").unit
+    ('GPU', 'device')
+    """
+    sessions = TARGETS[name].sessions if name in TARGETS else ()
+    return sessions[0].words if sessions else TargetWords()
 
 
 def owners_of(name: str) -> list[type[Session]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from itertools import product
+from functools import lru_cache
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, Self
 
 from autoauto.records.costs.options import PlainSession, Session
@@ -33,7 +33,7 @@ MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds bef
 def of_global_batch(
     n_samples: int, replicas: Sequence[int], batch_sizes: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...], Constraint]:
-    """What makes every step of training have `n_samples`: numbers of micro-batches, sizes of them, and the condition.
+    """Numbers and sizes of micro-batches, and a constraint, with which every step of training has `n_samples`.
 
     Raises:
         BadInput: no number of replicas times a size divides it.
@@ -54,7 +54,9 @@ def of_global_batch(
 
 
 def _few(values: Sequence[int]) -> str:
-    return f"{min(values)} to {max(values)}" if len(values) > 1 else str(values[0])
+    if len(values) == 1:
+        return str(values[0])
+    return f"{min(values)} to {max(values)}"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -72,9 +74,9 @@ class SearchSpace:
 
     Attributes:
         pairs: the values of every knob by its name.
-        session: the class of sessions where no runtime is named: the first of the target (`on_target`), before that the
-            one that has the knobs that are given.
-        given: the names of those that were given.
+        session: the class of sessions where no runtime is named: the first of the target (`on_target`), or the class
+            that has the given knobs where no target is known.
+        given: the names of the knobs that were given.
         constraints: over knobs.
 
     Raises:
@@ -97,7 +99,7 @@ class SearchSpace:
         **values: Any,
     ) -> None:
         first = {"n_ipu": n_ipu, "memory_proportion": memory_proportion, "batch_size": batch_size}
-        given = {**{name: each for name, each in first.items() if each is not None}, **values}
+        given = {name: each for name, each in first.items() if each is not None} | values
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
         read = {name: read_values(name, each, TABLE[name].domain) for name, each in given.items()}
@@ -122,7 +124,8 @@ class SearchSpace:
 
     def __repr__(self) -> str:
         said = [f"{name}={values!r}" for name, values in self.pairs if values != default_values(TABLE[name])]
-        said += [f"constraints={self.constraints!r}"] if self.constraints else []
+        if self.constraints:
+            said.append(f"constraints={self.constraints!r}")
         return f"SearchSpace({', '.join(said)})"
 
     def with_values(self, *, constraints: Sequence[Constraint] | None = None, **values: Any) -> Self:
@@ -130,7 +133,9 @@ class SearchSpace:
         said: dict[str, Any] = {name: each for name, each in self.pairs if name in self.given}
         if "session" in self.given:
             said["session"] = self.session
-        return type(self)(constraints=self.constraints if constraints is None else constraints, **{**said, **values})
+        if constraints is None:
+            constraints = self.constraints
+        return type(self)(constraints=constraints, **(said | values))
 
     def on_target(self, target: str, sessions: Sequence[type[Session]], values: Mapping[str, tuple[Any, ...]]) -> Self:
         """The space on a target with these classes of sessions, with `values` of their knobs where none are given.
@@ -138,20 +143,36 @@ class SearchSpace:
         Raises:
             BadInput: a knob is given that the target does not have.
         """
-        own = {knob.name for kind in sessions for knob in kind.knobs}
-        own |= {"runtime"} if any(kind.runtime for kind in sessions) else set()
-        of_target = own if self.training else own | {knob.name for knob in Generation.knobs}
+        own = _knobs_of(sessions)
+        if any(kind.runtime for kind in sessions):
+            own.add("runtime")
         said = self._said
-        if sessions and (foreign := [name for name in said if name not in own]):
-            instead = "try --headroom" if foreign[0] == "memory_proportion" else "or try --target host"
-            raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")
-        able = (kind for kind in sessions if kind.runtime is None and all(self[knob.name] for knob in kind.knobs))
-        first = next(able, PlainSession if sessions else self.session)
-        changes: dict[str, Any] = {} if first is self.session else {"session": first}
-        changes |= {name: each for name, each in values.items() if name in of_target and name not in self.given}
-        if self["memory_proportion"] and "memory_proportion" not in (own if sessions else said):
+        if not sessions:
+            first, allowed = self.session, set(said)
+        else:
+            if foreign := [name for name in said if name not in own]:
+                instead = _INSTEAD.get(foreign[0], "or try --target host")
+                raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")
+            able = (kind for kind in sessions if kind.runtime is None and all(self[knob.name] for knob in kind.knobs))
+            first, allowed = next(able, PlainSession), own
+        changes: dict[str, Any] = {}
+        if first is not self.session:
+            changes["session"] = first
+        if "output_tokens" not in values:
+            for name in ("input_tokens", "output_tokens"):
+                if name in self.given and any(self[name]):
+                    raise BadInput(
+                        f"--target {target} generates no text, got {TABLE[name].option}; leave it out, or give a "
+                        "language model and GPUs, --cluster 8xH100"
+                    )
+        if not self.training:
+            own = own | _knobs_of([Generation])
+        changes |= {name: each for name, each in values.items() if name in own and name not in self.given}
+        if self["memory_proportion"] and "memory_proportion" not in allowed:
             changes["memory_proportion"] = ()
-        return self.with_values(**changes) if changes else self
+        if not changes:
+            return self
+        return self.with_values(**changes)
 
     @property
     def _said(self) -> list[str]:
@@ -194,33 +215,33 @@ class SearchSpace:
 
     def _why_empty(self) -> str:
         """Why no configuration is in the space: the values of none go together, or none meets its constraints."""
-        sessions = {knobs.session for knobs in self.grid.configurations(self["batch_size"][0])}
-        conflicts = sorted(session.conflict for session in sessions)
-        if conflicts and conflicts[0]:
+        sessions = {knobs.session: None for knobs in self.grid.configurations(self["batch_size"][0])}
+        conflicts = [session.conflict for session in sessions]
+        if conflicts and all(conflicts):
             return conflicts[0]
         texts = ", ".join(constraint.text for constraint in self.constraints)
         return f"no configuration of the space meets {texts}; try a wider space"
 
     def _check_owners(self) -> None:
         """Refuse values of knobs that no configuration has."""
-        kinds: tuple[type[HasKnobs], ...] = (*self.modes, *self.sessions)
-        own = {knob.name for kind in kinds for knob in kind.knobs}
-        others = {knob.name: knob for kind in _KINDS for knob in kind.knobs if knob.name not in own}
-        for name, knob in others.items():
-            if name in self.given and name not in _OF_NO_MODE and self[name] not in ((), (knob.absent,)):
-                owners = owners_of(knob.field)
-                if not owners:
-                    mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
-                names = " or ".join(filter(None, (kind.runtime for kind in owners)))
-                where = f"--runtime {names}" if names else " or ".join(map(target_of, owners))
-                got = ", ".join(str(each or "none") for each in self["runtime"])
-                raise BadInput(f"{knob.option} is for {where}, got {got}; leave it out, or try those")
+        own = _knobs_of([*self.modes, *self.sessions])
+        for knob in chain.from_iterable(kind.knobs for kind in _KINDS):
+            name = knob.name
+            if name in own or name not in self.given or name in _OF_NO_MODE or self[name] in ((), (knob.absent,)):
+                continue
+            owners = owners_of(knob.field)
+            if not owners:
+                mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
+            names = " or ".join(filter(None, (kind.runtime for kind in owners)))
+            where = f"--runtime {names}" if names else " or ".join(map(target_of, owners))
+            got = ", ".join(str(each or "none") for each in self["runtime"])
+            raise BadInput(f"{knob.option} is for {where}, got {got}; leave it out, or try those")
 
     def _check_sessions(self) -> None:
         """Refuse formats in which no runtime of the space computes, and streams that have no room."""
         runtimes, precisions = self["runtime"], self["precision"]
-        kinds = {name: kind for name, kind in RUNTIMES.items() if name in runtimes}
-        if kinds and not any(_is_possible(kind, each) for kind in kinds.values() for each in precisions):
+        kinds = [kind for name, kind in RUNTIMES.items() if name in runtimes]
+        if kinds and not any(_is_possible(kind, each) for kind, each in product(kinds, precisions)):
             able = next(name for name, kind in RUNTIMES.items() if _is_possible(kind, precisions[0]))
             hint = "--device cuda:0" if computes_on_gpus(able) else "another --runtime"
             raise BadInput(f"{runtimes[0]} does not compute in {precisions[0]}; try {hint}")
@@ -240,13 +261,19 @@ class SearchSpace:
         return next((int(match[1]) for match in matches if match), None)
 
     @property
+    def _most_devices(self) -> int | None:
+        """The devices that a constraint leaves to a configuration."""
+        matches = (_MOST_DEVICES.fullmatch(constraint.text) for constraint in self.constraints)
+        return min((int(match[1]) for match in matches if match), default=None)
+
+    @property
     def grid(self) -> Grid:
-        """The combinations of its values, whose constraints are not checked but that of a global batch."""
-        return Grid(dict(self.pairs), self.session, self._global_batch)
+        """The combinations of its values, whose constraints are not checked but those that leave out most."""
+        return Grid(dict(self.pairs), self.session, self._global_batch, self._most_devices)
 
     @property
     def training(self) -> bool:
-        """Whether there is a backward pass."""
+        """True if there is a backward pass."""
         return self.grid.training
 
     @property
@@ -286,13 +313,21 @@ def _made_cells(space: SearchSpace) -> Iterator[tuple[Knobs, ...]]:
     if space._global_batch is not None:  # a number of micro-batches of so many replicas has one size
         every = space.grid.configurations(*space["batch_size"])
         return ((knobs,) for knobs in every if _all_hold(space.constraints, knobs))
-    firsts = (knobs for knobs in space.grid.configurations(space["batch_size"][0]) if _all_hold(by_cell, knobs))
-    cells = (
-        tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in sizes)))
-        for first in firsts
-        for sizes in [[size for size in space["batch_size"] if size % first.session.n_parts == 0]]
-    )
-    return filter(None, cells)
+    return filter(None, _cells_by_size(space, by_cell, by_size))
+
+
+def _cells_by_size(
+    space: SearchSpace, by_cell: Sequence[Constraint], by_size: Sequence[Constraint]
+) -> Iterator[tuple[Knobs, ...]]:
+    for first in space.grid.configurations(space["batch_size"][0]):
+        if _all_hold(by_cell, first):
+            cell = first.with_batch_sizes(first.session.batch_sizes(space["batch_size"]))
+            yield tuple(knobs for knobs in cell if _all_hold(by_size, knobs)) if by_size else tuple(cell)
+
+
+def _knobs_of(kinds: Iterable[type[HasKnobs]]) -> set[str]:
+    """The names of the knobs that any of these classes has."""
+    return {knob.name for knob in chain.from_iterable(kind.knobs for kind in kinds)}
 
 
 @lru_cache(maxsize=4)
@@ -310,17 +345,19 @@ def _is_possible(kind: type[Session], precision: Precision | None) -> bool:
 
 
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
-    """Whether a configuration meets all constraints, and its session is possible."""
+    """True if a configuration meets all constraints, and its session is possible."""
     if not knobs.session.is_possible or not constraints:
         return knobs.session.is_possible
     values = numbers(knobs)
     return all(constraint.violation(values) <= 0 for constraint in constraints)
 
 
+_INSTEAD = {"memory_proportion": "try --headroom", "engine": "or try GPUs, --cluster 8xH100"}
+"""What to try in place of a knob that a target does not have, or with it."""
 _OF_NO_MODE = ("schedule", "steps", *(knob.name for knob in Generation.knobs))
-"""The knobs of modes that a space may name without having the mode: the first chooses it,
-the others wait for it."""
+"""The knobs of modes that a space may name without having the mode: "schedule" chooses it, the others wait for it."""
 _GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")
+_MOST_DEVICES = re.compile(r"n_devices <= (\d+)")
 _SIZES = {"batch_size", "n_samples"}
 """The names in constraints whose values differ within a cell."""
 _KINDS: tuple[type[HasKnobs], ...] = (*MODES, *SESSION_CLASSES)
@@ -339,8 +376,9 @@ def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _rank(value: Any) -> tuple[bool, bool, float, str]:
-    is_number = isinstance(value, int | float)
-    return (value is not None, not is_number, value if is_number else 0.0, str(value))
+    if isinstance(value, int | float):
+        return (True, False, value, str(value))
+    return (value is not None, True, 0.0, str(value))
 
 
 def check_n_configurations(grid: Grid) -> None:
@@ -349,7 +387,8 @@ def check_n_configurations(grid: Grid) -> None:
     Raises:
         BadInput: it has.
     """
-    if (n_configurations := grid.n_combinations) > MAX_CONFIGURATIONS:
+    n_pools = min(2, len(grid["prefill_workers"]))  # two pools are searched beside one
+    if (n_configurations := grid.n_combinations // n_pools) > MAX_CONFIGURATIONS:
         longest = max(grid.values, key=lambda name: len(grid[name]))
         raise BadInput(
             f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.display import Displayed
 from autoauto.records.interval import Interval, interval
 from autoauto.space.knobs import Knobs
@@ -19,6 +20,9 @@ from autoauto.space.objectives import Objective, Objectives, objective_tuple, pa
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import flat
 from autoauto.space.trial import Cell, Trial
+
+if TYPE_CHECKING:  # msgspec, which takes long to load
+    from autoauto.space.engine_measurements import EngineMeasurements
 
 NOTES = "notes"
 """The attribute of a study with what was assumed of its model and its numbers, as a list in JSON."""
@@ -30,8 +34,47 @@ TRANSFERRED = "transferred"
 """The attribute of a study with the largest tensors that its winner transfers, as pairs of a name and bytes in JSON."""
 
 
+ENGINE_MEASUREMENTS = "engine_measurements"
+"""The attribute of a study with what was measured on engines, as `EngineMeasurements.text` writes it."""
+
+
 USERS_FRONT = "users_front"
 """The attribute of a study that generates text with the front of its space, as `users_front_text` writes it."""
+
+
+RATE_CURVES = "rate_curves"
+"""The attribute of a study with the latencies of its winner over the rate of arrivals, as `RateCurves.text` writes."""
+
+
+POOLS = "pools"
+"""The attribute of a study with a line that says whether one pool of servers or two is better, and why."""
+
+
+CHOICES = "choices"
+"""The attribute of a study with what its winner's choices are worth, as `choices_text` writes it."""
+
+
+SIZING = "sizing"
+"""The attribute of a study of the fewest devices with how sure they are the fewest, a `Sizing` in JSON."""
+
+
+class Sizing(NamedTuple):
+    """Of the configurations on fewer devices than the best: why none of them is, and when they would do.
+
+    Attributes:
+        n_tried: of them; none does what must hold.
+        n_ruled_out: by their forecasts.
+        n_untried: of those that remain; without any, the best is proven.
+        window_s: about the length of the windows of a trace; None without one.
+        shares: of the windows of a trace, the devices that a window needs by itself, as whole replicas of the best, and
+            the share of the windows that need so many; empty without a trace.
+    """
+
+    n_tried: int
+    n_ruled_out: int
+    n_untried: int
+    window_s: float | None = None
+    shares: tuple[tuple[int, float], ...] = ()
 
 
 class UsersPoint(NamedTuple):
@@ -50,6 +93,38 @@ def users_front_text(front: Iterable[Trial]) -> str:
         if trial.tokens.tpot_s
     )
     return json.dumps(list(points))
+
+
+class KnobChoice(NamedTuple):
+    """Another value of one knob of the winner, by forecast.
+
+    Attributes:
+        name: of the knob.
+        value: that it would have.
+        knobs: the configuration, with what follows from the value; where none fits, the one that is nearest to it.
+        samples_per_s: its throughput, estimated; 0 where none fits.
+        ratio: what it is worth by the objective of the study, in units of the winner's forecast; None where none fits.
+        reason: why none fits.
+        is_searched: whether the space of the search had the value.
+        p_worse: how likely it gives less than the winner, by the error of the ratio of two forecasts; None where that
+            is not known.
+        is_tie: whether the error of the ratio is too large to tell it from the winner.
+    """
+
+    name: str
+    value: str | float
+    knobs: Knobs
+    samples_per_s: float
+    ratio: float | None
+    reason: str = ""
+    is_searched: bool = True
+    p_worse: float | None = None
+    is_tie: bool = False
+
+
+def choices_text(choices: Iterable[KnobChoice]) -> str:
+    """Choices in JSON."""
+    return json.dumps([choice._asdict() | {"knobs": choice.knobs.values} for choice in choices])
 
 
 class Verdict(StrEnum):
@@ -214,7 +289,7 @@ class StudySummary(Displayed):
         finalists: the winner first, then the next best, with their plans; none when nothing fits.
         verification: the winner measured again, in turns with others; None when it was not.
         space: the space of the study's last search; None when it is not known.
-        alternatives: the simple uses of the cluster in that space.
+        alternatives: the simple uses of the cluster in that space; none where there are choices.
         front: of several objectives the configurations that no other dominates, best by the first on top.
         left_out: how many further trials there are.
     """
@@ -249,6 +324,36 @@ class StudySummary(Displayed):
         return tuple(UsersPoint(Knobs(**values), of_gpu, of_user) for values, of_gpu, of_user in points)
 
     @property
+    def rate_curves(self) -> RateCurves | None:
+        """Latencies of the winner over the rate of arrivals, by replicas; None where none were simulated."""
+        text = self.attributes.get(RATE_CURVES)
+        curves = RateCurves.read(text) if text else None
+        return curves if curves and self.winner and curves.knobs == self.winner.knobs.values else None
+
+    @property
+    def choices(self) -> tuple[KnobChoice, ...]:
+        """What other values of the winner's knobs would give; none where forecasts of whole cells are not made."""
+        entries = json.loads(self.attributes.get(CHOICES, "[]"))
+        return tuple(KnobChoice(**{**entry, "knobs": Knobs(**entry["knobs"])}) for entry in entries)
+
+    @property
+    def sizing(self) -> Sizing | None:
+        """How sure it is that no fewer devices do; None where a study looks for something else, or nothing fits."""
+        text = self.attributes.get(SIZING)
+        if text is None or self.winner is None:
+            return None
+        entry = json.loads(text)
+        return Sizing(**entry | {"shares": tuple(map(tuple, entry["shares"]))})
+
+    @cached_property
+    def engine_measurements(self) -> EngineMeasurements | None:
+        """What was measured on engines; None where nothing was."""
+        from autoauto.space.engine_measurements import EngineMeasurements
+
+        text = self.attributes.get(ENGINE_MEASUREMENTS)
+        return None if text is None else EngineMeasurements.read(text)
+
+    @property
     def transferred(self) -> tuple[tuple[str, int], ...]:
         """The largest tensors that the winner's stage with the longest transfer moves, with their bytes."""
         return tuple((name, n_bytes) for name, n_bytes in json.loads(self.attributes.get(TRANSFERRED, "[]")))
@@ -274,10 +379,13 @@ class StudySummary(Displayed):
 
     @cached_property
     def ranked(self) -> tuple[Trial, ...]:
-        """The configurations that fit, the winner first, then by descending worth; the oldest of equals first."""
+        """The configurations that fit, the winner first, then by descending worth; the oldest of equals first.
+
+        Where engines were measured these come before those that were not: their numbers do not compare.
+        """
         fitting = sorted((trial for trial in self.trials if trial.fits), key=self.worth, reverse=True)
         winner = self.winner.number if self.winner else None
-        return tuple(sorted(fitting, key=lambda trial: trial.number != winner))
+        return tuple(sorted(fitting, key=lambda trial: (trial.number != winner, trial.origin is None)))
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

@@ -59,8 +59,23 @@ def flat(knobs: Knobs) -> dict[str, Any]:
 
 
 def own_values(knobs: Knobs) -> dict[str, Any]:
-    """What JSON tells of a configuration: `flat`, or where engines generate text only the knobs that they have."""
-    return knobs.values if isinstance(knobs.mode, Generation) else flat(knobs)
+    """What JSON tells of a configuration: `flat`, or where engines generate text only the knobs that they have.
+
+    Beside `n_ipu` stands the count under the name of the target.
+
+    >>> values = own_values(Knobs(2, 8, tensor_parallel=4, input_tokens=9, output_tokens=9))
+    >>> values["n_ipu"], values["n_stages"], "n_stages" in own_values(Knobs())
+    (2, 2, False)
+    """
+    values = knobs.values if isinstance(knobs.mode, Generation) else flat(knobs)
+    called = knobs.session.words.name(N_IPU.name)
+    return values if called == N_IPU.name else {**values, f"n_{called.lower()}": knobs.n_ipu}
+
+
+def speed_values(knobs: Knobs, samples_per_s: float | None) -> dict[str, float | None]:
+    """What JSON tells of a throughput: tokens where text is generated, which the name of all modes counts, too."""
+    values = {"samples_per_s": samples_per_s}
+    return values if knobs.mode.sample == "sample" else {**values, f"{knobs.mode.sample}s_per_s": samples_per_s}
 
 
 def flat_value(knobs: Knobs, name: str) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit, Unsupported
-from autoauto.records.hardware import Device
+from autoauto.records.hardware import Cluster, Device
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
@@ -27,8 +27,7 @@ from autoauto.space.numbers import (
     NUMBERS,
     OF_PLANS,
     OF_RESULTS,
-    REQUEST_LATENCY,
-    RESULT_NAMES,
+    QUANTITIES,
     Result,
     StepResult,
     TokenResult,
@@ -234,6 +233,27 @@ def numbers_of(trial: Trial) -> dict[str, float]:
     return {name: value for name, value in named if value is not None and (value or name != "estimated_samples_per_s")}
 
 
+def used_devices(knobs: Knobs, plan: Plan | PhasedPlan | None) -> dict[str, int]:
+    """The numbers of devices of a configuration's pipelines, by the names of their kinds; "" where a plan has none."""
+    used: dict[str, int] = {}
+    for each in plan.plans if isinstance(plan, Plan) else ():
+        for stage in each.stages:
+            n_devices = max(1, len(each.placement)) * stage.n_replicas * knobs.session.group_size
+            used[stage.device_kind] = used.get(stage.device_kind, 0) + n_devices
+    n_devices = knobs.n_devices - knobs.session.n_beside
+    return used if sum(used.values()) == n_devices else {"": n_devices}
+
+
+def with_devices(result: Result, knobs: Knobs, plan: Plan | PhasedPlan, cluster: Cluster) -> Result:
+    """A result with what the devices cost and draw at most that its plan uses, of a cluster of single devices."""
+    used = used_devices(knobs, plan)
+    if knobs.session.n_beside:
+        kind = knobs.session.kind_beside(cluster)
+        used[kind] = used.get(kind, 0) + knobs.session.n_beside
+    price, power_w = cluster.total("price_per_hour", used), cluster.total("power_limit_w", used)
+    return replace(result, usd_per_hour=price, power_limit_w=power_w)
+
+
 def measured_trial(
     knobs: Knobs,
     estimate: Plan | PhasedPlan | None,
@@ -329,14 +349,12 @@ def apply_constraints(trial: Trial, constraints: Sequence[Constraint]) -> Trial:
 
 def _numbers(trial: Trial) -> dict[str, float]:
     """The values to which a constraint may refer, by `KNOB_NAMES` and `RESULT_NAMES`."""
-    plan = trial.plan
-    results = {
-        **{number.name: getattr(trial, number.name) or 0 for number in NUMBERS if number.in_constraints},
-        **{name: _largest(plan, name) for name in OF_PLANS},
-        REQUEST_LATENCY: trial.latency_s,
-    }
-    assert results.keys() == {*RESULT_NAMES}
-    return {**numbers(trial.knobs), **results}
+    results: dict[str, float] = {name: _largest(trial.plan, name) for name in OF_PLANS}
+    for number in NUMBERS:
+        value = getattr(trial, number.name)
+        if number.in_constraints and (value is not None or number.name not in QUANTITIES):
+            results[number.name] = value or 0
+    return {**numbers(trial.knobs), **results, **trial.result.derived}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from time import monotonic
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput
 from autoauto.space.constraint import Constraint
-from autoauto.space.given import configuration_given
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Method, Objectives, objective_tuple
-from autoauto.space.request import KnobValues, StudyConfig, Tries
+from autoauto.space.objectives import Method, Objective, Objectives, objective_tuple
+from autoauto.space.requests.given import configuration_given
+from autoauto.space.requests.request import KnobValues, SearchRequest, StudyConfig, Tries
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import baseline_of, default_space, on_cluster
 from autoauto.study.methods.registry import MethodChoice, method_for
@@ -42,9 +42,39 @@ def check_flow(flow: object) -> None:
 
 
 def check_objectives(flow: Flow, objectives: Objectives) -> None:
-    """Refuse objectives that read a quantity that devices of the flow do not have."""
+    """Refuse objectives that read a quantity that devices of the flow do not have, or that arrivals do not bound."""
     for objective in objective_tuple(objectives):
         objective.check(flow.cluster)
+        if objective is Objective.DEVICES and not (flow.setting.constraints or flow.simulates):
+            raise BadInput(
+                f"--objective {objective} needs what must hold, got no constraint; try --for-rate R, or for example "
+                '--constraint "tokens_per_s >= 5000"'
+            )
+        if flow.simulates and not (objective.is_throughput or objective is Objective.DEVICES):
+            raise BadInput(
+                f"a search with requests that arrive is for throughput, got --objective {objective}; leave it out, and "
+                'bound latencies: --constraint "ttft_p99 <= 1s"'
+            )
+
+
+def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest | None) -> None:
+    """Refuse searches whose configurations are not started on engines.
+
+    Raises:
+        BadInput: several objectives have no best, the target is served by no engine, or the model has no name.
+    """
+    if len(objective_tuple(objectives)) > 1:
+        raise BadInput("--measure looks for the best by one objective, got several; try one of them")
+    if not flow.forecasts_cells:
+        raise BadInput("--measure starts engines that serve a decoder on GPUs, got another target; try --target gpu")
+    if objective_tuple(objectives) == (Objective.DEVICES,):
+        raise BadInput(f"--measure looks for the fastest, got --objective {Objective.DEVICES}; leave one of them out")
+    if flow.simulates:
+        raise BadInput(
+            "--measure is for clients that ask again at once, got arrivals; leave --rate and percentiles out"
+        )
+    if request is None:
+        raise BadInput("engines load a model by its name or path, got an object; try `autoauto search MODEL --measure`")
 
 
 def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> SearchSpace | KnobValues:
@@ -55,12 +85,16 @@ def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> Sear
     """
     if space is None:
         return KnobValues(constraints=constraints)
+    if isinstance(space, Mapping):
+        return replace(KnobValues.read(space), constraints=constraints)
     if not isinstance(space, SearchSpace):
-        raise BadInput(f"a space is a SearchSpace, got {space!r:.60}; try SearchSpace(n_ipu=(1, 2))")
+        raise BadInput(
+            f'a space is a SearchSpace or values by the names of knobs, got {space!r:.60}; try {{"n_ipu": [1, 2]}}'
+        )
     return space.with_values(constraints=(*space.constraints, *constraints))
 
 
-def space_of(flow: Flow, asked: SearchSpace | KnobValues) -> SearchSpace:
+def space_of(flow: Flow, asked: SearchSpace | KnobValues, objectives: Objectives = Objective.THROUGHPUT) -> SearchSpace:
     """The space of a search on the flow's devices: all of what was asked for, or the default with its values.
 
     Raises:
@@ -69,7 +103,7 @@ def space_of(flow: Flow, asked: SearchSpace | KnobValues) -> SearchSpace:
     if isinstance(asked, SearchSpace):
         return on_cluster(asked, flow)
     given = dict(asked.values) | ({"constraints": asked.constraints} if asked.constraints else {})
-    return default_space(flow, given, asked.global_batch)
+    return default_space(flow, given, asked.global_batch, objectives)
 
 
 def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tuple[Knobs, ...]) -> MethodChoice:

@@ -13,6 +13,11 @@ def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
 
     Where no runtime runs the model, it has the reason of each.
     """
+    record = result.summary.engine_measurements if result.summary else None
+    if record is not None and record.n_measured:
+        rows = [row for row in record.rows if row.is_measured]
+        broken = "; ".join(dict.fromkeys(row.reason for row in rows if row.reason))
+        return Infeasible(f"none of {len(rows)} measured configurations is known to keep the bounds: {broken}", 0)
     trials = [trial for cell in result.cells for trial in cell.trials]
     if trials and all(trial.status is Status.UNSUPPORTED for trial in trials):
         reasons = list({trial.knobs.session: trial.reason for trial in trials}.values())

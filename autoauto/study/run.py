@@ -105,6 +105,8 @@ class Observers:
         progress: is called before every try, also of a configuration that has a trial already, and at the end.
         verification_progress: gets the number of finished measurements of the verification, and of all.
         on_space_change: gets a line of text when an earlier search of the study had another space.
+        on_measurement: gets a line of text when an engine is started to be measured, and when it was.
+        is_stopped: asked while an engine is measured, by another thread; True ends that with a KeyboardInterrupt.
 
     Raises:
         BadInput: one of them is no function.
@@ -114,6 +116,8 @@ class Observers:
     progress: Callable[[SearchProgress], None] | None = None
     verification_progress: Callable[[int, int], None] | None = None
     on_space_change: Callable[[str], None] | None = None
+    on_measurement: Callable[[str], None] | None = None
+    is_stopped: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
         check_call(
@@ -121,6 +125,8 @@ class Observers:
             progress=self.progress,
             verification_progress=self.verification_progress,
             on_space_change=self.on_space_change,
+            on_measurement=self.on_measurement,
+            is_stopped=self.is_stopped,
         )
 
 
@@ -140,6 +146,7 @@ class SearchTask:
         objectives: the values of the trials.
         method: proposes the configurations; see `method_of`.
         noise: values that differ by at most this share are ties, which go to the simpler configuration.
+        strict: whether the highest forecast of engines wins, also where its error is larger than the margin.
         expected_score: predicts what the method proposes next.
         is_over: whether the time is over, asked before every step of the method; then the best so far is the result.
     """
@@ -148,6 +155,7 @@ class SearchTask:
     objectives: Objectives
     method: Proposer = BISECTION
     noise: float = 0.0
+    strict: bool = False
     expected_score: ExpectedScore | None = None
     is_over: Callable[[], bool] = _never
 
@@ -191,7 +199,7 @@ def run_task(task: SearchTask, study: Study, executor: Executor, observers: Obse
     trials = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
 
     def best() -> Trial | None:
-        return best_of(trials, task.objectives, task.noise)
+        return best_of(trials, task.objectives, task.noise, strict=task.strict)
 
     report = _reporter(observers.progress, trials, best)
     with Interrupts() as interrupts, WorkerLoop(study, executor, task.objectives, callback=observers.callback) as loop:

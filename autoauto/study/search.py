@@ -13,31 +13,52 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 
-from onnx import ModelProto
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow, largest_transfers
-from autoauto.evaluate.open import named, open_problem
+from autoauto.evaluate.open import named, open_problem, with_uploads
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.layers import LayerGraph
+from autoauto.records.layers import LayerGraph, OnnxModel
 from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import CutAt, Plan
-from autoauto.records.target import Target
+from autoauto.records.target import Origin, Target
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective, Objectives, objective_tuple, parse_objectives
-from autoauto.space.problem import Planning
-from autoauto.space.request import SearchRequest, StudyConfig, Tries
+from autoauto.space.requests.problem import Planning
+from autoauto.space.requests.request import SearchRequest, StudyConfig, Tries, asked_objectives
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import CLOCK, NOTES, TRANSFERRED, USERS_FRONT, users_front_text
+from autoauto.space.study_summary import (
+    CHOICES,
+    CLOCK,
+    NOTES,
+    POOLS,
+    RATE_CURVES,
+    SIZING,
+    TRANSFERRED,
+    USERS_FRONT,
+    KnobChoice,
+    Sizing,
+    choices_text,
+    users_front_text,
+)
 from autoauto.space.trial import Trial
-from autoauto.study.analysis.best import expected_alternatives, not_dominated, store_alternatives, summarise
+from autoauto.study.analysis.best import (
+    STRICT,
+    expected_alternatives,
+    measurements_of,
+    not_dominated,
+    store_alternatives,
+    summarise,
+)
+from autoauto.study.analysis.choices import Forecasts, doubtful, worth_of_choices
 from autoauto.study.arguments import (
     Extent,
     asked_space,
     check_flow,
+    check_measuring,
     check_objectives,
     checked_repeats,
     chosen_method,
@@ -54,7 +75,7 @@ from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResu
 from autoauto.study.store.database import attributes_of, set_attribute, temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
-from autoauto.study.store.trials import finished_trials
+from autoauto.study.store.trials import engine_trials, finished_trials
 from autoauto.study.verify_winner import verify_winner
 
 N_OF_FRONT = 20
@@ -62,11 +83,11 @@ N_OF_FRONT = 20
 
 
 def search(
-    model: str | Path | ModelProto | LayerGraph,
+    model: str | Path | OnnxModel | LayerGraph,
     cluster: str | Path | Mapping[str, object] | Cluster | None = None,
-    space: SearchSpace | None = None,
+    space: SearchSpace | Mapping[str, object] | None = None,
     *,
-    target: str | Target = "ipu",
+    target: str | Target | None = None,
     objective: str = Objective.THROUGHPUT,
     method: str | None = None,
     n_measurements: int = 30,
@@ -89,6 +110,7 @@ def search(
     states: Mapping[str, str] | None = None,
     tries: Tries = (),
     time_budget_s: float | None = None,
+    strict: bool = False,
 ) -> Trial:
     """The best configuration of a model on a cluster, measured and verified, as the command `autoauto search` finds it.
 
@@ -98,9 +120,9 @@ def search(
         model: a built-in name, the path of an ONNX file, an ONNX model or a graph of layers.
         cluster: a built-in name, the path of a TOML file or of a JSON file, an IPUClusterInfo [auto-pipeline], or
             the cluster itself; by default "bow-2000", and this machine for the target "host".
-        space: what may vary; by default all ways to use the devices as replicas of pipelines, three memory proportions
-            and the batch sizes 1 to 128 on IPUs.
-        target: "ipu" for the cost model, "host" for processes of this machine, or a `Target` of your own.
+        space: what may vary: a `SearchSpace`, or values of some knobs, `{"n_ipu": [1, 2]}`; by default all ways to use
+            the devices as replicas of pipelines, three memory proportions and the batch sizes 1 to 128 on IPUs.
+        target: as in `load_flow`; by default that of the cluster, else of the model.
         objective: what is optimised, an `Objective` or its name.
         method: how configurations are chosen, a `Method` or its name; by default guided.
         n_measurements: the budget of the methods random and tpe.
@@ -122,6 +144,8 @@ def search(
             "n_ipu=2,batch_size=8"; other knobs have their defaults.
         time_budget_s: seconds after which no further configuration is tried: the best so far is verified, and is the
             answer. What is measured at that moment is finished. An equal search continues from the trials.
+        strict: whether the highest forecast of engines on GPUs is the answer. By default one with fewer stages or
+            smaller groups is, where the error of forecasts does not tell it apart from the highest.
 
     Raises:
         Infeasible: no configuration of the space fits.
@@ -147,13 +171,14 @@ def search(
     flow = open_problem(problem, storage, objects)
     config = StudyConfig(
         asked_space(space, over_knobs),
-        parse_objectives(objective),
+        asked_objectives(objective, problem.options),
         method,
         n_measurements,
         noise,
         n_repeats,
         tries,
         time_budget_s,
+        strict=strict,
     )
     trials_in = StudyStorage(storage, study_name, request=SearchRequest(problem, config) if objects.is_none else None)
     make_executor = None if n_workers is None else partial(process_executor, flow, n_workers)
@@ -184,6 +209,7 @@ def search_flow(
     on_space_change: Callable[[str], None] | None = None,
     tries: Tries = (),
     time_budget_s: float | None = None,
+    strict: bool = False,
 ) -> SearchResult:
     """Search the configurations of a flow, and verify the best.
 
@@ -201,7 +227,7 @@ def search_flow(
         callback, progress: as in `run_search`.
         verification_progress: as `progress` of `verify_winner`.
         on_space_change: called with a line of text when an earlier search of the study had another space.
-        tries, time_budget_s: as in `search`.
+        tries, time_budget_s, strict: as in `search`.
 
     Raises:
         BadInput: the arguments do not go together; the message says what to try.
@@ -217,6 +243,7 @@ def search_flow(
         n_repeats,
         tries,
         time_budget_s,
+        strict=strict,
     )
     trials_in = StudyStorage(storage, study_name, about or {}, notes or {})
     observers = Observers(callback, progress, verification_progress, on_space_change)
@@ -246,7 +273,10 @@ class StudyStorage:
         fingerprint = {**self.about, **fingerprint_of(flow, task.space)}
         name = self.name or default_study_name(flow, task.objectives, fingerprint, task.space, method, task.noise)
         made = {"method": str(method), "noise": str(task.noise), "origin": str(flow.traits.origin)}
-        said = {NOTES: json.dumps(flow.setting.notes)} if flow.setting.notes else {}
+        made[STRICT] = str(task.strict)
+        of_sessions = (note for cell in task.space.cells for note in cell[0].session.notes)
+        notes = tuple(dict.fromkeys((*flow.setting.notes, *of_sessions)))
+        said = {NOTES: json.dumps(notes)} if notes else {}
         if flow.setting.shown_clock_hz is not None:
             said[CLOCK] = str(flow.setting.shown_clock_hz)
         if self.request is not None:
@@ -275,7 +305,9 @@ def search_study(
     """
     checked_repeats(config.n_repeats)
     check_objectives(flow, config.objectives)
-    space, objectives = space_of(flow, config.space), config.objectives
+    space, objectives = space_of(flow, config.space, config.objectives), config.objectives
+    if config.measure.n_most:
+        check_measuring(flow, objectives, storage.request)
     extent = Extent.of(space, config.tries, config.time_budget_s)
     survey = survey_of(flow, objectives)
     first = (*extent.first, *_front_of_forecasts(space, objectives, survey))
@@ -284,7 +316,7 @@ def search_study(
         flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds, survey
     )  # shared with the proposer, so that both see the same forecasts
     proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
-    task = SearchTask(space, objectives, proposer, choice.noise, expected_score, extent.is_over)
+    task = SearchTask(space, objectives, proposer, choice.noise, config.strict, expected_score, extent.is_over)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
     executor = make_executor()  # before the study is made: this may raise
     with stored(storage.url) as url:
@@ -294,23 +326,119 @@ def search_study(
         note_start(study)
         flow.continue_from(tuple(finished_trials(study).values()))
         result = run_task(task, study, executor, observers)
-        asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
-        store_alternatives(study, expected_alternatives(*asked) if result.best else ())
+        if survey is None:
+            asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
+            store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         if survey is not None and choice.method is Method.GUIDED and survey.front:  # of the whole space
             set_attribute(study, USERS_FRONT, users_front_text(survey.front))
         n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
         on_turn = observers.verification_progress
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn, estimate.limit)
+        if config.measure.n_most and result.best and not extent.is_over():
+            _measure(flow, study, space, config, storage, extent, observers)
+        elif survey is not None and survey.counts_devices and result.best:
+            _note_sizing(flow, study, survey, result)
+        elif survey is not None and not survey.simulates and result.best:
+            _note_choices(flow, study, space, objective_tuple(objectives)[0], result.best.knobs)
+        # A search that was finished before makes no forecasts.
+        if survey is not None and survey.fitting and flow.pools == (1, 2):
+            _note_pools(flow, study, survey, result, objective_tuple(objectives)[0])
         _note_transferred(study, flow, result.best)
-        summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
+        if result.best and not extent.is_over() and (curves := flow.rate_curves(result.best)):
+            set_attribute(study, RATE_CURVES, curves.text)
+        every = (*result.others, *result.trials.values(), *engine_trials(study))
+        summary = summarise(study, url, every, n_finalists=1)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
-        return replace(result, best=summary.winner if result.best else None, trials=trials, summary=summary)
+        best = summary.winner if result.best else None
+        front = result.front if best or not result.best else ()  # none that was measured keeps the bounds
+        return replace(result, best=best, front=front, trials=trials, summary=summary)
+
+
+def _note_choices(
+    flow: Flow, study: Study, space: SearchSpace, objective: Objective, best: Knobs
+) -> tuple[KnobChoice, ...]:
+    """Store what other values of the knobs of the best would give; of a measured study those of its answer."""
+    measured = measurements_of(study)
+    answer = measured.best.knobs if measured and measured.best else best
+    choices = worth_of_choices(space, Forecasts(flow.forecasts, flow.forecast, objective), answer)
+    set_attribute(study, CHOICES, choices_text(choices))
+    return choices
+
+
+def _note_sizing(flow: Flow, study: Study, survey: Survey, result: SearchResult) -> None:
+    """Store how sure it is that no fewer devices do, and when of a trace they would."""
+    assert result.best is not None
+    best = result.best.knobs
+    for cell in result.space.cells:  # other methods than guided did not ask all forecasts
+        survey(cell)
+    fewer = {each for cell in result.space.cells for each in cell if each.n_devices < best.n_devices}
+    may_work = {trial.knobs for trial in survey.fitting} & fewer
+    n_tried = len(may_work & result.trials.keys())
+    windows = flow.replicas_by_window(best)
+    shares = sorted((n * best.n_devices // best.replicas, windows.count(n) / len(windows)) for n in set(windows))
+    sizing = Sizing(n_tried, len(fewer - may_work), len(may_work) - n_tried, flow.window_s, tuple(shares))
+    set_attribute(study, SIZING, json.dumps(sizing._asdict()))
+
+
+def _note_pools(flow: Flow, study: Study, survey: Survey, result: SearchResult, objective: Objective) -> None:
+    """Store which of the best of one pool and of two gives more, and why.
+
+    Where arrivals are simulated forecasts are bounds, so trials are compared.
+    """
+    from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
+
+    tried = [trial for trial in result.trials.values() if trial.fits]
+    kinds: tuple[list[Trial], list[Trial]] = [], []  # of one pool, and of two
+    for trial in tried if survey.simulates else survey.fitting:
+        kinds[trial.knobs.session.n_beside > 0].append(trial)
+    if survey.simulates and not all(kinds):  # the others were ruled out by their bounds, or by one simulation
+        better, other = ("one pool", "two pools") if kinds[0] else ("two pools", "one pool")
+        set_attribute(study, POOLS, f"{better}: no configuration of {other} that was tried gives as much")
+        return
+    best = [max(some, key=objective.worth, default=None) for some in kinds]
+    assert isinstance(flow.serving, ServingFlow)
+    origin = Origin.SIMULATED if survey.simulates else Origin.ESTIMATED
+    set_attribute(study, POOLS, f"{flow.serving.pools_text(*best)}, {origin}")
+
+
+def _measure(
+    flow: Flow,
+    study: Study,
+    space: SearchSpace,
+    config: StudyConfig,
+    storage: StudyStorage,
+    extent: Extent,
+    observers: Observers,
+) -> None:
+    """Measure the best of the forecasts on engines, and then some other values of the knobs of the answer.
+
+    Raises:
+        BadInput, MeasurementsFailed, KeyboardInterrupt: as `measure_engines`.
+    """
+    from autoauto.study.measure_engines import Measuring, measure_also, measure_engines  # aiohttp, of extra gpu
+
+    assert storage.request is not None
+    model = with_uploads(storage.request.problem).model or ""
+    noise = config.noise or 0.0
+    measuring = Measuring(flow, study, space, config.objectives, noise, config.measure, model, extent.is_over)
+    measuring = replace(measuring, say=observers.on_measurement or measuring.say, is_stopped=observers.is_stopped)
+    measured = measure_engines(measuring)
+    if measured.best is None:
+        return
+    (objective,) = objective_tuple(config.objectives)
+    choices = _note_choices(flow, study, space, objective, measured.best.knobs)
+    if config.measure.n_flips:
+        measure_also(measuring, doubtful(choices, config.measure.n_flips))
+        _note_choices(flow, study, space, objective, measured.best.knobs)  # of another answer where one is better
 
 
 def survey_of(flow: Flow, objectives: Objectives) -> Survey | None:
     """The forecasts of whole cells, where a flow makes them at once."""
-    return Survey(flow.forecasts, objective_tuple(objectives)[0]) if flow.forecasts_cells else None
+    if not flow.forecasts_cells:
+        return None
+    exceeds = flow.exceeds if flow.simulates else None
+    return Survey(flow.forecasts, objective_tuple(objectives)[0], exceeds)
 
 
 def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Survey | None) -> tuple[Knobs, ...]:

@@ -146,7 +146,8 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
     builtin = builtin_clusters()
     if name_or_path not in builtin and not name_or_path.endswith(".toml"):
         raise BadInput(
-            f"a cluster is {', '.join(builtin)} or the path of a .toml file, got {name_or_path!r}; "
+            f"a cluster is {', '.join(builtin)}, cpu, GPUs such as h100_sxm-8 or 8xH100 (`autoauto clusters --target "
+            f"gpu`), or the path of a .toml file, got {name_or_path!r}; "
             f"{did_you_mean(name_or_path, builtin, '`autoauto clusters` describes them')}"
         )
     file = read_toml(builtin.get(name_or_path, Path(name_or_path)))
@@ -154,6 +155,19 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
     if "kinds" in file.table:
         return _of_kinds(file)
     return _listed(file) if "devices" in file.table else _equal(file)
+
+
+def target_of_file(path: Path) -> str:
+    """The target that the file of a cluster names.
+
+    Raises:
+        BadInput: it cannot be read, or names none.
+    """
+    file = read_toml(path)
+    target = file.table.get("target")
+    if not isinstance(target, str):
+        raise file.bad(["target"], "target must name what the devices are for, for example ipu, host or gpu")
+    return target
 
 
 def _check_target(file: TomlFile, known: Collection[str]) -> None:

@@ -10,13 +10,20 @@ from autoauto.targets.target import NamedTarget
 DEFAULT_TARGET = "ipu"
 
 
-def _wrong_options(entry: NamedTarget) -> str:
-    """What is wrong with the options of another package's target: theirs begin with its name, so that each has one."""
+def _wrong_names(entry: NamedTarget) -> str:
+    """What is wrong with names of another package's target.
+
+    Its options begin with its name, and its knobs have no name of an option of ours, so that each option is one thing.
+    """
     wrong = [option.name for option in entry.options if not option.name.startswith(f"{entry.name}_")]
-    return f"has options whose names must begin with {entry.name}_, got {', '.join(wrong)}" if wrong else ""
+    if wrong:
+        return f"has options whose names must begin with {entry.name}_, got {', '.join(wrong)}"
+    ours = {option.name for target in TARGETS.ours for option in target.options}
+    taken = sorted(ours.intersection(knob.name for kind in entry.sessions for knob in kind.knobs))
+    return f"has knobs whose names options of other targets have, {', '.join(taken)}" if taken else ""
 
 
-TARGETS = Registry("target", NamedTarget, first=DEFAULT_TARGET, check=_wrong_options)
+TARGETS = Registry("target", NamedTarget, first=DEFAULT_TARGET, check=_wrong_names)
 """By name; the first is the default."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, NamedTuple
 
 from autoauto.records.costs.decoder import Decoder, DecoderFile
@@ -25,7 +26,7 @@ class TargetOption:
     Attributes:
         name: as a Python name; the command line writes it with hyphens.
         help: what it does, for `--help`; empty for one that another option sets.
-        kind: bool is a switch, int a whole number from 1, str a text.
+        kind: bool is a switch, int a whole number from 1, float a number from 0, str a text.
         default: when it is not given.
         choices: the texts that it may be; empty for any.
         metavar: what stands for its value in `--help`.
@@ -51,6 +52,8 @@ class TargetOption:
         """True if the option may have this value."""
         if value == self.default:
             return True
+        if self.kind is float:
+            return type(value) in (int, float) and isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
         if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):
             return False
         return value in self.choices if self.choices else self.kind is not int or value >= 1  # type: ignore[operator]
@@ -98,6 +101,7 @@ class NamedTarget:
         trains: whether its devices train models, so that `--help` shows how; `TargetTraits.trains` decides.
         serves_decoders: whether its models are decoders, which are read from a `config.json`, and not ONNX files.
         cluster_named: the devices of a name; None where it is none of its own. By default it has no names.
+        has_cluster: True of names from which it makes devices, so that such a cluster decides the target.
         open: the target, and the cluster as the options have it; refuses options that the model does not allow.
     """
 
@@ -114,6 +118,7 @@ class NamedTarget:
     trains: bool = True
     serves_decoders: bool = False
     cluster_named: Callable[[str], Cluster | None] = lambda _: None
+    has_cluster: Callable[[str], bool] = lambda _: False
 
     def opened(self, request: Request) -> tuple[Target, Cluster]:
         """What `open` gives.
@@ -146,7 +151,7 @@ class NamedTarget:
         for name, value in given.items():
             option = known[name]
             if not option.accepts(value):
-                kinds = {bool: "true or false", int: "a whole number from 1", str: "a text"}
+                kinds = {bool: "true or false", int: "a whole number from 1", float: "a number from 0", str: "a text"}
                 may_be = f"one of {', '.join(option.choices)}" if option.choices else kinds[option.kind]
                 raise BadInput(f"{option.flag} must be {may_be}, got {value!r}")
         return {option.name: given.get(option.name, option.default) for option in self.options}

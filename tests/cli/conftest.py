@@ -1,7 +1,8 @@
-"""`run_cli` runs a command in an empty folder."""
+"""`run_cli` runs a command in an empty folder; `prepare` gives a test what a command leaves in one."""
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import NamedTuple
 
 import pytest
@@ -16,6 +17,7 @@ class Printed(NamedTuple):
 
 
 RunCli = Callable[..., Printed]
+Prepare = Callable[..., None]
 
 
 @pytest.fixture
@@ -34,3 +36,30 @@ def run_cli(
         return Printed(code, printed.out, printed.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def left_by() -> dict[tuple[str, ...], Path]:
+    """The folders in which commands ran, by their words."""
+    return {}
+
+
+@pytest.fixture
+def prepare(
+    run_cli: RunCli, left_by: dict[tuple[str, ...], Path], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> Prepare:
+    """Have in the folder what a command leaves there that is not itself tested; equal commands of tests run once.
+
+    It fits commands that name no path, as they answer the same in every empty folder.
+    """
+
+    def prepared(*argv: str) -> None:
+        if argv not in left_by:
+            folder = tmp_path_factory.mktemp("left")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                assert run_cli(*argv).code == 0
+            left_by[argv] = folder
+        copytree(left_by[argv], tmp_path, dirs_exist_ok=True)
+
+    return prepared

@@ -20,6 +20,7 @@ from autoauto.cli.search_config import parse_with_config, unknown
 from autoauto.records.errors import BadInput
 from autoauto.space.objectives import Objective
 from tests.cli.conftest import RunCli
+from tests.drawn import n_examples
 
 FILE = """\
 model = "resnet50"            # comments are free
@@ -202,7 +203,9 @@ def toml(value: object) -> str:
 @given(st.dictionaries(KEYS, VALUES, max_size=4), st.dictionaries(KEYS, VALUES, max_size=4))
 @example({}, {"batch_size": {"from": 1, "to": 10**9}})
 @example({"method": "tpe"}, {"batch_size": {"bisect": [1, 2]}})
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=300)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=n_examples(300)
+)
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, top: dict[str, Any], knobs: dict[str, Any]) -> None:
     lines = [f"{key} = {toml(value)}" for key, value in top.items() if key != "knobs"]
     text = "\n".join([*lines, "[knobs]", *(f"{key} = {toml(value)}" for key, value in knobs.items())])

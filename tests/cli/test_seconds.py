@@ -50,13 +50,6 @@ def test_all_queries_of_a_profile_show_milliseconds(query: str, capsys: pytest.C
     assert "10.129 ms" in text or "20.000 ms" in text
 
 
-def test_a_plan_of_pipedream_shows_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
-    path = PROFILES / "pipedream" / "vgg16.txt"
-    text = shown(capsys, "plan", "--profile", str(path), "--profile-format", "pipedream", "--n-ipu", "4")
-    assert "cycles" not in text
-    assert "period: 216.4 ms" in text
-
-
 def test_clocks_of_a_profiled_cluster_do_not_change_the_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,16 +6,18 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Column, Engine, Index, Integer, MetaData, String, Table, create_engine, inspect, select, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
 
-from autoauto.database.backend import Backend
-from autoauto.database.registry import BACKENDS, LONG_BYTES, LONG_TEXT, backend_of, driver_url
+from autoauto.database.backend import WAIT_S, Backend
+from autoauto.database.registry import BACKENDS, LONG_BYTES, LONG_TEXT, backend_of, driver_errors, driver_url
 from autoauto.database.tables import create_table, insert_rows
+from autoauto.records.errors import MissingExtra
 
 URLS = {
     "sqlite": "sqlite:///FOLDER/numbers.db",
@@ -148,3 +150,61 @@ def test_texts_and_bytes_of_megabytes_come_back_whole(engine: Engine, jobs: Tabl
 def test_only_a_kind_without_a_server_has_files(engine: Engine, backend: Backend) -> None:
     assert (backend.file(engine.url) is None) == backend.is_server
     assert not backend.is_in_memory(engine.url)
+
+
+def test_any_name_excludes_others(engine: Engine, backend: Backend) -> None:
+    """Half of all digests would be too large for a number of 8 bytes with a sign."""
+    for number in range(12):
+        with engine.begin() as connection:
+            backend.exclude_others(connection, f"name {number}")
+
+
+def test_sqlite_waits_for_a_lock() -> None:
+    engine = create_engine("sqlite://", connect_args=BACKENDS["sqlite"].connect_arguments())
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * WAIT_S
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_raised"),
+    [
+        (IntegrityError("CREATE", {}, Exception("a key of the catalogue")), False),
+        (ProgrammingError("CREATE", {}, Exception("relation already exists")), False),
+        (OperationalError("CREATE", {}, Exception("disk I/O error")), True),
+    ],
+)
+def test_an_index_that_another_process_has_just_made_stays(
+    monkeypatch: pytest.MonkeyPatch, error: DBAPIError, is_raised: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Index, "create", fail)
+    engine = create_engine("sqlite://")
+    table = Table("jobs", MetaData(), Column("key", Integer, primary_key=True), Index("of_key", "key"))
+    with pytest.raises(type(error)) if is_raised else nullcontext():
+        create_table(engine, table)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "message"),
+    [
+        ("postgresql://host/a", ImportError("none", name="psycopg"), "postgresql://host/a needs .*postgres"),
+        (
+            "postgresql+pg8000://host/a",
+            ImportError("none", name="pg8000"),
+            "lacks the driver pg8000; postgresql:// alone",
+        ),
+        ("postgresql+pg8000://host/a", ImportError("of Optuna"), "lacks the driver pg8000; postgresql:// alone"),
+        (
+            "sqlite+pysqlcipher:///a",
+            ImportError("none", name="sqlcipher3"),
+            "needs the database driver sqlcipher3; try",
+        ),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_named(url: str, error: ImportError, message: str) -> None:
+    with pytest.raises(MissingExtra, match=message), driver_errors(driver_url(make_url(url))):
+        raise error

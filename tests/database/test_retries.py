@@ -10,13 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, create_engine
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.pool import NullPool
 
 from autoauto.database import retries
 from autoauto.database.backend import WAIT_S
-from autoauto.database.registry import shown
+from autoauto.database.registry import BACKENDS, parse_url, shown
 from autoauto.database.retries import first_line, retried
 from autoauto.database.tables import create_table, insert_rows
 from autoauto.records.errors import BadInput
@@ -108,6 +109,115 @@ def test_a_check_ends_the_wait() -> None:
 @pytest.mark.parametrize("make", [away, lambda: wrapped(away(), RuntimeError("what Optuna raises"))])
 def test_an_error_is_the_first_line_of_the_driver(make: Callable[[], Exception]) -> None:
     assert first_line(make()) == "connection refused"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("  one\ntwo"), "one"),
+        (BadInput("one"), "one"),
+        (wrapped(OperationalError("SELECT 1", {}, Exception("cause\nmore")), RuntimeError("of Optuna")), "cause"),
+        (wrapped(ValueError("cause"), RuntimeError("ours")), "ours"),
+    ],
+)
+def test_an_error_of_another_kind_is_its_own_first_line(error: Exception, line: str) -> None:
+    assert first_line(error) == line
+
+
+def refusing(n_times: int, *, answers: bool) -> tuple[Engine, list[str]]:
+    """A database that is locked for the first connections, before or after it has answered; and what happened."""
+    happened: list[str] = []
+    cause = sqlite3.OperationalError("database is locked")
+    cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
+
+    def connect(*_: object) -> sqlite3.Connection:
+        if not answers and happened.count("refused") < n_times:
+            happened.append("refused")
+            raise cause
+        return sqlite3.connect(":memory:")
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+    @event.listens_for(engine, "connect")
+    def set_up(*_: object) -> None:
+        if answers and happened.count("refused") < n_times:
+            happened.append("refused")
+            raise cause
+        happened.append("connected")
+
+    return engine, happened
+
+
+def test_a_server_that_answers_is_waited_for_and_one_that_does_not_is_not(pauses_s: list[float]) -> None:
+    engine, happened = refusing(1, answers=False)
+    with pytest.raises(OperationalError, match="database is locked"):
+        retries.reach(engine)
+    assert (happened, pauses_s) == (["refused"], [])
+    engine, happened = refusing(3, answers=True)
+    checks: list[str] = []
+    retries.reach(engine, lambda: checks.append("check"))
+    assert happened[:4] == ["refused", "refused", "refused", "connected"]
+    assert len(pauses_s) == len(checks) == 2  # the first time it was not asked again, but waited for
+    engine, happened = refusing(0, answers=True)
+    retries.reach(engine)
+    assert happened == ["connected"]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_final", "is_full"),
+    [
+        (sqlite3.SQLITE_BUSY, False, False),
+        (sqlite3.SQLITE_LOCKED, False, False),
+        (sqlite3.SQLITE_BUSY | 2 << 8, False, False),  # SQLITE_BUSY_SNAPSHOT
+        (sqlite3.SQLITE_FULL, True, True),
+        (sqlite3.SQLITE_CORRUPT, True, False),
+        (None, True, False),
+    ],
+)
+def test_all_but_a_lock_comes_again(code: int | None, is_final: bool, is_full: bool) -> None:
+    error = sqlite3.OperationalError("one")
+    if code is not None:
+        error.sqlite_errorcode = code
+    backend = BACKENDS["sqlite"]
+    assert (backend.is_final(error), backend.is_full(error)) == (is_final, is_full)
+    assert not backend.is_final(ValueError("of another database"))
+    assert not backend.is_full(None)
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        ("sqlite://", None),
+        ("sqlite:///:memory:", None),
+        ("sqlite:///file:a.db?uri=true", None),
+        ("sqlite:///a/b.db", Path("a/b.db")),
+    ],
+)
+def test_a_database_in_memory_has_no_file(url: str, file: Path | None) -> None:
+    backend = BACKENDS["sqlite"]
+    assert backend.file(make_url(url)) == file
+    assert backend.is_in_memory(make_url(url)) == (url in ("sqlite://", "sqlite:///:memory:"))
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("numbers", "storage must be a database URL like sqlite:///studies/autoauto.db, got 'numbers'"),
+        ("sqlite:///a\0b", "storage must be a database URL like"),
+        ("nothing://host/a", "storage must be a database URL like"),
+        ("mysql://me:secret@host/a", "a database is sqlite or postgresql, got mysql://me:[*]*@host/a; try sqlite:///"),
+    ],
+)
+def test_what_is_no_url_of_ours_is_refused(storage: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as refused:
+        parse_url(storage)
+    assert "secret" not in str(refused.value)
+
+
+def test_urls_have_our_driver_unless_they_name_one() -> None:
+    assert parse_url("postgresql://host/a").drivername == "postgresql+psycopg"
+    assert parse_url("postgresql+pg8000://host/a").drivername == "postgresql+pg8000"
+    assert parse_url("sqlite:///a.db").drivername == "sqlite"
 
 
 def test_a_password_is_not_shown() -> None:

@@ -18,8 +18,8 @@ def test_the_first_wave_and_a_share_of_alike_requests_come_together() -> None:
 
 
 def test_requests_of_mean_lengths_have_a_token_or_more() -> None:
-    assert INFERENCEMAX.requests(REQUEST) == (922, 922)
-    assert INFERENCEMAX.requests(Workload(1, 1)) == (1, 1)
+    assert INFERENCEMAX.requests(REQUEST) == Workload(922, 922)
+    assert INFERENCEMAX.requests(Workload(1, 1)) == Workload(1, 1)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

@@ -38,7 +38,7 @@ def command(launch: Launch, port: int) -> Command:
     words = option_words(
         [
             ("--listen", port),
-            ("--gpus", launch.tensor_parallel),
+            ("--gpus", launch.split.tensor_parallel),
             ("--stages", ",".join(map(str, launch.blocks))),
             ("--slots", launch.n_in_flight),
             ("--step", launch.max_batched_tokens),

@@ -10,6 +10,7 @@ import pytest
 from autoauto.engines.command import Launch, Machines, command_table
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES
+from autoauto.engines.rules import GroupSplit
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
 from studies import engine_options
@@ -69,10 +70,12 @@ class Model(Struct):
 def test_a_command_has_options_variables_and_keys_of_the_table(engine: Engine, n_stages: int, n_sequences: int) -> None:
     launcher = engine.launcher
     formats = [None, *launcher.makes]
-    machines = [Machines(), *([Machines(2, 1, 29_500)] if launcher.spans_machines else [])]
+    machines = [Machines(), *([Machines(2, 1, 29_500)] if launcher.placing.spans_machines else [])]
     for weights in formats:
         for on in machines:
-            launch = Launch("m", 2, (3,) * n_stages, n_sequences, 8192, 4096, 0.9, weights, WeightFormat.FP8, 2, on)
+            launch = Launch(
+                "m", GroupSplit(2, 2), (3,) * n_stages, n_sequences, 8192, 4096, 0.9, weights, WeightFormat.FP8, on
+            )
             command = launcher.command(launch, 8000)
             assert launcher.limits(command).max_length == 4096
             launcher.syntax.check_others(command.environment)

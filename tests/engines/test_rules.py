@@ -10,7 +10,8 @@ import pytest
 from autoauto.engines.registry import ENGINES
 from autoauto.engines.rules import GroupSplit
 from autoauto.graph.decoders.huggingface import decoder_of
-from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat, Window
+from autoauto.records.costs.blocks import Attention, BlockKind
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat
 from tests.decoders import decoder_folder
 
 FP8, INT4, BF16 = WeightFormat.FP8_BLOCK, WeightFormat.INT4, WeightFormat.BF16
@@ -116,10 +117,11 @@ def test_a_config_says_how_many_weights_have_one_scale(
 
 
 def test_a_window_in_some_blocks_of_qwen_is_refused_by_one_engine() -> None:
-    windowed = replace(DENSE, checkpoint=Checkpoint(window=Window(8, 4096)))
+    full, windowed_kind = DENSE.kind, BlockKind(Attention(32, 8, 128, window=4096), DENSE.kind.feed_forward)
+    windowed = DENSE.of_kinds((*[windowed_kind] * 8, *[full] * 28))
     said = {name: engine.takes(windowed, GroupSplit(), BF16) for name, engine in ENGINES.items()}
     assert said["vllm"] is not None
     assert "in all of its 36 blocks or in none, got 8; try another engine" in said["vllm"]
     assert {reason for name, reason in said.items() if name != "vllm"} == {None}
     assert refused(replace(windowed, architecture="LlamaForCausalLM"), BF16, 1) == {None}
-    assert refused(replace(windowed, checkpoint=Checkpoint(window=Window(36, 4096))), BF16, 1) == {None}
+    assert refused(DENSE.of_kinds((windowed_kind,) * 36), BF16, 1) == {None}

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from autoauto.estimate.memory import range_memory, with_optimizer_state
+from autoauto.estimate.memory import range_memory, stage_with_optimizer_state, with_optimizer_state
+from autoauto.records.costs.memory import StageBytes
 from autoauto.records.costs.profile import (
     GRADIENT,
     PARAMETER,
@@ -12,6 +13,7 @@ from autoauto.records.costs.profile import (
     Optimizer,
     WeightUpdate,
 )
+from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
 
 MOMENTUM, ADAM = WeightUpdate(Optimizer.MOMENTUM), WeightUpdate(Optimizer.ADAM)
@@ -58,3 +60,24 @@ def test_layers_that_need_more_while_they_run_need_no_more() -> None:
     layer = replace(profile(({}, {GRADIENT: 10})).layers[0], temporary_bytes=25, carried_bytes=40)
     before = replace(profile(({}, {GRADIENT: 10})), layers=(layer,))
     assert with_optimizer_state(before, ADAM, Precision.FP16).layers[0].temporary_bytes == 25
+
+
+def test_weights_that_other_stages_read_too_are_shared_and_so_are_their_states() -> None:
+    """Compiled alone, both layers have 70 bytes of weights and of gradients, 40 of them tied with another stage."""
+    tied: tuple[dict[str, int], dict[str, int]] = (
+        {"parameter_7": 40, "gradient_7": 40, "vertexCode_a": 9},
+        {PARAMETER: 10, GRADIENT: 10},
+    )
+    layers = profile(({}, {}), tied, ({}, {PARAMETER: 20, GRADIENT: 20}), ({}, {GRADIENT: 9999})).layers
+    compiled = StageBytes({PARAMETER: 70, GRADIENT: 70}, {"vertexCode_a": 9}, 5, 3)
+    stage = stage_with_optimizer_state(compiled, LayerRange(1, 3), layers, ADAM, Precision.FP16)
+    assert stage.exclusive_bytes == {PARAMETER: 30, GRADIENT: 30, "firstMoment": 60, "secondMoment": 60}
+    assert stage.shared_bytes == {
+        "vertexCode_a": 9,
+        **{"parameter_7": 40, "gradient_7": 40, "firstMoment_7": 80, "secondMoment_7": 80},
+    }
+    # While the tied weights are updated: their gradients in fp32, and the change of the weights.
+    assert (stage.temporary_bytes, stage.entry_bytes) == (80 + 40, 3)
+    larger = compiled._replace(temporary_bytes=121)
+    again = stage_with_optimizer_state(larger, LayerRange(1, 3), layers, ADAM, Precision.FP16)
+    assert again.temporary_bytes == 121

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.estimate.distinct import distinct_layers, labelled_layers, prefix_cycles
-from autoauto.estimate.sums import cut_allowed, prefix_sums
+from autoauto.estimate.sums import cut_allowed, last_segment_prefix_cycles, prefix_sums
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.units import MAX_EXACT
@@ -37,6 +37,15 @@ def test_forward_and_backward_add_up(make_profile: Callable[..., ModelProfile], 
     cycles = prefix_cycles(distinct_layers(profile), recompute=False)
     assert cycles.compute.tolist() == [0, 6, 13, 45]
     assert cycles.backward.tolist() == [0, 1, 1, 31]
+
+
+def test_the_last_segment_begins_at_the_last_checkpoint(
+    make_profile: Callable[..., ModelProfile], nothing: LayerProfile
+) -> None:
+    layers = [replace(nothing, forward_cycles=f, checkpoint_bytes=n) for f, n in ((5, 0), (7, 9), (2, 8), (4, 0))]
+    assert last_segment_prefix_cycles(make_profile(*layers)).tolist() == [0, 0, 0, 2, 6]
+    without = [replace(layer, checkpoint_bytes=0) for layer in layers]
+    assert last_segment_prefix_cycles(make_profile(*without)).tolist() == [0, 5, 12, 14, 18]
 
 
 def test_recomputation_adds_a_forward_pass_to_the_backward_pass(

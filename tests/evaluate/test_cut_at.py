@@ -19,7 +19,7 @@ from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
-from autoauto.space.problem import Planning, Problem
+from autoauto.space.requests.problem import Planning, Problem
 from autoauto.space.space import SearchSpace
 from tests.evaluate.linear import DEVICE
 from tests.plan.conftest import _training_table as training_table

@@ -639,7 +639,7 @@ def test_one_plan_serves_all_numbers_of_replicas(flow: Flow, monkeypatch: pytest
 
 
 def test_a_plan_is_made_again_when_its_correction_changes(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    corrected = flow.with_setting(estimator=Estimator.REGRESSION)
+    corrected = running(flow).with_setting(estimator=Estimator.REGRESSION)
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4)
     before, correction = corrected.predict(knobs), corrected.costs.correction(knobs)
     assert corrected.predict(knobs).stages[0] is before.stages[0]

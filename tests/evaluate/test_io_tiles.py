@@ -25,6 +25,7 @@ from autoauto.study.store.study import load_study
 from autoauto.study.store.table import trials_dataframe
 from autoauto.targets.ipu.io_tiles import with_io_tiles
 from autoauto.targets.ipu.session import IpuSession
+from tests.drawn import daily
 
 TRAINING = {"schedule": Order.ONE_F_ONE_B, "n_micro_batches": 32, "recompute": True}
 # Samples/s estimated and measured, the cost in cycles, and those of the host, on clusters all of whose devices had io
@@ -120,7 +121,7 @@ def test_layers_that_cost_as_much_are_equal_on_equal_devices_only(resnet: Flow) 
     assert costs.with_equal_costs(again).session == IpuSession(0.9, 32)
 
 
-@pytest.mark.parametrize("method", ["guided", "grid-bisect", "tpe", "random"])
+@pytest.mark.parametrize("method", daily(["guided", "grid-bisect", "tpe", "random"]))
 def test_a_search_of_both_finds_the_better_of_two_searches(method: str, tmp_path: Path) -> None:
     def best(*io_tiles: int) -> tuple[float, int]:
         winner = autoauto.search(

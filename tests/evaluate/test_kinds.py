@@ -32,6 +32,7 @@ from autoauto.space.trial import Status
 from autoauto.study.defaults import default_space
 from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.search import search_flow
+from tests.drawn import is_thorough
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 from tests.plan.exhaustive import exhaustive
 
@@ -59,11 +60,12 @@ def period_s(flow: Flow, cost_cycles: int) -> float:
     return cost_cycles / flow.cluster.devices[0].clock_hz
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("period", "topology"), list(product(Period, Topology)))
 def test_a_plan_costs_what_the_cheapest_of_all_lines_costs(flow: Flow, period: Period, topology: Topology) -> None:
     kinds = flow.with_setting(cluster=replace(MIXED, topology=topology), period=period)
     n_unfit = 0
-    for n_ipu, batch_size in product((1, 2, 3), (2, 6, 8, 14)):
+    for n_ipu, batch_size in product((1, 2, 3), (2, 6, 8, 14) if is_thorough() else (2, 14)):
         knobs, cheapest_s = Knobs(n_ipu=n_ipu, memory_proportion=0.6, batch_size=batch_size), inf
         for cluster in lines(kinds.cluster, n_ipu):
             line = kinds.with_setting(cluster=cluster)

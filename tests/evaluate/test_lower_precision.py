@@ -76,7 +76,7 @@ def test_one_session_in_each_format_is_measured_with_the_cores_and_the_batch_of_
     assert said(target) == [LowerPrecision(BF16, 3.0, 0.006)]
     sessions = [(options.session.runtime, options.session.computes_in) for _, options in target.asked]
     assert sessions == [("onnxruntime", FP32), ("openvino", BF16)]
-    assert {(options.batch_size, options.cores_per_device) for _, options in target.asked} == {(8, 4)}
+    assert {(options.batch_size, options.group_size) for _, options in target.asked} == {(8, 4)}
     assert {plan.partition for plan, _ in target.asked} == {(0, 4)}
 
 
@@ -86,7 +86,7 @@ def test_a_format_is_measured_by_a_runtime_of_the_devices(
     said: Callable[..., list[LowerPrecision]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    traits = TargetTraits(groups="cores_per_device", space={"runtime": runtimes})
+    traits = TargetTraits(groups=("cores_per_device",), space={"runtime": runtimes})
     monkeypatch.setattr(Scripted, "traits", traits, raising=False)
     target = Scripted((FP32, FP16))
     [lower] = said(target)

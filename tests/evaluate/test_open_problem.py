@@ -13,7 +13,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.units import MIB, Precision
 from autoauto.space.constraint import Constraint
-from autoauto.space.problem import Planning, Problem
+from autoauto.space.requests.problem import Planning, Problem
 from autoauto.targets.clusters import builtin_clusters
 from autoauto.targets.host.target import HostTarget
 from autoauto.targets.ipu.target import IpuTarget

@@ -15,7 +15,7 @@ from autoauto.evaluate.open import load_flow, open_problem
 from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
-from autoauto.space.problem import Problem, ProfileFiles
+from autoauto.space.requests.problem import Problem, ProfileFiles
 from autoauto.targets.clusters import load_cluster
 from tests.profile.importers.test_mutations import check_one_line
 

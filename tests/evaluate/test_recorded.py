@@ -22,7 +22,7 @@ from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
-from autoauto.space.problem import Problem, ProfileFiles
+from autoauto.space.requests.problem import Problem, ProfileFiles
 from studies.mutations import mutated_structure, small_trace
 from tests.profile.importers.test_mutations import check_one_line
 

@@ -36,7 +36,7 @@ class WholeFirst(LinearTarget):
     """A micro-batch of the whole model takes `fixed_cycles`, and 1,000 more for every layer and sample."""
 
     traits = replace(
-        RUNS_PLANS, whole_first=True, groups="cores_per_device", sessions=(OnnxRuntimeSession,), period=Period.SERIAL
+        RUNS_PLANS, whole_first=True, groups=("cores_per_device",), sessions=(OnnxRuntimeSession,), period=Period.SERIAL
     )
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class WholeFirst(LinearTarget):
         self.asked: list[tuple[LayerRange, int, int]] = []
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        self.asked.append((layers, options.batch_size, options.cores_per_device))
+        self.asked.append((layers, options.batch_size, options.group_size))
         compiled = super().compile(graph, layers, device, options)
-        cycles = (compiled.forward_cycles + self.fixed_cycles) // options.cores_per_device
+        cycles = (compiled.forward_cycles + self.fixed_cycles) // options.group_size
         return CompiledRange((ProgramStep("all", cycles, 0),), 0, {}, compiled.exclusive)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import onnx
@@ -32,6 +36,26 @@ def megatrons_parser_is_slow(request: pytest.FixtureRequest, monkeypatch: pytest
     """Start Megatron-LM's parser, whose process loads PyTorch for five seconds, in slow tests alone."""
     if request.node.get_closest_marker("slow") is None:
         monkeypatch.setattr("autoauto.exporters.blocks.megatron.find_spec", lambda _: None)
+
+
+def run_here(command: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python in this process: one of its own takes half a second to import its libraries."""
+    code, error, before = 0, "", sys.argv
+    sys.argv = [*command[1:]]
+    try:
+        runpy.run_path(command[1], run_name="__main__")
+    except SystemExit as end:
+        code, error = 1, f"{end.code}\n"
+    finally:
+        sys.argv = before
+    return subprocess.CompletedProcess([*command], code, "", error)
+
+
+@pytest.fixture(autouse=True)
+def programs_run_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the programs of artifacts in this process, but in slow tests and where all formats are tested alike."""
+    if request.node.get_closest_marker("slow") is None and request.module.__name__.split(".")[-1] != "test_conformance":
+        monkeypatch.setattr("autoauto.exporters.onnx_stages.subprocess", SimpleNamespace(run=run_here))
 
 
 def plan_of(cuts: Sequence[int], replicas: Sequence[int] = (0,), stage_replicas: int = 1) -> Plan:

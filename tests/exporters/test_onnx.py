@@ -31,6 +31,7 @@ from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSessio
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.runtimes.session import GraphOptimization, HostSession
+from tests.drawn import daily
 from tests.exporters.conftest import Deploy, plan_of
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
@@ -67,7 +68,7 @@ SPECIAL: dict[str, tuple[str, dict[str, Any], str, tuple[int, ...], int]] = {
 }
 
 
-@pytest.mark.parametrize("to", ["onnx", "onnx-annotated", "triton"])
+@pytest.mark.parametrize("to", daily(["onnx", "onnx-annotated", "triton"]))
 @pytest.mark.parametrize("case", SPECIAL)
 def test_the_stages_of_a_special_model_are_the_model(case: str, to: str, deploy: Deploy, tmp_path: Path) -> None:
     program, inputs, outputs, cuts, batch_size = SPECIAL[case]

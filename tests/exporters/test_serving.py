@@ -89,7 +89,7 @@ def test_a_configuration_is_written_and_checked(
     assert checks[-1].detail.startswith("nothing was started")
     write_artifact(made, to, tmp_path / "again")
     assert contents(tmp_path / "a") == contents(tmp_path / "again")
-    scripts = {path.name for path in (tmp_path / "a").glob("*.sh")}
+    scripts = {path.name for path in (tmp_path / "a").glob("replica-*.sh")}
     assert scripts == {f"replica-{number}.sh" for number in range(replicas)}
 
 
@@ -104,7 +104,7 @@ def test_a_read_me_has_what_was_modelled(to: str, deployed: Deploy, tmp_path: Pa
     assert "(TTFT)" in text
     assert "(TPOT) (modelled)" in text
     assert "prompts of 512 tokens and answers of 128" in text
-    assert "| 1 | 0 | h100_sxm 4, 5, 6, 7 | 8001 |" in text
+    assert "| replica-1 | 0 | h100_sxm 4, 5, 6, 7 | 8001 |" in text
 
 
 def test_vllm_is_started_with_the_configuration(deployed: Deploy, folder: Path, tmp_path: Path) -> None:
@@ -149,6 +149,87 @@ def test_experts_are_dealt_among_gpus_by_an_option_of_every_engine(
         assert [each for each in checks if each.passed is False] == []
         words, _ = started(tmp_path / str(n_dealt), "replica-0.sh")
         assert options(words).get(name) == (None if n_dealt == 1 else value)
+
+
+DRAFTS: dict[str, object] = {"accept_length": 2.5, "draft_tokens": 3, "cached_share": 0.5}
+HEAD = "a/head"
+
+
+def drafting(to: str, folder: Path, target: Path, **options: object) -> tuple[dict[str, str], str]:
+    """The options of the first script of a drafting configuration, and its README; its checks pass."""
+    flow = load_flow(folder, "h100_sxm-1", "gpu", options=DRAFTS | options)
+    made = deployment(flow, str(folder), flow.expect(Knobs(1, 600, engine=SERVED[to].name, **REQUESTS)))
+    checks = write_artifact(made, to, target, check=True)
+    assert [each for each in checks if each.passed is False] == []
+    words, _ = started(target, "replica-0.sh")
+    return options_of(words, target), (target / "README.md").read_text(encoding="utf-8")
+
+
+def options_of(words: list[str], artifact: Path) -> dict[str, str]:
+    """The options of a command line, and the keys of the file that one names."""
+    given = options(words)
+    if "--extra_llm_api_options" in given:
+        content = yaml.safe_load((artifact / given["--extra_llm_api_options"]).read_text(encoding="utf-8"))
+        given |= {key: json.dumps(value) for key, value in content.items()}
+    return given
+
+
+@pytest.mark.parametrize(
+    ("to", "by_layers", "by_head"),
+    [
+        (
+            "vllm",
+            {"--speculative-config": {"method": "mtp", "num_speculative_tokens": 3}},
+            {"--speculative-config": {"method": "eagle3", "num_speculative_tokens": 3, "model": HEAD}},
+        ),
+        (
+            "sglang",
+            {"--speculative-algorithm": "EAGLE", "--speculative-num-steps": 3, "--speculative-num-draft-tokens": 4},
+            {"--speculative-algorithm": "EAGLE3", "--speculative-draft-model-path": HEAD},
+        ),
+        (
+            "tensorrt-llm",
+            {"speculative_config": {"decoding_type": "MTP", "max_draft_len": 3}},
+            {"speculative_config": {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model": HEAD}},
+        ),
+    ],
+)
+def test_drafts_and_cached_prompts_have_options_of_every_engine(
+    to: str, by_layers: dict[str, object], by_head: dict[str, object], tmp_path: Path
+) -> None:
+    folder = decoder_folder(tmp_path / "own", num_nextn_predict_layers=1)
+    for name, more, expected in (("layers", {}, by_layers), ("head", {"draft_model": HEAD}, by_head)):
+        given, text = drafting(to, folder, tmp_path / name, **more)
+        for option, value in expected.items():
+            shown = given[option]
+            assert (shown if isinstance(value, str) else json.loads(shown)) == value
+        assert "Modelled with 3 drafted tokens a step, 2.5 tokens a step accepted" in text
+        assert "50% of every prompt in the prefix cache" in text
+        assert "do not draft" not in text
+        assert given.get("--enable-prefix-caching") == ("" if to == "vllm" else None)
+        assert "--disable-radix-cache" not in given
+        if to == "tensorrt-llm":
+            assert json.loads(given["kv_cache_config"])["enable_block_reuse"] is True
+        if to == "vllm":
+            assert given["--max-cudagraph-capture-size"] == "2400"
+
+
+@by_format
+def test_without_a_draft_model_the_read_me_says_what_to_add(to: str, folder: Path, tmp_path: Path) -> None:
+    given, text = drafting(to, folder, tmp_path / "a")
+    assert "**these commands do not draft**: export again\nwith --draft-model" in text
+    assert not [name for name in given if "speculative" in name]
+
+
+@by_format
+def test_neither_drafts_nor_cached_prompts_are_said_where_there_are_none(
+    to: str, deployed: Deploy, tmp_path: Path
+) -> None:
+    write_artifact(deployed(to, 1), to, tmp_path / "a")
+    words, _ = started(tmp_path / "a", "replica-0.sh")
+    given = options_of(words, tmp_path / "a")
+    assert not [name for name in given if "speculative" in name or "prefix" in name]
+    assert "Modelled with" not in (tmp_path / "a" / "README.md").read_text(encoding="utf-8")
 
 
 def test_sglang_is_started_with_the_configuration(deployed: Deploy, folder: Path, tmp_path: Path) -> None:
@@ -459,7 +540,7 @@ def test_a_checkpoint_in_fp8_needs_no_option_for_its_weights(tmp_path: Path) -> 
 
 
 def test_another_engine_and_another_format_are_refused(deployed: Deploy, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="--to sglang starts the engine sglang, got a configuration for vllm; try --eng"):
+    with pytest.raises(BadInput, match="--to sglang starts the engine sglang, got a configuration for vllm; try"):
         write_artifact(deployed("vllm", 2), "sglang", tmp_path / "a")
     for to in ("torch", "onnx", "auto-pipeline", "schedule-csv"):
         with pytest.raises(BadInput, match=f"--to {to} is not for text that decoders generate; try --to sglang"):

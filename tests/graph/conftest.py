@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from autoauto.graph.batch.rebatch import rebatch
-from autoauto.graph.load import builtin_models
+from autoauto.records.installation import builtin_models
 from autoauto.records.units import Array
 
 Build = Callable[..., onnx.ModelProto]

@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from autoauto.graph.blocks import ScopedOperator, blocks_of, scoped_operator
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
+from autoauto.records.installation import builtin_models
 from tests.exporters.torch_blocks import exported
 
 

@@ -18,13 +18,15 @@ from onnx import numpy_helper
 from autoauto.graph.batch import rebatch as rebatch_module
 from autoauto.graph.batch.rebatch import rebatch
 from autoauto.graph.cut import OnnxSource, onnx_source
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
 from autoauto.graph.plain import assemble, flatten
 from autoauto.graph.shapes.trace import trace
 from autoauto.profile.variants import isolate
 from autoauto.records.errors import BadInput, UnreadableModel
+from autoauto.records.installation import builtin_models
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Port, SubModel, derivative
 from autoauto.records.units import Array
+from tests.drawn import n_examples
 
 Arrays = Mapping[str, Array]
 
@@ -277,7 +279,7 @@ def graphs(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 @given(drawn=graphs(), data=st.data())
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=n_examples(60))
 def test_any_graph_can_be_cut_anywhere(drawn: Any, data: Any, make: Any, tmp_path_factory: Any) -> None:
     program, ends = drawn
     constants = {"w": W, "v": np.concatenate([W, W]), "one": [1]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from autoauto.graph.decoders.huggingface import bundled_names, decoder_of
 from autoauto.graph.decoders.layers import graph_of
-from autoauto.records.costs.decoder import Checkpoint, Experts, WeightFormat, Window
+from autoauto.records.costs.blocks import Attention
+from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.installation import gpu_tables_dir
 from autoauto.records.units import Precision
 
 LLAMA: dict[str, Any] = {
@@ -49,16 +52,20 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
         ({"vocab_size": "many"}, "vocab_size must be a whole number from 1 to 2,147,483,648, got 'many' in"),
         ({"num_key_value_heads": 9}, "num_key_value_heads must be a whole number from 1 to 8, got 9 in"),
         ({"architectures": None}, "architectures must name one of LlamaForCausalLM,"),
-        ({"architectures": ["BertModel"]}, "is not modelled; decoders of equal blocks are LlamaForCausalLM, "),
+        ({"architectures": ["BertModel"]}, "is not modelled; modelled decoders are LlamaForCausalLM, "),
         (
-            {"architectures": ["Llama4ForCausalLM"]},
+            {"architectures": ["Llama9ForCausalLM"]},
             "is not modelled; near it is LlamaForCausalLM; a copy of the config",
         ),
-        ({"architectures": ["Llama4ForCausalLM"], "num_local_experts": 16}, "near it is MixtralForCausalLM;"),
-        ({"architectures": ["Qwen3VLMoeForCausalLM"], "num_experts": 8}, "near it is Qwen3MoeForCausalLM;"),
+        ({"architectures": ["Jais2ForCausalLM"], "num_local_experts": 16}, "near it is MixtralForCausalLM;"),
+        ({"architectures": ["Qwen9MoeForCausalLM"], "num_experts": 8}, "near it is Qwen3MoeForCausalLM;"),
         (
-            {"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 512},
-            "is not modelled: it has multi-head latent attention; decoders of equal blocks are LlamaForCausalLM,",
+            {"architectures": ["MiniMaxText01ForCausalLM"], "attn_type_list": [0, 1]},
+            "is not modelled: it has lightning attention, of which no kernels were measured; modelled decoders are",
+        ),
+        (
+            {"architectures": ["DeepseekV4ForCausalLM"], "compress_ratios": [0, 4]},
+            "is not modelled: its attention reads compressed tokens, and its blocks have several residual streams;",
         ),
         ({"architectures": [["LlamaForCausalLM"]]}, "got ['LlamaForCausalLM'] in"),
         ({"layer_types": ["full_attention"]}, "layer_types must be 3 of full_attention and sliding_attention, got ["),
@@ -67,7 +74,9 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
             {"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": float("inf")}},
             "positions must be scaled by a number to 65,536, got inf in",
         ),
-        ({"kv_lora_rank": 512}, "all blocks must be alike, with keys and values in the cache;"),
+        ({"kv_lora_rank": 512}, "qk_rope_head_dim must be a whole number from 1 to 2,147,483,648, got none in"),
+        ({"first_k_dense_replace": "one"}, "decoder_sparse_step must be numbers, got 'one', 1 and 1 in"),
+        ({"moe_layer_freq": [0, 1]}, "moe_layer_freq must have 3 entries, got 2 in"),
     ],
 )
 def test_a_config_without_what_is_needed_is_refused_in_a_line(
@@ -156,7 +165,7 @@ def test_a_nested_config_has_the_defaults_of_its_class(tmp_path: Path) -> None:
     decoder = decoder_of(folder)
     assert (decoder.n_heads, decoder.n_kv_heads, decoder.head_size, decoder.vocabulary_size) == (8, 4, 256, 262_208)
     assert (decoder.is_tied, decoder.checkpoint.max_length) == (True, 131_072)
-    assert decoder.checkpoint.window == Window(29, 1024), "all but every sixth of 34 blocks"
+    assert windows_of(decoder) == [1024] * 29, "all but every sixth of 34 blocks"
     assert any("vocab_size 262,208, num_attention_heads 8," in note for note in graph_of(decoder).notes)
     assert graph_of(decoder).n_weight_bytes(Precision.BF16) == pytest.approx(2 * 3.88e9, rel=1e-3)
 
@@ -186,6 +195,12 @@ def test_heads_of_keys_and_values_that_are_not_given_are_those_of_the_class(tmp_
     assert decoder_of(written(tmp_path, architectures=["MistralForCausalLM"], **without)).n_kv_heads == 8
 
 
+def windows_of(decoder: Decoder) -> list[int]:
+    """Those of the blocks that have one."""
+    attentions = [decoder.block_kinds[number].attention for number in decoder.block_order]
+    return [each.window for each in attentions if isinstance(each, Attention) and each.window]
+
+
 _KINDS = ["sliding_attention", "sliding_attention", "full_attention"]
 
 
@@ -211,16 +226,39 @@ def test_blocks_with_a_window_are_counted(
     tmp_path: Path, architecture: str, changes: dict[str, Any], window: tuple[int, int] | None
 ) -> None:
     decoder = decoder_of(written(tmp_path, architectures=[architecture], **changes))
-    assert decoder.checkpoint.window == (window and Window(*window))
+    assert windows_of(decoder) == ([window[1]] * window[0] if window else [])
 
 
-def test_a_window_that_is_not_counted_is_said_with_its_bytes(tmp_path: Path) -> None:
-    """2 x 2 heads of 64 elements and 2 bytes in 3 blocks: 1.5 KiB a token."""
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({}, [8192, 8192, 8192, None, 8192, 8192, 8192, None]),  # every fourth block sees all tokens
+        ({"attention_chunk_size": 128}, [128, 128, 128, None, 128, 128, 128, None]),
+        ({"attention_chunk_size": 32_768}, [None] * 8),  # one chunk has all
+        ({"layer_types": ["full_attention"] * 7 + ["chunked_attention"]}, [*[None] * 7, 8192]),
+    ],
+)
+def test_three_of_four_blocks_of_llama_4_attend_to_a_chunk(
+    tmp_path: Path, changes: dict[str, Any], windows: list[int | None]
+) -> None:
+    folder = written(
+        tmp_path,
+        architectures=["Llama4ForConditionalGeneration"],
+        num_hidden_layers=8,
+        max_position_embeddings=32_768,
+        **changes,
+    )
+    decoder = decoder_of(folder)
+    attentions = [decoder.block_kinds[number].attention for number in decoder.block_order]
+    assert [each.window for each in attentions if isinstance(each, Attention)] == windows
+
+
+def test_a_window_is_said_with_what_a_sequence_holds(tmp_path: Path) -> None:
+    """2 x 2 heads of 64 elements and 2 bytes: 0.5 KiB a token in the one block without a window."""
     folder = written(tmp_path, head_dim=64, max_position_embeddings=1_048_576, sliding_window=64, layer_types=_KINDS)
-    (note,) = graph_of(decoder_of(folder)).notes
-    assert note == (
-        "2 of 3 blocks attend to the last 64 tokens: time and KV cache are counted for all, 1.5 KiB a token, of which "
-        "0.5 are attended to beyond these; a sequence of 1,048,576 tokens caches 1.5 GiB, of which 0.5 are attended to."
+    assert graph_of(decoder_of(folder)).notes == (
+        "2 of 3 blocks attend to the last 64 tokens, and the KV cache has no others of them.",
+        "A sequence of 1,048,576 tokens holds 0.5 GiB.",
     )
 
 
@@ -278,3 +316,27 @@ def test_bundled_models_are_read_by_name() -> None:
     llama = decoder_of("meta-llama/Llama-3.1-70B-Instruct")
     assert (llama.name, llama.n_layers, llama.vocabulary_size) == ("meta-llama/Meta-Llama-3.1-70B", 80, 128_256)
     assert graph_of(llama).n_weight_bytes(Precision.BF16) == pytest.approx(2 * 70.55e9, rel=1e-3)
+
+
+def _bundled_texts() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """A bundled config of every class, with the part that describes its text."""
+    folder, of_class = gpu_tables_dir(), {}
+    assert folder is not None
+    for path in sorted((folder / "model_configs").glob("*_config.json")):
+        config = json.loads(path.read_text())
+        text = config.get("text_config", config)
+        of_class[str(config.get("architectures"))] = config, text
+    return of_class
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [None, "x", [], {}, -1, 0, 0.5, 10**12, [[1]], True], ids=str)
+def test_an_odd_value_of_any_key_is_read_or_refused_in_a_line(tmp_path: Path, value: object) -> None:
+    pytest.importorskip("aiconfigurator_core", reason="it has the configs")
+    for config, text in _bundled_texts().values():
+        for key, given in list(text.items()):
+            text[key] = value
+            (tmp_path / "config.json").write_text(json.dumps(config))
+            text[key] = given
+            with suppress(UnreadableModel):
+                assert decoder_of(tmp_path).n_layers > 0

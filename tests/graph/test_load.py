@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.installation import builtin_models, builtin_sizes
 from autoauto.records.units import Precision
 
 LIGHT = {  # layers, millions of parameters; as published, BVLC AlexNet 61.0, DenseNet-121 8.0, VGG-19 143.7
@@ -54,6 +55,13 @@ def test_the_builtin_models(name: str) -> None:
     assert (len(graph), round(graph.n_weight_bytes(Precision.FP32) / 4e6, 1), n_kinds) == BUILTIN[name]
     assert (graph.name, graph.fixed_batch) == (name, None)
     assert all(graph.tensors[index].batch_axis == 0 for layer in graph.layers for index in layer.outputs)
+
+
+def test_the_sizes_of_the_builtin_models_are_those_of_their_files() -> None:
+    for size in builtin_sizes():
+        n_layers, millions, n_kinds = BUILTIN[size.name]
+        assert (size.n_layers, size.n_kinds) == (n_layers, n_kinds)
+        assert round(size.weight_bytes / 2e6, 1) == millions
 
 
 def test_the_builtin_models_are_small() -> None:

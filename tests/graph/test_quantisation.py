@@ -85,7 +85,7 @@ def test_all_parts_have_the_format_of_the_method(
     [
         ({"quant_method": "awq", "bits": [4]}, "got awq of [4] bits in model"),
         ({"quant_method": "gptq", "bits": 3}, "got gptq of 3 bits in model"),
-        ({"quant_method": "mxfp4"}, "got mxfp4 in model"),
+        ({"quant_method": "mxfp4"}, "got mxfp4 of qkv_proj in model"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "got bitsandbytes in model"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "got fp8 in blocks of [64, 64] in model"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "got w4a8_awq in model"),
@@ -195,13 +195,14 @@ def test_parts_have_several_formats(
     assert decoder_of(tmp_path / "model").checkpoint.weights is experts, "most weights are theirs"
 
 
-def test_blocks_of_several_formats_are_refused_with_their_numbers(tmp_path: Path) -> None:
+def test_blocks_of_several_formats_are_kinds_and_said_with_their_numbers(tmp_path: Path) -> None:
     entry = {
         "quant_method": "fp8",
         "modules_to_not_convert": [f"model.layers.{i}.mlp.{n}_proj" for i in (0, 1, 5) for n in ("gate", "up", "down")],
     }
-    said = refusal(tmp_path, entry, num_hidden_layers=8)
-    assert "3 of 8 of model (0-1, 5) are not: their gate_up_proj, down_proj are in bf16; try" in said
+    decoder = decoder_of(decoder_folder(tmp_path / "model", quantization_config=entry, num_hidden_layers=8))
+    assert decoder.order == (0, 0, 1, 1, 1, 0, 1, 1)
+    assert "Of blocks 0-1, 5, gate_up_proj, down_proj are in bf16." in graph_of(decoder).notes
 
 
 def test_the_first_and_the_last_block_may_be_stored_otherwise(tmp_path: Path) -> None:
@@ -211,10 +212,11 @@ def test_the_first_and_the_last_block_may_be_stored_otherwise(tmp_path: Path) ->
     decoder = decoder_of(decoder_folder(tmp_path / "model", quantization_config=entry))
     in_bf16 = tuple((part, PartFormat()) for part in (BlockPart.GATE_UP, BlockPart.DOWN))
     assert decoder.checkpoint.weights is FP8_DYNAMIC
-    assert decoder.checkpoint.first == decoder.checkpoint.last == in_bf16
-    assert dict(decoder.checkpoint.unlike) == dict.fromkeys(ATTENTION, PartFormat())
-    like_first = decoder.with_blocks_like_the_first()
-    assert set(like_first.part_formats(FP8_DYNAMIC).values()) == {PartFormat()}
+    assert decoder.order == (0, 1, 1, 1, 1, 0)
+    outer, inside = (dict(kind.unlike) for kind in decoder.kinds)
+    assert outer == dict.fromkeys(ATTENTION, PartFormat()) | dict(in_bf16)
+    assert inside == dict.fromkeys(ATTENTION, PartFormat())
+    assert set(decoder.by_kind[0].part_formats(FP8_DYNAMIC).values()) == {PartFormat()}
     assert "Of the first and the last block, gate_up_proj, down_proj are in bf16." in graph_of(decoder).notes
 
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.graph import cut as subgraph_module
 from autoauto.graph.batch.rebatch import TracedModel
-from autoauto.graph.cut import BatchedModel, varint, with_weights
+from autoauto.graph.cut import BatchedModel, Part, varint, with_weights
 from autoauto.graph.onnx_file import Weights
 from autoauto.graph.shapes.trace import trace
 from autoauto.records.errors import UnreadableModel, Unsupported
@@ -60,7 +60,7 @@ def test_a_name_that_nothing_writes_is_one_clear_line(batched: BatchedModel) -> 
 def test_a_file_holds_only_the_constants_that_are_read(batched: BatchedModel) -> None:
     inputs, outputs = batched.ports(["b"]), batched.ports(["y", "d"])
     model = onnx.load_model_from_string(
-        batched.serialise(batched.subgraph(["y", "d"], {"b"}), inputs, outputs, NO_WEIGHTS)
+        batched.serialise(Part(batched.subgraph(["y", "d"], {"b"}), inputs, outputs), NO_WEIGHTS)
     )
     onnx.checker.check_model(model, full_check=True)
     assert [entry.name for entry in model.graph.input] == ["b"]
@@ -72,7 +72,7 @@ def test_a_file_holds_only_the_constants_that_are_read(batched: BatchedModel) ->
 
 def test_a_constant_leaves_through_a_node(batched: BatchedModel, execute: Any) -> None:
     subgraph, outputs = batched.subgraph(["s", "l"], ()), batched.ports(["s", "l"])
-    model = onnx.load_model_from_string(batched.serialise(subgraph, (), outputs, NO_WEIGHTS))
+    model = onnx.load_model_from_string(batched.serialise(Part(subgraph, (), outputs), NO_WEIGHTS))
     assert [node.op_type for node in model.graph.node] == ["Identity", "Neg"]
     assert [result.tolist() for result in execute(model, {})] == [[2, 4], -1.0]
 
@@ -104,7 +104,7 @@ def test_weights_too_large_for_a_file_are_one_clear_line(
     with pytest.raises(
         UnreadableModel, match="at most 63 bytes of weights, a range of layers has 64; try more devices"
     ):
-        batched.serialise(batched.subgraph(["b"], {"a"}), *ends, NO_WEIGHTS)
+        batched.serialise(Part(batched.subgraph(["b"], {"a"}), *ends), NO_WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_large_constants_stand_in_for_weights_where_they_may(
     batched = traced(model)
     subgraph = batched.subgraph(["y"], ())
     assert (subgraph.constants == ["k"]) == stands_in
-    file = onnx.load_model_from_string(batched.serialise(subgraph, (), batched.ports(["y"]), NO_WEIGHTS))
+    file = onnx.load_model_from_string(batched.serialise(Part(subgraph, (), batched.ports(["y"])), NO_WEIGHTS))
     assert [node.op_type for node in file.graph.node] == ["ConstantOfShape", "Cast"][stands_in:]
 
 

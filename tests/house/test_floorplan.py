@@ -10,8 +10,9 @@
                                 +--  serve (targets, exporters)  <-------------+
                                 +--  server (study, report)  <-----------------+
 
-Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Six
-lie below the rooms that use them: `engines` (load, targets, exporters, evaluate), `load` (targets, serve), `processes`
+Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Seven
+lie below the rooms that use them: `engines` (load, targets, exporters, evaluate), `load` (launch, space,
+targets, evaluate, serve), `launch` (engines that are started, for evaluate), `processes`
 (targets, profile, programs, exporters, study, serve, server), `http` (serve, server), `database` (profile, study,
 server) and `memo` (profile, evaluate, study). `space` gathers what may vary of `targets` and `schedule`; `plugins` lies
 below all that it names the values of (engines, targets, profile, exporters). `plugin` is what packages of others import
@@ -32,7 +33,7 @@ from tests.house.trees import nodes
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule"})
 ALL_BUT_CLI = ROOMS | {
     *("records", "engines", "processes", "database", "space", "report"),
-    *("exporters", "evaluate", "study", "programs", "load", "serve", "server", "http"),
+    *("exporters", "evaluate", "study", "programs", "load", "launch", "serve", "server", "http"),
 }
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
@@ -43,24 +44,25 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "memo": frozenset(),
     "engines": frozenset({"records", "plugins"}),
     "load": frozenset({"records", "engines"}),
+    "launch": frozenset({"records", "engines", "load"}),
     **{room: frozenset({"records"}) for room in ROOMS},
     "targets": frozenset({"records", "engines", "load", "processes", "plugins"}),
     "profile": frozenset({"records", "database", "memo", "plugins", "processes"}),
-    "space": frozenset({"records", "targets", "schedule"}),
+    "space": frozenset({"records", "load", "targets", "schedule"}),
     "report": frozenset({"records", "space"}),
     "programs": ROOMS | {"records", "processes"},
     "exporters": ROOMS | {"records", "engines", "space", "processes", "plugins"},
-    "evaluate": ROOMS | {"records", "engines", "load", "space", "exporters", "memo"},
-    "study": frozenset({"records", "space", "evaluate", "processes", "database", "memo"}),
+    "evaluate": ROOMS | {"records", "engines", "load", "launch", "space", "exporters", "memo"},
+    "study": frozenset({"records", "space", "launch", "evaluate", "processes", "database", "memo"}),
     "http": frozenset({"records"}),
     "serve": frozenset({"records", "load", "targets", "exporters", "processes", "http"}),
     "server": ROOMS | {"exporters", "records", "space", "evaluate", "study", "processes", "database", "http", "report"},
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli", "processes"}),
-    "__init__": ALL_BUT_CLI - {"programs", "load", "serve", "http"},
+    "__init__": ALL_BUT_CLI - {"programs", "load", "launch", "serve", "http"},
 }
 TOP_LEVEL = {
-    *("pyproject.toml", "mkdocs.yml", "autoauto", "tests", "studies", "data", "docs"),
+    *("pyproject.toml", "mkdocs.yml", "autoauto", "tests", "studies", "data", "docs", "optunahub"),
     *("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md"),
 }
 MAX_ENTRIES = 14

@@ -279,5 +279,5 @@ def test_a_load_without_a_steady_part_says_so(monkeypatch: pytest.MonkeyPatch) -
 def test_json_has_null_for_what_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of one token has no TPOT and no gaps."""
     printed = timed(replace(ONE, output_tokens=1), every(nan), monkeypatch).to_json()
-    assert printed["tpot_s"] == {"mean": None, "p50": None, "p90": None, "p99": None}
+    assert printed["tpot_s"] == {"mean": None, "p50": None, "p90": None, "p95": None, "p99": None}
     assert (printed["source"], printed["ttft_s"]["mean"], printed["n_tokens"]) == ("measured", 2.0, 12)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from autoauto.load.openai import EventStream, OpenAiEndpoint, StreamedAnswer
+from autoauto.load.openai import EventStream, OpenAiEndpoint, StreamedAnswer, api_key, base_of
+from autoauto.records.errors import BadInput
 from tests.load.conftest import DONE, StandIn, event, text_event, usage_event
 
 Start = Callable[..., StandIn]
@@ -125,6 +126,21 @@ def test_a_key_is_sent_and_never_shown(stand_in: Start, monkeypatch: pytest.Monk
     answer = generate(server)
     assert server.headers[0]["Authorization"] == "Bearer sk-secret"
     assert answer.failure == "status 401: wrong key ***"
+
+
+def test_a_key_of_a_file_has_no_line_end_and_no_other_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+    assert api_key() == "sk-secret"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-s\u20acret")
+    with pytest.raises(BadInput, match="must be printable ASCII") as refused:
+        api_key()
+    assert "ret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "http://[::1", "http://x_y..z/", "ftp://a", "http://"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="URL must be that of a server"):
+        base_of(url)
 
 
 def test_without_a_key_none_is_sent(stand_in: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,16 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plans.plan import Plan
 from tests.cost_tables import one_clock
+from tests.drawn import n_drawn
 from tests.plan.exhaustive import exhaustive
 
 MakeTable = Callable[[int], CostTable]
 
 
+@pytest.mark.drawn
 def test_every_device_count_gets_the_best_plan_of_the_first_devices(any_table: MakeTable) -> None:
     n_plans = n_failures = 0
-    for table in map(any_table, range(600)):
+    for table in map(any_table, range(n_drawn(600))):
         outcomes = best_per_device_count(table)
         assert list(outcomes) == list(range(1, table.n_devices + 1))
         for n_ipu, outcome in outcomes.items():
@@ -32,7 +34,7 @@ def test_every_device_count_gets_the_best_plan_of_the_first_devices(any_table: M
                     exhaustive(part)
                 assert raised.value.excess_bytes == outcome.excess_bytes
                 n_failures += 1
-    assert min(n_plans, n_failures) > 300
+    assert min(n_plans, n_failures) > n_drawn(300)
 
 
 def pipelines(table: CostTable, n_ipu: int) -> Iterator[Plan]:
@@ -47,9 +49,10 @@ def rate(plans: tuple[Plan, ...]) -> Fraction:
     return sum((Fraction(1, max(1, plan.cost_cycles)) for plan in plans), Fraction(0))
 
 
+@pytest.mark.drawn
 def test_no_other_length_of_replicas_is_faster(any_table: MakeTable) -> None:
     shapes = set()
-    for table in map(any_table, range(400)):
+    for table in map(any_table, range(n_drawn(400))):
         rates = [rate(tuple(pipelines(table, n_ipu))) for n_ipu in range(1, table.n_devices + 1)]
         try:
             best = replicas(table)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.plan.equal_blocks import BlockStages, equal_blocks, without_surplus
+from tests.drawn import n_examples
 
 COSTS = st.integers(1, 40)
 
@@ -21,7 +22,7 @@ def best(base: list[int], step: list[int], most: list[int], n_blocks: int) -> fl
     return min(periods, default=np.inf)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=n_examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), COSTS, st.integers(0, 6)), min_size=1, max_size=4), st.integers(1, 14))
 def test_no_cuts_have_a_shorter_period(stages: list[tuple[int, int, int]], n_blocks: int) -> None:
     base, step, most = map(list, zip(*stages, strict=True))

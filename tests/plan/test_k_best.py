@@ -13,12 +13,13 @@ from autoauto.plan.queries import k_best, ranked
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from tests.cost_tables import make_table
+from tests.drawn import daily, n_drawn
 from tests.plan.exhaustive import all_fitting
 
 MakeTable = Callable[[int], CostTable]
 
 
-@pytest.mark.parametrize("chunk", range(2))
+@pytest.mark.parametrize("chunk", daily(range(2)))
 def test_all_plans_are_ranked_by_cost(any_table: MakeTable, chunk: int) -> None:
     n_plans = 0
     for table in map(any_table, range(300 * chunk, 300 * (chunk + 1))):
@@ -52,8 +53,9 @@ def test_zero_plans_are_refused(any_table: MakeTable) -> None:
         k_best(any_table(0), 0)
 
 
+@pytest.mark.drawn
 def test_plans_whose_stash_does_not_fit_are_left_out(training_table: MakeTable) -> None:
-    for table in map(training_table, range(200)):
+    for table in map(training_table, range(n_drawn(200))):
         expected = {plan.partition for plan in all_fitting(table)}
         if expected:
             assert {plan.partition for plan in k_best(table, 10**6)} == expected

@@ -22,6 +22,7 @@ from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.units import Precision
 from tests.cost_tables import make_table, with_memory
+from tests.drawn import daily, n_drawn
 
 MakeTable = Callable[[int], CostTable]
 
@@ -143,7 +144,7 @@ def instance(seed: int, make_table: MakeTable) -> Instance:
     return Instance(table, profile, cluster, PhasedOptions(steps, mode, tiles, random.choice((1, 4)), recompute))
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", daily(range(5), 2))
 def test_no_partition_is_cheaper(training_table: MakeTable, block: int) -> None:
     for seed in range(block * 25, block * 25 + 25):
         problem = instance(seed, training_table)
@@ -161,20 +162,22 @@ def test_no_partition_is_cheaper(training_table: MakeTable, block: int) -> None:
             assert all(problem.costs(*ends)[1] <= 0 for ends in pairwise(plan.partition))
 
 
+@pytest.mark.drawn
 def test_the_cuts_that_are_left_out_are_those_of_no_best_plan(training_table: MakeTable) -> None:
     n_left_out = 0
-    for seed in range(300):
+    for seed in range(n_drawn(300)):
         problem, counts = instance(seed, training_table), [1, 2, 4]
         costs = prepare_phases(problem.table, problem.profile, problem.cluster, problem.options)
         best = shortest_paths(costs, counts, all_cuts(costs.table))
         assert best_cuts(costs, counts) == best.cuts
         if each_fits_alone(earliest := costs.earliest_starts()):
             n_left_out += costs.table.n_layers + 1 - len(cuts_within(costs, counts, best.cycles, earliest))
-    assert n_left_out > 100
+    assert n_left_out > n_drawn(100)
 
 
+@pytest.mark.drawn
 def test_plans_for_several_numbers_of_replicas_are_those_for_each(training_table: MakeTable) -> None:
-    for seed in range(60):
+    for seed in range(n_drawn(60)):
         problem, counts = instance(seed, training_table), [1, 2, 4]
         together = phased_by_replicas(problem.table, problem.profile, problem.cluster, problem.options, counts)
         for n, outcome in zip(counts, together, strict=True):
@@ -187,9 +190,10 @@ def test_plans_for_several_numbers_of_replicas_are_those_for_each(training_table
                 assert outcome == alone.plan()
 
 
+@pytest.mark.drawn
 def test_random_instances_are_both_feasible_and_infeasible(training_table: MakeTable) -> None:
-    fits = [instance(seed, training_table).best()[0] is not None for seed in range(60)]
-    assert 10 < sum(fits) < 50
+    fits = [instance(seed, training_table).best()[0] is not None for seed in range(n_drawn(60))]
+    assert n_drawn(10) < sum(fits) < n_drawn(50)
 
 
 def simple(n_layers: int, limit: int, **options: object) -> Instance:

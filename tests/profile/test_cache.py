@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, MetaData, Table, Text
+from sqlalchemy import Column, Engine, Inspector, MetaData, Table, Text, inspect
 
 from autoauto.profile import cache as cache_module
 from autoauto.profile.cache import ProfileCache, local_cache
@@ -55,6 +55,18 @@ def test_an_entry_is_never_overwritten(cache: ProfileCache) -> None:
 def test_more_digests_than_a_query_takes(cache: ProfileCache) -> None:
     cache.write({str(i): entry(i) for i in range(1200)})
     assert len(cache.read(map(str, range(40_000)))) == 1200
+
+
+def test_a_table_that_another_process_makes_meanwhile_is_read(
+    cache: ProfileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made_meanwhile(engine: Engine) -> Inspector:
+        monkeypatch.setattr(cache_module, "inspect", inspect)
+        cache.write({"a": entry(1)})
+        return inspect(engine)
+
+    monkeypatch.setattr(cache_module, "inspect", made_meanwhile)
+    assert cache.read(["a"]) == {"a": entry(1)}
 
 
 def write_together(cache: ProfileCache, i: int) -> dict[str, LayerProfile]:
@@ -121,11 +133,16 @@ def refused(file_cache: ProfileCache, reason: str) -> Iterator[None]:
     assert "\n" not in message
 
 
-def test_a_file_that_is_no_database_is_refused(file_cache: ProfileCache) -> None:
-    path_of(file_cache).parent.mkdir()
-    path_of(file_cache).write_text("not a database, but longer than the header of one" * 100)
-    with refused(file_cache, "not a database"):
-        file_cache.read(["a"])
+def test_a_file_that_is_no_database_is_set_aside(file_cache: ProfileCache, capsys: pytest.CaptureFixture[str]) -> None:
+    path, text = path_of(file_cache), "not a database, but longer than the header of one" * 100
+    path.parent.mkdir()
+    path.write_text(text)
+    assert file_cache.read(["a"]) == {}
+    file_cache.write({"a": entry(1)})
+    assert file_cache.read(["a"]) == {"a": entry(1)}
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"autoauto: the profile cache {path} was damaged (file is not a database)")
+    assert path.with_name("cache.db.damaged").read_text() == text
 
 
 def test_a_folder_is_refused(file_cache: ProfileCache) -> None:
@@ -143,12 +160,24 @@ def test_another_table_of_that_name_is_refused(file_cache: ProfileCache) -> None
         file_cache.write({"a": entry(1)})
 
 
-def test_a_damaged_page_is_refused(file_cache: ProfileCache) -> None:
+def damage_pages(file_cache: ProfileCache) -> None:
     file_cache.write({str(i): entry(i) for i in range(1000)})
     content = path_of(file_cache).read_bytes()
     path_of(file_cache).write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with refused(file_cache, "malformed"):
-        file_cache.read(map(str, range(1000)))
+
+
+def test_a_file_with_damaged_pages_is_set_aside(file_cache: ProfileCache, capsys: pytest.CaptureFixture[str]) -> None:
+    damage_pages(file_cache)
+    assert file_cache.read(map(str, range(1000))) == {}
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_ten_readers_of_a_damaged_file_leave_a_whole_one(file_cache: ProfileCache) -> None:
+    damage_pages(file_cache)
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(partial(write_together, file_cache), range(10)))
+    file_cache.write({"after": entry(1)})
+    assert file_cache.read(["after"]) == {"after": entry(1)}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,13 @@ def test_a_node_has_the_name_of_its_layer_or_of_what_it_writes_with_something_ap
     assert layer_seconds(line("Conv", "Conv", "Conv"), nodes) == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("position", range(3))
+def test_every_layer_is_known_by_the_tensor_that_it_writes(position: int) -> None:
+    nodes = [NodeTime((name,), seconds) for name, seconds in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    nodes[position] = nodes[position]._replace(names=(f"{'ABC'[position]}_nchwc",))
+    assert layer_seconds(line("Conv", "Conv", "Conv"), nodes) == [1.0, 2.0, 3.0]
+
+
 @pytest.mark.parametrize("names", [("c",), ("C_nchwc",), ("b", "c"), ("fused", "a", "b", "c")])
 def test_a_fused_node_costs_its_product_whichever_of_its_layers_has_its_name(names: tuple[str, ...]) -> None:
     """Conv, Add and Relu are one node: cut between them, the Conv takes nearly all of it still."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Machine, StreamingMemory
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, LinkedMachine, Machine, StreamingMemory
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
 HOST_IN, HOST_OUT, A, B = (Link(float(i), i) for i in (1, 2, 3, 4))
@@ -136,3 +136,81 @@ def test_devices_of_several_kinds_are_joined_kind_by_kind() -> None:
         assert len(grouped) == sum(n // n_each for n in counts)
     with pytest.raises(Infeasible, match="a device of 99 must be of one kind, mixed has fewer of each; try fewer"):
         KINDS.grouped(99)
+
+
+PRICED = Device("p", 1e9, 1000, 1, 500, price_per_hour=2.0, power_limit_w=300.0)
+OTHER = Device("q", 1e9, 400, 1, 200, price_per_hour=0.5, power_limit_w=100.0)
+LINE = Cluster("line", "gpu", (PRICED, PRICED), (HOST_IN, A), (A, HOST_OUT))
+UNLIKE = Cluster.of_kinds("unlike", "gpu", [DeviceKind(PRICED, 2, A, HOST_IN), DeviceKind(OTHER, 3, B, HOST_OUT)])
+
+
+def test_headroom_is_a_share_of_the_memory_of_every_device() -> None:
+    for cluster, memory in ((LINE, [750, 750]), (UNLIKE, [750, 750, 300, 300, 300])):
+        changed = cluster.with_headroom(0.25)
+        assert [device.memory_bytes for device in changed.devices] == memory
+        assert (changed.receive_links, changed.send_links) == (cluster.receive_links, cluster.send_links)
+        assert cluster.with_headroom(0.0) is cluster
+    assert [kind.device.memory_bytes for kind in UNLIKE.with_headroom(0.25).kinds] == [750, 300]
+
+
+def test_synthetic_data_of_kinds_costs_nothing_at_either_end() -> None:
+    free = UNLIKE.with_synthetic_data()
+    assert free.receive_links[0].cycles(10**12, 1e9) == free.send_links[-1].cycles(10**12, 1e9) == 0
+    assert free.receive_links[1:] == (A, B, B, B)
+    assert free.send_links[:-1] == (A, A, B, B)
+
+
+def test_prices_add_up_over_the_devices_that_are_used() -> None:
+    assert (LINE.of_each("price_per_hour"), UNLIKE.of_each("price_per_hour")) == (2.0, None)
+    assert LINE.total("price_per_hour", {"": 2}) == 4.0
+    assert UNLIKE.total("price_per_hour", {"p": 1, "q": 3}) == 2.0 + 1.5
+    assert UNLIKE.total("price_per_hour", {"p": 1, "other": 3}) is None
+    assert UNLIKE.total("clock_hz", {"p": 1, "q": 1}) == 2e9
+    assert CLUSTER.total("price_per_hour", {"": 3}) is None
+
+
+def test_a_quantity_that_a_device_lacks_or_a_line_has_twice_is_refused() -> None:
+    LINE.check_quantity("price_per_hour", "a price")
+    UNLIKE.check_quantity("price_per_hour", "a price")
+    mixed = replace(LINE, devices=(PRICED, replace(PRICED, price_per_hour=3.0)))
+    free = replace(LINE, devices=(PRICED, replace(PRICED, name="f", price_per_hour=None, power_limit_w=None)))
+    for cluster, quantity, message in (
+        (mixed, "price_per_hour", "devices of one price_per_hour, or .* line has a line of unlike ones"),
+        (free, "price_per_hour", r"line has none of f; write it into a cluster file \(of GPUs also --price\)"),
+        (free, "power_limit_w", "line has none of f; write it into a cluster file, or leave it out"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            cluster.check_quantity(quantity, "it")
+
+
+def test_a_group_has_the_sums_of_its_devices_unless_one_is_not_known() -> None:
+    (group,) = LINE.grouped(2).devices
+    assert (group.memory_bytes, group.tile_memory_bytes) == (2000, 1000)
+    assert (group.price_per_hour, group.power_limit_w) == (4.0, 600.0)
+    half = replace(LINE, devices=(PRICED, replace(PRICED, price_per_hour=None)))
+    assert (half.grouped(2).devices[0].price_per_hour, half.grouped(2).devices[0].power_limit_w) == (None, 600.0)
+
+
+def test_groups_of_kinds_lie_in_a_machine_of_one_kind() -> None:
+    """Five devices of machines of two are two pairs; of three without machines one pair."""
+    linked = LinkedMachine(Machine(2, 1e9), B)
+    kinds = [DeviceKind(PRICED, 5, A, HOST_IN, linked=linked), DeviceKind(OTHER, 3, B, HOST_OUT)]
+    pairs = Cluster.of_kinds("c", "gpu", kinds).grouped(2)
+    assert [(kind.device.memory_bytes, kind.n_devices, kind.linked) for kind in pairs.kinds] == [
+        (2000, 2, None),
+        (800, 1, None),
+    ]
+    assert len(pairs) == 3
+    with pytest.raises(Infeasible, match="a device of 4 must be of one kind, c has fewer of each"):
+        Cluster.of_kinds("c", "gpu", kinds).grouped(4)
+
+
+def test_machines_of_a_kind_alone_are_linked_inside() -> None:
+    """Five devices in machines of two: pairs have the link of a machine, others that of the kind."""
+    linked = LinkedMachine(Machine(2, 1e9), B)
+    kinds = [DeviceKind(PRICED, 5, A, HOST_IN, linked=linked), DeviceKind(OTHER, 1, HOST_OUT, HOST_OUT)]
+    first, second = Cluster.of_kinds("c", "gpu", kinds).by_kind
+    assert first.receive_links == (HOST_IN, B, A, B, A)
+    assert first.send_links == (B, A, B, A, HOST_IN)
+    assert (first.machine, second.machine, first.kinds) == (linked.machine, None, ())
+    assert (second.receive_links, second.send_links, second.devices) == ((HOST_OUT,), (HOST_OUT,), (OTHER,))

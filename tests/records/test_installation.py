@@ -25,7 +25,7 @@ def test_extras_are_those_of_the_project() -> None:
 def test_extras_of_an_installed_package_are_those_of_its_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["numpy>=1.26", "plotly>=5.24; extra == 'dashboard'", "onnxruntime-gpu[cuda]>=1.22; extra == 'cuda'"]
     monkeypatch.setattr("autoauto.records.installation._PROJECT", Path("no-checkout"))
-    monkeypatch.setattr("autoauto.records.installation.requires", lambda _: lines)
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: lines)
     known = extras.__wrapped__()
     assert known["dashboard"] == ("plotly>=5.24",)
     assert known["cuda"] == ("onnxruntime-gpu[cuda]>=1.22",)

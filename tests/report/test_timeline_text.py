@@ -18,6 +18,7 @@ from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
 from autoauto.report.tables.plans import timeline_table
 from autoauto.report.text import timeline_picture
 from autoauto.schedule.times import with_step_end
+from tests.drawn import n_examples
 
 Text = Callable[..., str]
 Simulated = Callable[..., Timeline]
@@ -201,7 +202,7 @@ def test_a_wide_picture_has_all_names_starts_and_stops(simulated: Simulated, cas
         assert bars == sorted(actions + [(start, stop, "") for start, stop in timeline.exchanges[device].tolist()])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=n_examples(30), deadline=None)
 @given(st.tuples(*SIZES, *CYCLES, st.booleans()), st.integers(12, 60))
 def test_without_names_a_column_shows_the_activity_with_most_of_its_time(
     simulated: Simulated, case: tuple[Any, ...], width: int

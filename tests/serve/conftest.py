@@ -124,12 +124,14 @@ class RunningServer(AbstractContextManager["RunningServer"]):
         return os.listdir(f"/proc/{self.process.pid}/fd")
 
     def stop(self) -> tuple[int, str]:
-        """End it by SIGTERM; the exit code and what it wrote to stderr."""
+        """End it by SIGTERM; the exit code and what it wrote to stderr after its first line, which says what starts."""
         children = self.children()
         self.process.send_signal(signal.SIGTERM)
         _, error = self.process.communicate(timeout=PATIENCE_S)
         wait_until(lambda: not any(map(is_running, children)), "the end of all stages")
-        return self.process.returncode, error
+        first, _, rest = error.partition("\n")
+        assert first.startswith("autoauto: starting "), error
+        return self.process.returncode, rest
 
     def __exit__(self, *_: object) -> None:
         """Kill it if it still runs."""

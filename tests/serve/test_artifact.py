@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
 
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.records.target import Origin
 from autoauto.records.units import GIB, Precision
+from autoauto.serve import artifact as artifact_module
 from autoauto.serve.artifact import Artifact
 from autoauto.targets.host import devices as host_devices
 from autoauto.targets.host.gpu.gpus import Gpu
@@ -207,3 +209,36 @@ def test_what_does_not_hold_together_is_one_line_that_names_the_field(
         Artifact(folder)
     assert "\n" not in str(refused.value)
     assert str(refused.value).endswith("; export it again")
+
+
+class _Recorded(NamedTuple):
+    """The arguments of `Pipelines`."""
+
+    graph: LayerGraph
+    source: Source
+    stages: list[LayerRange]
+    batch_size: int
+    resources: list[list[Any]]
+    counts: list[int]
+    serves: bool
+    given: Any
+
+
+def test_pipelines_have_the_files_of_the_stages_and_what_passes_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first stage looks up `ids` and takes the larger of 0; x is carried past it."""
+    folder = write_folder(tmp_path / "folder", cuts=(0, 2, 4), batch_size=3, replicas=2)
+    monkeypatch.setattr(artifact_module, "Pipelines", _Recorded)
+    artifact = Artifact(folder)  # its files are open as long as it lives
+    made = cast("_Recorded", artifact.pipelines())
+    assert (made.stages, made.batch_size, made.counts) == ([LayerRange(0, 2), LayerRange(2, 4)], 3, [1, 1])
+    assert (made.graph.name, made.serves, made.given) == ("lookup", True, None)
+    assert [len(pipeline) for pipeline in made.resources] == [2, 2]
+    parts = [made.source.cut(made.graph, layers, 3) for layers in made.stages]
+    assert [part.content for part in parts] == [(folder / f"stage{i}.onnx").read_bytes() for i in range(2)]
+    assert [[port.name for port in part.inputs] for part in parts] == [["ids"], ["r", "x"]]
+    assert [[port.name for port in part.outputs] for part in parts] == [["r"], ["y"]]
+    carried = [made.source.carried(made.graph, cut, 3) for cut in (0, 2, 4)]
+    assert [sorted(port.name for port in ports) for ports in carried] == [["ids", "x"], ["r", "x"], ["y"]]
+    assert {port.name: port.shape for port in carried[1]} == {"r": (3, WIDTH), "x": (3, WIDTH)}

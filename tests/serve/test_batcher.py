@@ -17,6 +17,7 @@ from autoauto.records.units import Array
 from autoauto.serve.artifact import ServedModel
 from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, Piece, QueueFull
 from autoauto.serve.protocol import ServedTensor
+from tests.drawn import n_examples
 from tests.serve.conftest import port
 
 DELAY_S, QUEUE = 1.0, 12
@@ -256,4 +257,4 @@ class Serving(RuleBasedStateMachine):
 
 
 TestServing = Serving.TestCase
-TestServing.settings = settings(max_examples=40, stateful_step_count=30)
+TestServing.settings = settings(max_examples=n_examples(40), stateful_step_count=30)

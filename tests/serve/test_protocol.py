@@ -101,6 +101,17 @@ def test_a_request_whose_inputs_have_no_axis_of_samples_is_one_micro_batch() -> 
 ONE = arrays_of(1)
 
 
+@pytest.mark.parametrize("size", [16, 23, 32, "24"])
+def test_a_binary_tensor_has_the_bytes_of_its_shape(size: Any) -> None:
+    """Three numbers of 8 bytes."""
+    entry = {"name": "ids", "shape": [1, 3], "datatype": "INT64", "parameters": {"binary_data_size": size}}
+    other = {"name": "x", "shape": [3, 2], "datatype": "FP32", "data": ONE["x"].tolist()}
+    head = json.dumps({"inputs": [entry, other]}).encode()
+    n_bytes = size if isinstance(size, int) else 24
+    with pytest.raises(BadInput, match="must have 24 bytes by its shape, got binary_data_size"):
+        read_request(head + bytes(n_bytes), str(len(head)), PORTS, OUTPUTS)
+
+
 @pytest.mark.parametrize(
     ("body", "length", "message"),
     [

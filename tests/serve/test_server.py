@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from subprocess import run
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -226,8 +228,77 @@ def test_a_full_queue_gives_429_and_the_end_answers_what_was_taken(start_server:
         assert server.infer([5]) == (503, {"error": "the server ends; try another one"})
         os.kill(stage, signal.SIGCONT)
         assert [each.result()[0] for each in taken] == [200] * 4
-    assert server.process.communicate(timeout=PATIENCE_S) == ("", "")
+    assert server.process.communicate(timeout=PATIENCE_S) == ("", "autoauto: starting 1 process of lookup\n")
     assert (server.process.returncode, is_running(stage)) == (0, False)
+
+
+def test_one_process_without_a_thread_between_refuses_is_lost_and_comes_again(
+    start_server: Start, tmp_path: Path
+) -> None:
+    server = start_server(write_folder(tmp_path / "folder", cuts=(0, 4), batch_size=2))
+    rng = np.random.default_rng(3)
+
+    def check_right_answers() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(lambda client: answers_of(server, client, 20), range(4))) == 80
+
+    check_right_answers()
+    with ThreadPoolExecutor(6) as pool:
+        taken = [pool.submit(server.infer, [number % 3 * 9]) for number in range(12)]  # 18 is not in the table
+        assert [each.result()[0] for each in taken] == [200, 200, 400] * 4
+    for _ in range(2):
+        [stage] = server.children()
+        os.kill(stage, signal.SIGKILL)
+        wait_until(partial(has_another, server, stage), "another process")
+        wait_until(lambda: server.infer([int(rng.integers(10))])[0] == 200, "answers again")
+    check_right_answers()
+    _, error = server.stop()
+    assert error.count("the processes are started again") == 2
+
+
+def test_large_tensors_are_copied_by_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path / "folder", cuts=(0, 4))
+    exchanges = []
+    for limit in (0, 1 << 20):
+        monkeypatch.setattr("autoauto.serve.engine.MAX_BYTES", limit)
+        exchanges.append(asyncio.run(served_directly(Artifact(folder))))
+    assert exchanges == [False, True]
+
+
+def has_another(server: RunningServer, stage: int) -> bool:
+    return server.children() not in ([], [stage])
+
+
+async def served_directly(artifact: Artifact) -> bool:
+    """Whether the event loop of a server exchanges micro-batches itself; one is computed."""
+    need_libraries()
+    server, is_serving = Server(artifact, ServerOptions(), pytest.fail), asyncio.Event()
+    running = asyncio.create_task(server.run(is_serving.set))
+    await is_serving.wait()
+    inputs = {"ids": np.array([1]), "x": np.zeros((1, WIDTH), np.float32)}
+    outputs = await server._computed(inputs, 1)
+    np.testing.assert_allclose(outputs["y"], expected(inputs["ids"], inputs["x"]))
+    is_direct = server._engine._direct is not None
+    server.stop()
+    await running
+    return is_direct
+
+
+def test_the_root_says_what_is_served(server: RunningServer) -> None:
+    status, facts = server.get("/")
+    assert (status, facts["model"], facts["ready"]) == (200, "lookup", True)
+    assert server.get(facts["links"]["infer"].removeprefix(server.base).removesuffix("/infer"))[0] == 200
+    assert {port["name"] for port in facts["inputs"]} == {"ids", "x"}
+    page = server_page(server)
+    assert page.startswith("<!doctype html>")
+    assert "with inputs ids, INT64 [" in page
+    assert f"POST {server.url}/infer" in page
+
+
+def server_page(server: RunningServer) -> str:
+    with urlopen(Request(f"{server.base}/", headers={"Accept": "text/html,*/*"})) as answer:
+        assert answer.headers["Content-Type"].startswith("text/html")
+        return str(answer.read().decode())
 
 
 def test_a_second_signal_ends_at_once_and_leaves_no_process(start_server: Start, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autoauto.database.registry import driver_url
 from autoauto.server.store.tables import TABLES, ServiceDatabase
 from autoauto.server.store.users import Role, User, create_token
+from tests.drawn import daily
 from tests.running import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def postgres_storage(postgres_database: str) -> str:
     return postgres_database
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=daily(["sqlite", "postgres"]))
 def storage(request: pytest.FixtureRequest) -> str:
     """The URL of an SQLite file, then of a database on a server."""
     return str(request.getfixturevalue(f"{request.param}_storage"))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from autoauto.server.store.users import Role
+from autoauto.targets.registry import TARGETS
 from tests.server.conftest import Caller, RunningServer
 
 SMALL = {"cluster": "c600", "n_ipu": "1", "replicas": "1", "memory_proportion": "0.6", "further": "repeats = 0"}
@@ -81,7 +82,13 @@ def test_every_page_fits_its_screen_in_both_themes_and_has_names_for_readers_of_
     search_id = site.api.ended(search.body["id"])["id"]
     browser = site.browser
     site.log_in()
-    paths = ["", "new", f"searches/{search_id}", f"compare?search={search_id}&other={search_id}", "nothing"]
+    paths = [
+        "",
+        *(f"new?target={target}" for target in TARGETS),
+        f"searches/{search_id}",
+        f"compare?search={search_id}&other={search_id}",
+        "nothing",
+    ]
     unnamed = """[...document.querySelectorAll(
         'input:not([type=hidden]), select, textarea, button, a, table, svg[role=img], form')].filter(e =>
         !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby') || e.textContent.trim())
@@ -99,6 +106,58 @@ def test_every_page_fits_its_screen_in_both_themes_and_has_names_for_readers_of_
             assert len(grounds) == 2, path
     browser.open(f"{site.server.url}/v1/searches/{search_id}/report?as=html")
     assert browser.ask("document.getElementById('theme').hidden") is False, "its own script runs"
+    assert browser.errors == []
+
+
+@pytest.mark.slow
+def test_searches_for_gpus_are_asked_for_and_compared_in_tokens(site: Open) -> None:
+    """The form of GPUs is a link away; what was found is exported for the engine that it names."""
+    pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+    browser, ids = site.browser, []
+    site.log_in("new")
+    for gpus in ("2", "4"):
+        browser.open(f"{site.server.url}/new")
+        browser.ask("document.querySelector('.targets a[href$=gpu]').click()")
+        browser.wait("location.search === '?target=gpu' && !!document.getElementById('tensor_parallel')")
+        asked = {"model": "Qwen/Qwen3-8B", "cluster": "h100_sxm", "gpus": gpus, "engine": "sglang"}
+        site.write(**asked, input_tokens="512", batch_size="8,16", max_tpot_ms="100")
+        browser.wait(
+            "document.querySelector('#best .big') && document.querySelector('#status').innerText.includes('finished')"
+        )
+        browser.wait("document.querySelector('#to')?.value === 'sglang'")
+        assert browser.ask("[...document.querySelector('#to').options].map(option => option.value)") == ["sglang"]
+        assert "export" in browser.ask("document.querySelector('#commands').innerText")
+        ids.append(browser.ask("location.pathname").rpartition("/")[2])
+    for width in (400, 1200):
+        browser.open(f"{site.server.url}/searches/{ids[1]}", width)
+        assert browser.ask("document.documentElement.scrollWidth") <= width
+    browser.open(f"{site.server.url}/compare?search={ids[0]}&other={ids[1]}")
+    text = browser.ask("document.querySelector('main').innerText")
+    assert "tokens/s" in text
+    assert "samples/s" not in text
+    assert browser.errors == []
+
+
+@pytest.mark.slow
+def test_a_search_with_a_bound_on_a_percentile_draws_latencies_over_the_rate(site: Open) -> None:
+    pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+    asked = {"model": "Qwen/Qwen3-8B", "target": "gpu", "cluster": "h100_sxm-2", "constraints": ["ttft_p99 <= 1s"]}
+    space = {"engine": ["vllm"], "replicas": [2], "batch_size": [32], "input_tokens": [512], "output_tokens": [100]}
+    search = site.api("POST", "/v1/searches", {**asked, "space": space})
+    ended = site.api.ended(search.body["id"])
+    browser = site.browser
+    site.log_in()
+    for width in (400, 1400):
+        browser.open(f"{site.server.url}/searches/{ended['id']}", width)
+        assert browser.ask("document.documentElement.scrollWidth") <= width
+        text = browser.ask("document.querySelector('main').innerText")
+        assert "Latency over the request rate" in text
+        assert "Highest rate of arrivals" in text
+        legend = browser.ask("[...document.querySelectorAll('figure .legend li')].map(e => e.innerText.trim())")
+        assert {"1 replica", "2 replicas"} <= set(legend)
+    browser.open(f"{site.server.url}/v1/searches/{ended['id']}/report?as=html")
+    assert "arrivals" in browser.ask("document.querySelector('#binds').innerText")
+    assert "Latency over the request rate" in browser.ask("document.querySelector('#charts').innerText")
     assert browser.errors == []
 
 

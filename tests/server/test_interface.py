@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from openapi_spec_validator import validate
 
 from autoauto.server.rest.door import MAX_STREAMS_OF_USER, MAX_SUBMISSION_BYTES
 from autoauto.server.rest.routes import ROUTES
@@ -79,6 +78,8 @@ def filled(path: str, search_id: str) -> str:
 
 
 def test_the_document_is_valid_and_has_every_route(nobody: Caller) -> None:
+    from openapi_spec_validator import validate  # a second of imports
+
     document = nobody("GET", "/openapi.json").body
     validate(document)
     documented = {(method.upper(), path) for method, path, _ in operations(document)}

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from autoauto.graph.load import builtin_models
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.installation import builtin_models
 from autoauto.server.store import one_file
 from autoauto.server.store.one_file import NamesOtherFiles, check_one_file
 

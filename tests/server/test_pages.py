@@ -14,16 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.study import StudyDirection
 
-from autoauto.graph.load import builtin_models
 from autoauto.records.errors import BadInput
+from autoauto.records.installation import builtin_models
 from autoauto.server.pages import dashboard
 from autoauto.server.pages.multipart import Form, read_form
+from autoauto.server.pages.search_fields import FIELDS
 from autoauto.server.pages.session import check_same_site, path_after_login, token_in_cookie
 from autoauto.server.rest.routes import ROUTES
 from autoauto.server.store.searches import Forbidden
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role, revoke_tokens
+from autoauto.targets.registry import TARGETS
+from tests.drawn import n_examples
 from tests.report.test_html import Balanced
 from tests.server.conftest import Caller, RunningServer, small
 from tests.server.person import FormValue, Person, Shown, multipart
@@ -278,6 +281,32 @@ SAME: list[tuple[dict[str, FormValue], dict[str, Any]]] = [
         {"labels": {"gpu": "h100", "site": "a"}, "repeats": 0, "space": {"n_ipu": [4], "replicas": [1, 2]}},
     ),
     ({"target": "gpu", "model": "Qwen/Qwen3-8B"}, {"target": "gpu", "model": "Qwen/Qwen3-8B"}),
+    (
+        {"mode": "training", "recompute": "on,auto", "master_weights": "off", "synthetic_data": "on", "io_tiles": "32"},
+        {
+            **{"mode": "training", "synthetic_data": True},
+            "space": {"recompute": [True, "auto"], "master_weights": [False], "io_tiles": [32]},
+        },
+    ),
+    (
+        {
+            **{"target": "gpu", "model": "Qwen/Qwen3-8B", "cluster": "h100_sxm", "gpus": "4", "measure": "2"},
+            **{"tensor_parallel": "1,2", "engine": "vllm", "input_tokens": "512", "cached_share": "0.5"},
+            **{"max_ttft_ms": "500", "max_tpot_ms": "20.5"},
+        },
+        {
+            **{"target": "gpu", "model": "Qwen/Qwen3-8B", "cluster": "h100_sxm-4", "measure": 2, "cached_share": 0.5},
+            "space": {"tensor_parallel": [1, 2], "engine": ["vllm"], "input_tokens": [512]},
+            "constraints": ["ttft_s <= 0.5", "tpot_s <= 0.0205"],
+        },
+    ),
+    (
+        {"target": "host", "cores_per_device": "1,2", "runtime": "onnxruntime", "time_budget": "60"},
+        {
+            **{"target": "host", "time_budget": 60},
+            "space": {"cores_per_device": [1, 2], "runtime": ["onnxruntime"]},
+        },
+    ),
 ]
 
 
@@ -288,6 +317,52 @@ def test_the_form_makes_the_request_of_the_interface(
     known = site.api("POST", "/v1/searches", submission)
     sent = site.mary.start(form)
     assert (sent.status, sent.headers["Location"]) == (303, f"/searches/{known.body['id']}")
+
+
+def fields_of(shown: Shown) -> set[str]:
+    return set(re.findall(r'<(?:input|select|textarea)[^>]* name="(\w+)"', shown.html))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_form_of_a_target_has_its_knobs_and_options_and_no_others(site: ServedPeople, target: str) -> None:
+    entry = TARGETS[target]
+    shown = site.mary("GET", f"/new?target={target}")
+    own = {knob.name for kind in entry.sessions for knob in kind.knobs}
+    foreign = {knob.name for each in TARGETS.values() for kind in each.sessions for knob in kind.knobs} - own
+    assert own | {"n_ipu", "replicas", "batch_size", "cluster", "time_budget"} <= fields_of(shown)
+    assert fields_of(shown) & (foreign - {"precision"}) == set()
+    for option in entry.options:
+        is_offered = bool(option.help) and "FILE" not in str(option.metavar) and "HOST" not in str(option.metavar)
+        assert (option.name, option.name in fields_of(shown)) == (
+            option.name,
+            is_offered and "FOLDER" not in str(option.metavar),
+        )
+    assert {"max_ttft_ms", "max_tpot_ms", "input_tokens", "gpus"} <= fields_of(shown) or not entry.serves_decoders
+    assert f'href="/new?target={target}" aria-current="page"' in shown.html
+    assert fields_of(shown) <= set(FIELDS) | {"to"}
+
+
+def test_the_form_is_that_of_the_default_target_where_none_is_named(site: ServedPeople) -> None:
+    assert fields_of(site.mary("GET", "/new")) == fields_of(site.mary("GET", "/new?target=ipu"))
+    assert site.mary("GET", "/new?target=tpu").status == 400
+    wrong = site.mary.start({"target": "gpu", "model": "Qwen/Qwen3-9B", "tensor_parallel": "2"})
+    assert 'id="tensor_parallel" name="tensor_parallel"' in wrong.html, "a mistake leads to the same form"
+
+
+def test_nothing_is_offered_that_a_search_does_not_have_yet(site: ServedPeople) -> None:
+    path = site.mary.start({"batch_size": "13"}).headers["Location"]
+    shown = site.mary("GET", path)
+    for word in ("report?as=html", "table?as=csv", "/export", "autoauto report", "autoauto export"):
+        assert word not in shown.html
+    assert f"/compare?search={path.rpartition('/')[2]}" in shown.html
+
+
+def test_a_search_that_waits_for_engines_says_what_its_worker_must_do(site: ServedPeople) -> None:
+    form: dict[str, FormValue] = {"target": "gpu", "model": "Qwen/Qwen3-8B", "measure": "2", "labels": "site=a"}
+    shown = site.mary("GET", site.mary.start(form).headers["Location"])
+    assert "waiting for a worker that starts engines (autoauto worker --launch WAY) with site=a" in shown.text
+    plain = site.mary("GET", site.mary.start({**form, "labels": ""}).headers["Location"])
+    assert "--measure 2 --server" in " ".join(plain.text.split())
 
 
 def test_the_form_shares_a_search_and_says_its_priority(site: ServedPeople) -> None:
@@ -304,8 +379,13 @@ def test_the_form_shares_a_search_and_says_its_priority(site: ServedPeople) -> N
         ({"n_ipu": "two"}, "n_ipu", "got 'two'"),
         ({"batch_size": "8:1"}, "batch_size", "none from 8 to 1"),
         ({"model": "resnet"}, "model", "did you mean 'resnet50'"),
+        ({"cluster": "h100_sxm-8", "target": "ipu"}, "cluster", "h100_sxm-8 is for gpu"),
+        ({"target": "gpu"}, "model", "needs a model, got none"),
+        ({"target": "gpu", "model": "Qwen/Qwen3-8B", "cluster": "c600"}, "cluster", "c600 is for ipu"),
+        ({"target": "gpu", "model": "Qwen/Qwen3-8B", "max_tpot_ms": "soon"}, "max_tpot_ms", "a finite number"),
+        ({"target": "gpu", "model": "Qwen/Qwen3-8B", "engine": "tgi"}, "engine", "engine must be one of"),
         ({"cluster": "../etc"}, "cluster", "a cluster is a built-in name or an uploaded file"),
-        ({"constraints": "latency <= 1"}, "constraints", "latency"),
+        ({"constraints": "latenci <= 1"}, "constraints", "latency"),
         ({"objective": "speed"}, "objective", "speed"),
         ({"time_budget": "-1"}, "time_budget", "-1"),
         ({"trials": "0"}, "trials", "limit trials must be"),
@@ -382,6 +462,10 @@ def test_two_searches_are_compared(site: ServedPeople) -> None:
     shown = site.mary("GET", f"/compare?search={ids[0]}&other={ids[1]}")
     asked = shown.html.partition('id="what-was-asked-for-otherwise"')[2]
     assert re.findall(r'<td data-head="(?:what|first|second)">(.*?)</td>', asked) == ["batch_size", "6", "12"]
+    for search_id in ids:  # of one name
+        assert f'<option value="{search_id}"' in shown.html
+        assert shown.text.count(f"resnet50 on c600, ipu, {search_id[:6]}, 20") == 3
+        assert f'<td data-head="id">{search_id[:6]}</td>' in site.mary("GET", "/").html
     same = site.mary("GET", f"/compare?search={ids[0]}&other={ids[0]}")
     assert "Nothing: it is the same." in same.text
 
@@ -391,7 +475,7 @@ def test_two_searches_are_compared(site: ServedPeople) -> None:
         st.from_regex(r"[a-z_]{1,20}", fullmatch=True), st.binary(max_size=300) | st.text(), min_size=1, max_size=5
     )
 )
-@settings(max_examples=30)
+@settings(max_examples=n_examples(30))
 def test_a_form_with_files_is_read_as_it_was_sent(values: dict[str, bytes | str]) -> None:
     texts = {name: value for name, value in values.items() if isinstance(value, str) and "\0" not in value}
     texts = {name: value.replace("\r", "") for name, value in texts.items()}
@@ -407,7 +491,7 @@ def test_a_form_with_files_is_read_as_it_was_sent(values: dict[str, bytes | str]
     assert (form.values, contents) == (texts, files)
 
 
-@settings(max_examples=50)
+@settings(max_examples=n_examples(50))
 @given(st.binary(max_size=200).map(lambda tail: b"--x-y\r\n" + tail) | st.binary(max_size=200))
 def test_what_is_no_form_is_refused(body: bytes) -> None:
     with pytest.raises(BadInput, match="a form"):

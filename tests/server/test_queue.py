@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,14 +28,21 @@ from autoauto.server.store.searches import (
     stop_search,
     submit,
 )
-from autoauto.server.store.submission import Submission
+from autoauto.server.store.submission import STARTS_ENGINES, Submission
 from autoauto.server.store.tables import SEARCHES, ServiceDatabase
 from autoauto.server.store.trials import delete_trials, list_trials, study_name
 from autoauto.server.store.users import Role, User, create_token, list_tokens, revoke_tokens, user_of
+from autoauto.space.requests.request import MeasureConfig
 from tests.server.conftest import JOHN, MARY, ROOT_USER, small
 
 read_request = partial(request_of_json, search.add_arguments)
 READER = User("reader", Role.READER)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def storage(request: pytest.FixtureRequest) -> str:
+    """Both in every run: searches are claimed in other ways."""
+    return str(request.getfixturevalue(f"{request.param}_storage"))
 
 
 def submission(batch_size: int = 4, limits: object = None, labels: object = None, **others: object) -> Submission:
@@ -173,6 +181,31 @@ def test_a_search_that_asks_for_labels_waits_for_a_worker_that_has_them(database
     assert Queue(database).claim() is None
     assert Queue(database, {"gpu": "l40s"}).claim() is None
     assert claimed(Queue(database, {"gpu": "h100", "site": "a"})).search_id == search_id
+
+
+def test_a_search_that_measures_waits_for_a_worker_that_starts_engines(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission(labels={"gpu": "h100"}, measure=2)).search_id
+    assert Queue(database, {"gpu": "h100"}).claim() is None
+    lease = claimed(Queue(database, {"gpu": "h100", **STARTS_ENGINES}))
+    assert lease.search_id == search_id
+    assert lease.submission.request.study.measure == MeasureConfig(2)
+
+
+def test_a_client_does_not_say_how_engines_are_started() -> None:
+    with pytest.raises(BadInput, match="launch"):
+        submission(measure=2, launch="ssh:somewhere")
+    for many in (-1, 10**9):
+        asked = read_request(small(4))
+        study = replace(asked.study, measure=MeasureConfig(many))
+        with pytest.raises(BadInput, match="measures from 0 to 100 configurations"):
+            Submission.of(replace(asked, study=study))
+    gpus = {"model": "Qwen/Qwen3-32B", "cluster": "h100_sxm-8"}
+    with pytest.raises(BadInput, match="a server takes no --draft-model from clients"):
+        Submission.of(read_request({**gpus, "draft_tokens": 2, "draft_model": "/etc/other"}))
+    request = read_request(small(4, measure=2))
+    study = replace(request.study, measure=MeasureConfig(2, "ssh:somewhere"))
+    with pytest.raises(BadInput, match="a worker decides how engines are started"):
+        Submission.of(replace(request, study=study))
 
 
 def test_what_is_renewed_and_finished_is_read(database: ServiceDatabase) -> None:
@@ -394,7 +427,8 @@ def test_tokens_are_known_until_they_are_revoked_or_expire_and_only_hashes_are_s
         ({"objective": "speed"}, "objective"),
         ({"modl": "resnet50"}, "did you mean 'model'"),
         ({"cluster": "bow-9000"}, "a cluster is bow-2000"),
-        ({"cluster": "h100_sxm-8"}, "a cluster is bow-2000"),
+        ({"cluster": "h100_sxm-8"}, "a search for --target gpu needs a model, got none"),
+        ({"model": "Qwen/Qwen3-32B"}, "is a decoder, .* try --cluster h100_sxm-8"),
         ({"target": "host", "cluster": "bow-2000"}, "must be for --target host"),
         ({"target": "host", "partials": "fp32"}, "--target host has no --partials"),
         ({"space": {name: [*range(1, 30_001)] for name in ("n_ipu", "replicas", "batch_size")}}, "got 27,000,000,000"),
@@ -444,7 +478,7 @@ def test_an_order_that_says_something_makes_another_search(name: str) -> None:
 
 def test_a_request_of_the_command_line_is_an_equal_submission() -> None:
     from autoauto.cli.main import build_parser
-    from autoauto.space.request import SearchRequest
+    from autoauto.space.requests.request import SearchRequest
 
     args = build_parser().parse_args(["search", "resnet50", "--n-ipu", "1,2", "--max-latency-s", "0.1"])
     request = SearchRequest.from_json(SearchRequest.of(vars(args)).to_json())

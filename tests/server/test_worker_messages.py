@@ -12,6 +12,7 @@ import pytest
 from optuna.distributions import IntDistribution, distribution_to_json
 
 from autoauto.server.store.users import Role
+from tests.drawn import is_thorough
 from tests.server.conftest import Caller, RunningServer, small
 
 BEST = {"samples_per_s": 9.5, "n_devices": 2, "values": [9.5], "n_ipu": 2, "stages": [{"first": 0}]}
@@ -98,11 +99,12 @@ def test_an_answer_without_a_standing_before_it_is_shown(site: ServedWorker) -> 
     site.shows_all(search_id)
 
 
+@pytest.mark.drawn
 def test_every_odd_value_in_a_message_is_refused_or_can_be_shown(site: ServedWorker) -> None:
     search_id, lease = site.leased()
     for what, message in (("renew", RENEWAL), ("release", {"reason": "", "is_lost": False})):
-        for path in locations(message):
-            for value in ODD:
+        for number, path in enumerate(locations(message)):
+            for value in ODD if is_thorough() else [ODD[number % len(ODD)]]:
                 status = site.worker("POST", f"{lease}/{what}", changed(message, path, value)).status
                 assert status in (200, 204, 400, 409), (what, path, value)
                 if status == 204:

@@ -134,3 +134,21 @@ def test_a_constraint_holds_when_python_evaluates_it_to_true(text: str) -> None:
     values = {"n_ipu": 4.0, "latency_s": 0.02}
     expected = bool(eval(text, {"__builtins__": {}}, {**values}))
     assert (Constraint(text).violation(NUMBERS | values) <= 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tpot < 50", "tpot needs a number with its unit; try for example tpot <= 50ms"),
+        ("tpot < 50 parsecs", "there is no unit parsecs; units are us, ms, s"),
+    ],
+)
+def test_times_have_units_that_are_known(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Constraint(text)
+
+
+def test_units_are_seconds_and_bytes() -> None:
+    assert Constraint("ttft <= 1.5 s and tpot < 50ms").text == "ttft_s <= 1.5 and tpot_s < 0.05"
+    assert Constraint("latency < 200us") == Constraint("latency_s < 0.0002")
+    assert Constraint("latency_s < 1E-3") == Constraint("latency < 1e3us") == Constraint("latency_s < 0.001")

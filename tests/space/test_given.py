@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.space.given import configuration_given, knob_values
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
+from autoauto.space.requests.given import configuration_given, knob_values
 from autoauto.space.space import SearchSpace
 
 SPACE = SearchSpace(n_ipu=(1, 2), replicas=(1, 2), strategy=tuple(Strategy), batch_size=(1, 2, 8))

@@ -15,8 +15,10 @@ def test_a_value_follows_from_its_score(objective: Objective) -> None:
 
 
 def test_devices_without_the_quantity_of_an_objective_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for objective in Objective:
+    for objective in (Objective.THROUGHPUT, Objective.PER_DEVICE, Objective.LATENCY):
         objective.check(load_cluster("bow-2000"))
+    with pytest.raises(BadInput, match=r"^--objective cost needs price_per_hour of every device, bow-2000 has none "):
+        Objective.COST.check(load_cluster("bow-2000"))
     monkeypatch.setattr(Objective.LATENCY, "_facts", Objective.LATENCY._facts._replace(quantity="fp8"))
     Objective.LATENCY.check(load_cluster("c600"))
     with pytest.raises(BadInput, match=r"^--objective latency needs fp8 of every device, bow-2000 has none of bow; "):

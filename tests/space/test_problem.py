@@ -10,7 +10,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.model_inputs import read_model_inputs
 from autoauto.space.constraint import Constraint
-from autoauto.space.problem import Planning, Problem, ProfileFiles
+from autoauto.space.requests.problem import Planning, Problem, ProfileFiles
 
 WHERE = "the problem of a search"
 FILES = ProfileFiles(("fast:8=fast.csv", "slow=slow.csv"), "csv", (), 2, 1.0, 0.5)

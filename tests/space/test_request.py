@@ -12,14 +12,15 @@ from autoauto.records.errors import BadInput
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
-from autoauto.space.problem import Problem
-from autoauto.space.request import KnobValues, SearchRequest, StudyConfig
+from autoauto.space.requests.problem import Problem
+from autoauto.space.requests.request import KnobValues, SearchRequest, StudyConfig
 from autoauto.space.space import SearchSpace
 
 TYPED = (
     "search resnet50 --cluster c600 --headroom 0.1 --overlap",
     "search --n-ipu 1,2 --batch-size 1:8 --constraint 'n_ipu<3' --max-latency-s 0.1 --objective throughput,latency",
     "search --mode training --global-batch 64 --schedule gpipe,1f1b --recompute auto --noise 0.1 --repeats 2",
+    "search a --target gpu --accept-length 2.5 --draft-tokens 3 --draft-cost 0.1 --draft-model a/b --cached-share 0.5",
     "search --target host --precision fp32,bf16 --runtime onnxruntime --try n_ipu=1 --time-budget 9 --method tpe",
 )
 

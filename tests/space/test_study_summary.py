@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from scipy import stats
 
 from autoauto.records.interval import interval
 from autoauto.records.schedule import Order
@@ -18,6 +17,8 @@ KNOBS = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8)
 
 @pytest.mark.parametrize("values", [[10.0, 11.0], [5.0, 5.5, 4.0, 7.25], [1.0, 2.0, 3.0, 4.0, 5.0, 9.0]])
 def test_intervals_are_those_of_students_distribution(values: list[float]) -> None:
+    from scipy import stats  # half a second of imports
+
     result = interval(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=result.mean, scale=stats.sem(values))
     assert result.error is not None

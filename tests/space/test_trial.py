@@ -11,7 +11,7 @@ from math import inf
 import pytest
 
 from autoauto.records.errors import OutOfMemory, Unsupported
-from autoauto.records.hardware import Device
+from autoauto.records.hardware import Device, MachineDevice
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
@@ -30,9 +30,12 @@ from autoauto.space.trial import (
     apply_constraints,
     latency_s,
     measured_trial,
+    numbers_of,
     run_latency_s,
     unfit_trial,
+    used_devices,
 )
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 
 PLAN = Plan((Stage(LayerRange(0, 2), 0, 100, 0, 4, 6, {"parameter": 70}, 100),))
 KNOBS = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2)
@@ -202,3 +205,38 @@ def test_a_cell_counts_what_was_measured() -> None:
 
 def test_activities_are_words_of_the_json_log() -> None:
     assert list(SearchActivity) == ["predicting", "measuring", "verifying"]
+
+
+def test_the_numbers_of_a_trial_are_those_it_has() -> None:
+    numbers = numbers_of(FITS)
+    assert (numbers["samples_per_s"], numbers["estimated_samples_per_s"], numbers["latency_s"]) == (20.0, 19.0, 0.11)
+    assert (numbers["compute_cycles"], numbers["transfer_cycles"]) == (100, 4 + 6)
+    assert "usd_per_hour" not in numbers
+    without = replace(FITS, result=replace(FITS.result, estimated_samples_per_s=0.0, transfer_cycles=0))
+    assert numbers_of(without)["transfer_cycles"] == 0
+    assert numbers.keys() - numbers_of(without).keys() == {"estimated_samples_per_s"}
+    assert numbers_of(UNFIT) == {"excess_bytes": 5}
+
+
+def kinds_plan(*kinds: str, n_replicas: int = 1, n_placed: int = 1) -> Plan:
+    """A stage on a device of each kind, so many times beside each other."""
+    stages = tuple(
+        Stage(LayerRange(i, i + 1), i * n_replicas, 9, 0, 1, 1, {}, 9, n_replicas=n_replicas, device_kind=kind)
+        for i, kind in enumerate(kinds)
+    )
+    placement = ((MachineDevice(0, 0),) * len(kinds) * n_replicas,) * n_placed
+    return Plan(stages, placement=placement)
+
+
+def test_devices_are_counted_by_kind_with_replicas_and_cores() -> None:
+    four = OnnxRuntimeSession(cores_per_device=4)
+    for knobs, plan, used in (
+        (Knobs(n_ipu=2, replicas=3), kinds_plan("a", "b", n_placed=3), {"a": 3, "b": 3}),
+        (Knobs(n_ipu=2, replicas=3, session=four), kinds_plan("a", "b", n_placed=3), {"a": 12, "b": 12}),
+        (Knobs(n_ipu=3, session=four), kinds_plan("a", "b", "a"), {"a": 8, "b": 4}),
+        (Knobs(n_ipu=4), kinds_plan("a", "b", n_replicas=2), {"a": 2, "b": 2}),
+        (Knobs(n_ipu=2, replicas=3), kinds_plan("", "", n_placed=3), {"": 6}),
+        (Knobs(n_ipu=2, replicas=3), kinds_plan("a", "b", n_placed=1), {"": 6}),  # not placed
+        (Knobs(n_ipu=2, replicas=3, session=four), None, {"": 24}),
+    ):
+        assert used_devices(knobs, plan) == used

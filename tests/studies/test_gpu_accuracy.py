@@ -55,14 +55,15 @@ def forecasts(
 def test_every_row_has_a_forecast_or_a_reason(forecasts: Callable[..., str]) -> None:
     answers = {answer["id"]: answer for answer in json.loads(forecasts("--json"))}
     assert list(answers) == list("abcdef")
-    assert answers["a"].keys() == {"id", "tpot_s", "ttft_s", "tokens_per_s", "tokens_per_s_interval"}
+    numbers = ("tpot_s", "ttft_s", "tokens_per_s")
+    assert answers["a"].keys() == {"id", *numbers, *(f"{name}_interval" for name in numbers)}
     low, high = answers["a"]["tokens_per_s_interval"]
     assert low < answers["a"]["tokens_per_s"] < high
     assert answers["a"]["tpot_s"] == pytest.approx(0.0142, rel=0.15)
     assert answers["a"]["tokens_per_s"] == pytest.approx(32 / answers["a"]["tpot_s"])
     reasons = [answers[each]["reason"] for each in "cdef"]
-    assert "is not modelled" in reasons[0]
-    assert "computed by one pool" in reasons[1]
+    assert "one sequence must fit beside the weights of deepseek-ai/DeepSeek-R1" in reasons[0]
+    assert "must say how many servers each has" in reasons[1]
     assert "must have times of Qwen/Qwen3-32B by trtllm with nvfp4 weights" in reasons[2]
     assert "tensor_parallel must divide the 64 heads" in reasons[3]
 
@@ -87,7 +88,7 @@ def test_errors_are_printed_by_group(forecasts: Callable[..., str]) -> None:
     lines = forecasts().splitlines()
     assert lines[0].startswith("Qwen/Qwen3-32B vllm h100_sxm")
     assert "2 rows  TPOT median" in lines[0]
-    assert any(line.startswith("    1 rows: prompts and answers") for line in lines)
+    assert any(line.startswith("    1 rows: a row of two pools") for line in lines)
 
 
 def test_the_fit_finds_costs_that_were_put_in() -> None:

@@ -10,7 +10,8 @@ from statistics import NormalDist
 import pytest
 
 from autoauto.records.costs.decoder import Workload
-from autoauto.targets.gpu.calibration import HELD, TPOT_PRIOR, Group, Prior, Ratio, factor_of
+from autoauto.targets.gpu.calibration import HELD, Group, Ratio, factor_of
+from autoauto.targets.gpu.family_errors import TPOT_PRIOR, Prior
 from studies.gpu_choice import Choosable, FactorOf, cases, coverage, factors_of, reliability, score
 from tests.studies.test_gpu_accuracy import ROWS, written
 

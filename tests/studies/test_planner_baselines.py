@@ -27,6 +27,7 @@ from studies.planner_baselines import (
     uniform_parameters,
 )
 from tests.cost_tables import make_table, one_clock, with_memory
+from tests.drawn import n_drawn
 from tests.plan import conftest as planner_fixtures
 from tests.plan.exhaustive import exhaustive
 
@@ -209,9 +210,10 @@ def test_three_axes_prefers_a_cheap_cut_to_an_even_one() -> None:
     assert three_axes(model((4, 4, 4, 4), 2, sent=(9, 9, 2, 0))) == (0, 3, 4)  # 12 + 2 beats 8 + 9
 
 
+@pytest.mark.drawn
 def test_three_axes_is_exact(random_table: MakeTable) -> None:
     n_feasible = 0
-    for seed in range(1000):
+    for seed in range(n_drawn(1000)):
         table = plain_table(random_table, seed)
         try:
             cost = exhaustive(table).cost_cycles
@@ -222,14 +224,15 @@ def test_three_axes_is_exact(random_table: MakeTable) -> None:
         partition = three_axes(table)
         assert partition is not None
         assert evaluate(table, partition).cost_cycles == cost == optimal(table).cost_cycles
-    assert n_feasible > 200
+    assert n_feasible > n_drawn(200)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("baseline", BASELINES, ids=lambda baseline: baseline.__name__)
 def test_partitions_are_legal(random_table: MakeTable, baseline: Baseline) -> None:
     knows_memory = baseline in {three_axes, greedy_fill}
     n_partitions = 0
-    for seed in range(400):
+    for seed in range(n_drawn(400)):
         table = plain_table(random_table, seed)
         partition = baseline(table)
         if partition is not None:
@@ -238,7 +241,7 @@ def test_partitions_are_legal(random_table: MakeTable, baseline: Baseline) -> No
             assert all(table.cut_allowed[cut] for cut in partition)
             if knows_memory:
                 assert all(stage.total_bytes <= stage.limit_bytes for stage in stages)
-    assert n_partitions > 50
+    assert n_partitions > n_drawn(50)
 
 
 @pytest.mark.parametrize("baseline", BASELINES, ids=lambda baseline: baseline.__name__)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from optuna import Study
 
 from autoauto.space.objectives import Objective
 from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.table import trial_table
-from autoauto.study.store.trials import add_trial
 from studies import storage_benchmark
 
 SAMPLED = ["n_ipu", "memory_proportion", "batch_size"]
@@ -24,7 +24,7 @@ def storage(tmp_path: Path) -> str:
 
 def test_both_ways_of_writing_write_the_same(storage: str) -> None:
     studies = [open_study(storage, name, Objective.THROUGHPUT, {}) for name in ("ours", "theirs")]
-    for write, study in zip((add_trial, storage_benchmark.write_one_by_one), studies, strict=True):
+    for write, study in zip((Study.add_trial, storage_benchmark.write_one_by_one), studies, strict=True):
         write(study, storage_benchmark.some_trial(7))
     ours, theirs = (trial_table(study).drop(columns=[*SAMPLED, *TIMES, "constraint"]) for study in studies)
     assert ours.equals(theirs)
@@ -33,7 +33,7 @@ def test_both_ways_of_writing_write_the_same(storage: str) -> None:
 def test_multiplied_trials_are_trials(storage: str) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     for number in range(3):
-        add_trial(study, storage_benchmark.some_trial(number))
+        study.add_trial(storage_benchmark.some_trial(number))
     storage_benchmark.multiply(study, 10)
     trials = load_study(storage, "bow").get_trials()
     assert [trial.number for trial in trials] == list(range(10))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
 from autoauto.records.errors import BadInput
-from autoauto.records.installation import data_dir
+from autoauto.records.installation import builtin_models, data_dir
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.targets.clusters import load_cluster

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autoauto.evaluate.serving.likeness import Likeness
 from autoauto.records.units import FloatArray
+from autoauto.study.methods.engines.likeness import Likeness
 from studies.truth_loop import Replayed, Rows, bounded, cases_of, replay, share_of_best
 from tests.studies.test_gpu_accuracy import written
 

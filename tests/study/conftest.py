@@ -18,7 +18,7 @@ from optuna.storages import RDBStorage
 from sqlalchemy import inspect, text
 
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory
-from autoauto.records.hardware import Device
+from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import samples_per_s
@@ -27,15 +27,18 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
-from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial
+from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial, with_devices
 from autoauto.study.execution.executors import InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import Forecast, Observation, Proposals
 from autoauto.study.run import run_search
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.study import open_study
+from tests.drawn import daily
 
 LIMIT_BYTES = 1000
+DEVICE = Device("bow", 1e9, LIMIT_BYTES, 1, 1, price_per_hour=3.6, power_limit_w=300.0)
+CLUSTER = Cluster("bow-2", "ipu", (DEVICE,) * 2, (Link(1e9, 0),) * 2, (Link(1e9, 0),) * 2)
 SLOW_SPACE = SearchSpace((1, 2), (0.3, 0.6, 1.0), tuple(range(1, 128)))
 
 
@@ -84,8 +87,8 @@ class Fake:
             knobs,
             estimate,
             plan,
-            Result(samples_per_s=rate, estimated_samples_per_s=estimated_rate, latency_s=plan.latency_cycles / 1e9),
-            device=Device("bow", 1e9, LIMIT_BYTES, 1, 1),
+            with_devices(Result(rate, estimated_rate, plan.latency_cycles / 1e9), knobs, plan, CLUSTER),
+            device=DEVICE,
             constraints=self.constraints,
         )
 
@@ -196,9 +199,9 @@ def postgres() -> str:
     return POSTGRES
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=daily(["sqlite", "postgresql"]))
 def any_storage(request: pytest.FixtureRequest) -> str:
-    """The URL of an SQLite file, then of a server."""
+    """The URL of an SQLite file, then of a server; what differs between them is tested in `store` and with leases."""
     return str(request.getfixturevalue("storage" if request.param == "sqlite" else "postgres"))
 
 

@@ -152,7 +152,7 @@ def test_real_devices_have_one_session_as_baseline(flow: Flow, monkeypatch: pyte
 
 def test_on_cores_the_session_has_all_of_them(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     of_cores = {**RUNS_PLANS.space, "runtime": ("onnxruntime",)}
-    traits = replace(RUNS_PLANS, groups="cores_per_device", sessions=(OnnxRuntimeSession,), space=of_cores)
+    traits = replace(RUNS_PLANS, groups=("cores_per_device",), sessions=(OnnxRuntimeSession,), space=of_cores)
     monkeypatch.setattr(IpuTarget, "traits", traits)
     space = default_space(flow)
     assert space["cores_per_device"] == (1, 2, 4)

@@ -26,11 +26,9 @@ def test_few_measurements_find_the_best_of_all() -> None:
         "stages_per_device": (1, 2),
         "recompute": (False, True, Recompute.AUTO),
     }
-    space = default_space(load_flow("bert-base-128", "bow-pod16"), given, global_batch=1024)
-    guided, exhaustive = (
-        search_flow(load_flow("bert-base-128", "bow-pod16"), space, method=method, n_repeats=0)
-        for method in ("guided", "exhaustive")
-    )
+    flow = load_flow("bert-base-128", "bow-pod16")
+    space = default_space(flow, given, global_batch=1024)
+    guided, exhaustive = (search_flow(flow, space, method=method, n_repeats=0) for method in ("guided", "exhaustive"))
     assert guided.best is not None
     assert exhaustive.best is not None
     assert len(exhaustive.trials) == space.n_configurations > 30

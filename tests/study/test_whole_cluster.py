@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
-from autoauto.graph.load import builtin_models
+from autoauto.records.installation import builtin_models
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import Alternative
@@ -49,8 +49,9 @@ def test_the_answer_is_never_below_what_one_would_run_without_a_search(
 
 
 def _space(flow: Flow) -> SearchSpace:
-    """The default space of a machine; few batch sizes elsewhere."""
-    return default_space(flow, {} if flow.cluster.name == "bow-2000" else {"batch_size": (1, 4, 16, 64)})
+    """The default space of a machine; few batch sizes elsewhere, and two where devices are unlike."""
+    sizes = (4, 16) if len(set(flow.cluster.devices)) > 1 else (1, 4, 16, 64)
+    return default_space(flow, {} if flow.cluster.name == "bow-2000" else {"batch_size": sizes})
 
 
 def _alternatives(model: str, cluster: str) -> tuple[Alternative, ...]:

@@ -23,7 +23,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.target import Origin, studied_origin
 from autoauto.report.tables.plans import stages_table
 from autoauto.space.objectives import Objective
-from autoauto.space.problem import Planning, Problem
+from autoauto.space.requests.problem import Planning, Problem
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import baseline_of, default_space
 from autoauto.study.search import search_flow
@@ -34,7 +34,7 @@ from studies.custom_target import model_of
 from tests.decoders import decoder_folder
 
 ENTRIES = pytest.mark.parametrize("entry", TARGETS.values(), ids=TARGETS)
-VALUES: dict[type, Any] = {bool: True, int: 1, str: "Gelu"}
+VALUES: dict[type, Any] = {bool: True, int: 1, float: 0.5, str: "Gelu"}
 
 
 @pytest.fixture(autouse=True, scope="module")

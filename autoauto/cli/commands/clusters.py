@@ -11,6 +11,9 @@ from dataclasses import asdict
 
 from autoauto.cli.output.lines import add_json, print_json
 from autoauto.records.errors import BadInput
+from autoauto.targets.gpu.entry import GPU
+from autoauto.targets.host.entry import HOST
+from autoauto.targets.registry import TARGETS
 
 EXAMPLE = "clusters --detect > machine.toml"
 
@@ -34,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="cuda:0,cuda:1|cpu:4,cuda:0",
         help="with --detect: these devices in place of all cores, for --device and --cluster FILE",
     )
+    parser.add_argument(
+        "--target",
+        choices=sorted(TARGETS),
+        help="clusters of this target alone; of gpu the systems whose kernels were measured, by which engines",
+    )
     add_json(parser)
 
 
@@ -48,16 +56,31 @@ def run(args: argparse.Namespace) -> int:
         print_json(cluster_to_auto_pipeline(read_cluster(args.upstream)))
     elif args.detect:
         _print_machine(args)
+    elif args.target == GPU.name:
+        _print_systems(args)
     else:
         _print_clusters(args)
     return 0
+
+
+def _print_systems(args: argparse.Namespace) -> None:
+    """Print the GPUs that have measured kernels, each with the name of a cluster of one node."""
+    from autoauto.targets.gpu.systems import system_named, system_names
+
+    systems = [asdict(system_named(name)) for name in system_names()]
+    if args.json:
+        print_json({"systems": systems})
+        return
+    from autoauto.report.tables.listings import systems_table
+    from autoauto.report.tables.table import show
+
+    show(systems_table(systems))
 
 
 def _print_machine(args: argparse.Namespace) -> None:
     from autoauto.targets.clusters import cluster_toml
     from autoauto.targets.host.detect import machine_comments, machine_source
     from autoauto.targets.host.devices import CORES
-    from autoauto.targets.host.entry import HOST
     from autoauto.targets.host.gpu.gpus import GPU_PREFIX
 
     if args.json:
@@ -74,14 +97,17 @@ def _print_clusters(args: argparse.Namespace) -> None:
     from autoauto.targets.clusters import builtin_clusters, load_cluster
     from autoauto.targets.host.detect import host_cluster
 
-    clusters = [load_cluster(name) for name in builtin_clusters()]
-    detected = [host_cluster()] if sys.platform == "linux" else []
+    clusters = [load_cluster(name) for name in builtin_clusters() if args.target != HOST.name]
+    detected = [host_cluster()] if sys.platform == "linux" and args.target in (None, HOST.name) else []
     if args.json:
         print_json({"clusters": list(map(asdict, clusters)), "detected": list(map(asdict, detected))})
         return
     from autoauto.report.tables.listings import clusters_table
     from autoauto.report.tables.table import show
 
-    show(clusters_table(clusters))
+    if clusters:
+        show(clusters_table(clusters))
+    if args.target is None:
+        show("GPUs: `autoauto clusters --target gpu`", "")
     if detected:
         show(clusters_table(detected, "This machine: its cores and memory as detected, links measured"))

@@ -1,7 +1,7 @@
-"""Make measured rows of what benchmarks of servers wrote.
+"""Make measured rows of files of benchmarks, or of a study.
 
-Of the files of `bench serve --save-result`, AIPerf, guidellm and inference-perf; `--measured` of a search reads
-the rows.
+Of the files of `bench serve --save-result`, AIPerf, guidellm and inference-perf, or of a study; `--measured` of a
+search reads the rows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import csv
 import sys
 from pathlib import Path
 
+from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import warn
 from autoauto.records.costs.decoder import WeightFormat
@@ -23,9 +24,11 @@ _MAX_COUNT = 1_000_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files, and what they do not say."""
     count = at_most(_MAX_COUNT)
-    parser.add_argument("results", nargs="+", type=Path, metavar="FILE.json", help="files of one configuration")
-    parser.add_argument("--engine", required=True, help="the serving engine that was measured")
-    parser.add_argument("--system", required=True, metavar="GPUS", help="the GPUs, for example h100_sxm")
+    parser.add_argument("results", nargs="*", type=Path, metavar="FILE.json", help="files of one configuration")
+    parser.add_argument("--study", metavar="STUDY", help="a study that measured engines, in place of files")
+    add_storage(parser)
+    parser.add_argument("--engine", help="the serving engine that was measured; a study says it")
+    parser.add_argument("--system", metavar="GPUS", help="the GPUs, for example h100_sxm; a study says it")
     parser.add_argument("--model", metavar="MODEL", help="its name here; default: its name in the file")
     formats = tuple(map(str, WeightFormat))
     parser.add_argument(
@@ -35,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kv-cache-precision", choices=formats, default="", help="that of the KV cache; default: the checkpoint's"
     )
     for option, what in (
-        ("--tensor-parallel", "GPUs of a group"),
+        ("--tensor-parallel", "GPUs that split the attention of a sequence"),
         ("--expert-parallel", "GPUs among which experts are dealt"),
+        ("--attention-data-parallel", "parts of a group that attend to sequences of their own"),
         ("--n-ipu", "stages of a pipeline"),
         ("--replicas", "pipelines"),
     ):
@@ -57,9 +61,54 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0.
     """
+    rows = _of_files(args) if args.study is None else _of_study(args)
+    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return 0
+
+
+def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
+    """The rows of what a study measured.
+
+    Raises:
+        BadInput: it measured nothing, or on several kinds of GPUs.
+    """
+    from autoauto.evaluate.serving.rows import rows_of_study
+    from autoauto.study.analysis.best import summarise_study
+    from autoauto.study.search import flow_of_study
+    from autoauto.targets.gpu.target import GpuTarget
+
+    if args.results:
+        raise BadInput(f"rows are of files or of a study, got {args.results[0]} and --study; leave one out")
+    study = requested_study(args)
+    measured = summarise_study(study, args.storage).engine_measurements
+    if measured is None or not measured.n_measured:
+        raise BadInput(f"study {study.study_name!r} must have measured engines, got none; try search --measure 3")
+    flow = flow_of_study(study, args.storage)
+    if isinstance(flow.target, GpuTarget) and (flow.target.speculation.draft_tokens or flow.target.cached_share):
+        raise BadInput(
+            f"rows have neither drafts nor cached prompts, study {study.study_name!r} has; measure without "
+            "--draft-tokens and --cached-share"
+        )
+    systems = sorted({device.name for device in flow.cluster.devices})
+    if len(systems) > 1:
+        raise BadInput(f"measured rows are of one kind of GPUs, the study has {' and '.join(systems)}")
+    return rows_of_study(measured, flow.setting.graph.name, systems[0])
+
+
+def _of_files(args: argparse.Namespace) -> list[dict[str, object]]:
+    """The rows of files of benchmarks, with a line on stderr for each file.
+
+    Raises:
+        BadInput: a file cannot be read, or says too little.
+    """
     from autoauto.engines.registry import engine_named
     from autoauto.load.results.files import measured_row, read_results, with_lengths
 
+    given = {"FILE.json": args.results, "--engine": args.engine, "--system": args.system}
+    if missing := [name for name, value in given.items() if not value]:
+        raise BadInput(f"rows need {', '.join(missing)}, or --study STUDY")
     given = {
         "engine": engine_named(args.engine).name,
         "system": args.system,
@@ -67,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
         "kv_cache_precision": args.kv_cache_precision,
         "tensor_parallel": args.tensor_parallel,
         "expert_parallel": args.expert_parallel,
+        "attention_data_parallel": args.attention_data_parallel,
         "n_ipu": args.n_ipu,
         "replicas": args.replicas,
     }
@@ -85,7 +135,4 @@ def run(args: argparse.Namespace) -> int:
                 notes.append("requests in flight are requests/s times latency")
             about = f"times are the {known.statistic} of the requests of {known.program}"
             warn(f"{path.name}: {'; '.join((about, *notes))}")
-    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return 0
+    return rows

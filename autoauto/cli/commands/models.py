@@ -1,38 +1,71 @@
-"""List the built-in models."""
+"""List the built-in models.
+
+With --target gpu the decoders whose configs come with extra gpu.
+"""
 
 from __future__ import annotations
 
 import argparse
 
 from autoauto.cli.output.lines import add_json, print_json
-from autoauto.records.units import Precision
+from autoauto.records.errors import BadInput
+from autoauto.targets.registry import TARGETS, target_named
 
-EXAMPLE = "models --json"
+EXAMPLE = "models --target gpu"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the choice between JSON and a table."""
+    """Add the target, and the choice between JSON and a table."""
+    parser.add_argument("--target", choices=sorted(TARGETS.names), help="models of this target; default: ONNX files")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print name, layers, kinds and weight bytes of every built-in model."""
-    from autoauto.graph.load import builtin_models, load_graph
+    """Print name and size of every model that needs no file."""
+    if args.target is not None and target_named(args.target).serves_decoders:
+        _print_decoders(args)
+    else:
+        _print_files(args)
+    return 0
 
-    rows = [
-        {
-            "name": graph.name,
-            "n_layers": len(graph),
-            "n_kinds": len({layer.kind for layer in graph.layers}),
-            "weight_bytes": graph.n_weight_bytes(Precision.FP16),
-        }
-        for graph in map(load_graph, builtin_models())
-    ]
+
+def _print_files(args: argparse.Namespace) -> None:
+    from autoauto.records.installation import builtin_sizes
+
+    rows = [size._asdict() for size in builtin_sizes()]
     if args.json:
         print_json({"models": rows})
-    else:
-        from autoauto.report.tables.listings import models_table
-        from autoauto.report.tables.table import show
+        return
+    from autoauto.report.tables.listings import models_table
+    from autoauto.report.tables.table import show
 
-        show(models_table(rows))
-    return 0
+    show(models_table(rows))
+    show("decoders on GPUs: `autoauto models --target gpu`")
+
+
+def _print_decoders(args: argparse.Namespace) -> None:
+    """Print the size of every decoder that is read, and why the others are not.
+
+    Raises:
+        MissingExtra: the package that has their configs is not installed.
+    """
+    from autoauto.graph.decoders.huggingface import bundled_names, decoder_of
+    from autoauto.targets.gpu.tables import check_installed
+
+    check_installed()
+    rows: list[dict[str, object]] = []
+    for name in bundled_names():
+        try:
+            decoder = decoder_of(name)
+        except BadInput as error:
+            rows.append({"name": name, "n_weights": None, "weights": None, "reason": str(error)})
+            continue
+        weights = str(decoder.checkpoint.weights)
+        rows.append({"name": name, "n_weights": decoder.n_weights, "weights": weights, "reason": ""})
+    if args.json:
+        print_json({"models": rows})
+        return
+    from autoauto.report.tables.listings import decoders_table
+    from autoauto.report.tables.table import show
+
+    show(decoders_table(rows))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,14 @@ from autoauto.cli.options.model import (
     add_knobs,
     add_model,
     add_profile,
-    one_value,
     open_flow,
     problem_of,
     requested_knobs,
 )
-from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.lines import add_json, print_json, warn
-from autoauto.cli.output.plans import describe_configuration, show_imported, show_infeasible, show_plan
-from autoauto.profile.importers.importer import GraphFile
-from autoauto.profile.importers.registry import GRAPH_IMPORTERS
+from autoauto.cli.output.plans import describe_configuration, show_infeasible, show_plan
 from autoauto.records.errors import BadInput, DoesNotFit
-from autoauto.records.hardware import Link, Period
+from autoauto.records.hardware import Period
 from autoauto.records.target import Origin
 from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
@@ -43,11 +38,6 @@ MODEL_ARGUMENTS = (
     *(knob.name for knob in PIPELINE_KNOBS if knob.name != "replicas"),
 )
 """Arguments of a model; a profile excludes those that it does not use."""
-PROFILE_ARGUMENTS = (
-    *("model_info", "cluster_info", "config_info", "link_bytes_per_s"),
-    *(name for name in PROFILE_OPTIONS if name not in ("profile", "profile_format")),
-)
-"""Arguments of profiles; a profile of another program excludes those that it does not use."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,29 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="read the planning proportion from this AutoPipelineConfiguration of Graphcore's auto_pipeline as JSON",
     )
-    _add_profile(parser)
-    names = (*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS, *PROFILE_OPTIONS)
-    defaults = {name: parser.get_default(name) for name in names}
+    add_profile(parser)
+    defaults = {name: parser.get_default(name) for name in (*MODEL_ARGUMENTS, *PROFILE_OPTIONS)}
     parser.set_defaults(defaults=defaults)
     add_queries(parser)
     add_json(parser)
-
-
-def _add_profile(parser: argparse.ArgumentParser) -> None:
-    """Add a profile of another program, with the devices that it describes."""
-    add_profile(
-        parser,
-        GRAPH_IMPORTERS.names,
-        "; one of dnn-partitioning is planned on the devices of its file, all or fewer, one of pipedream on --n-ipu "
-        "devices; that of pipeedge is the folder with its three files, and MODEL is one of its models",
-    )
-    parser.add_argument(
-        "--link-bytes-per-s",
-        type=positive_number,
-        default=inf,
-        metavar="RATE",
-        help="of the links between devices, for a profile of PipeDream; default: transfers take no time",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,16 +78,12 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.importers.auto_pipeline import planning_proportion_from_auto_pipeline
     from autoauto.records.files.json import read_json
 
-    if args.profile_format in GRAPH_IMPORTERS.names:
-        return _plan_imported(args)
     if (args.model_info is None) != (args.cluster_info is None):
         raise BadInput("--model-info and --cluster-info go together, got one of them; try both")
     if args.config_info is not None:
         args.planning_proportion = planning_proportion_from_auto_pipeline(
             read_json(args.config_info), str(args.config_info)
         )
-    if args.link_bytes_per_s != inf:
-        raise BadInput("--link-bytes-per-s is for --profile-format pipedream, got no profile of it; leave it out")
     if args.model_info is None:
         return _plan_model(args)
     _check_unused(args, (*MODEL_ARGUMENTS, *PROFILE_OPTIONS))
@@ -167,51 +135,6 @@ def _plan_profile(args: argparse.Namespace) -> int:
     proportion = DEFAULT_PLANNING_PROPORTION if args.planning_proportion is None else args.planning_proportion
     table = cost_table(profile, cluster, proportion, Period(problem_of(args).planning.period or Period.BARRIER))
     return _answer(args, QuerySubject(table, profile.names, cluster.clock_hz), {})
-
-
-def _plan_imported(args: argparse.Namespace) -> int:
-    """Plan a profile of another program."""
-    from autoauto.evaluate.imported import ImportedPlanner
-
-    if args.profile is None:
-        raise BadInput("--profile and --profile-format go together, got one of them; try both")
-    if requested_query(args) is not best_plan:
-        raise BadInput("a profile of another program has the best plan only; leave the other query out")
-    importer = GRAPH_IMPORTERS.named(args.profile_format, "the format of a profile")
-    unused = {*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS} - {"stage_replicas", *(_ARGUMENTS[name] for name in importer.uses)}
-    _check_unused(args, (name for name in args.defaults if name in unused))
-    link = Link(args.link_bytes_per_s, 0)
-    graph = importer.read(GraphFile(_one_file(args), one_value(args, "n_ipu"), link, args.model))
-    for note in graph.notes:
-        warn(note)
-    period, proportion = problem_of(args).planning.period, args.planning_proportion
-    planner = ImportedPlanner(
-        None if period is None else Period(period),
-        1.0 if proportion is None else proportion,
-        one_value(args, "stage_replicas"),
-    )
-    try:
-        _, imported, bounded = planner.best(graph)
-    except DoesNotFit as failure:
-        return show_infeasible(args, failure)
-    show_imported(args, imported, bounded)
-    return 0
-
-
-def _one_file(args: argparse.Namespace) -> Path:
-    """The path of a profile that is one file or folder.
-
-    Raises:
-        BadInput: there are several.
-    """
-    first, *others = args.profile
-    if others:
-        raise BadInput(f"a profile of {args.profile_format} is one file, got {others[0]} too; leave it out")
-    return Path(first)
-
-
-_ARGUMENTS = {"n_devices": "n_ipu", "link": "link_bytes_per_s", "model": "model"}
-"""The arguments that are the attributes of a `GraphFile`."""
 
 
 def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, Any]) -> int:

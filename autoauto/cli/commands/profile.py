@@ -110,7 +110,8 @@ def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     from autoauto.targets.ipu.target import IpuTarget
 
     if not isinstance(flow.target, IpuTarget):
-        raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {args.target}; leave out --sweep")
+        target = flow.cluster.target
+        raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {target}; leave out --sweep")
     index = layer_index(flow.graph, args.layer)
     name, rows = flow.setting.names[index], sweep(flow, knobs, index)
     if args.json:

@@ -8,20 +8,21 @@ Options for the target and its devices, and the flow that they open: `add_target
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.values import (
     at_most,
     choices_of,
     integers,
+    not_negative,
     positive_number,
     proportions,
     share,
     switches,
     switches_or,
 )
-from autoauto.cli.output.lines import add_json
+from autoauto.cli.output.lines import add_json, print_line
 from autoauto.profile.importers.registry import IMPORTERS
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
@@ -40,7 +41,7 @@ from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.space.problem import Problem
+    from autoauto.space.requests.problem import Problem
     from autoauto.targets.target import NamedTarget
 
 
@@ -54,15 +55,22 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target",
-        choices=sorted(TARGETS),
-        default=DEFAULT_TARGET,
-        help="; ".join(f"{entry.name}: {entry.summary}" for entry in TARGETS.values()) + "; default %(default)s",
+        choices=sorted([*TARGETS, "cpu"]),
+        help="; ".join(f"{entry.name}: {entry.summary}" for entry in TARGETS.values())
+        + f"; cpu is host; default: the one that the cluster is for, else {DEFAULT_TARGET}",
     )
     parser.add_argument(
         "--cluster",
         metavar="NAME|FILE",
         help="a built-in cluster (see `autoauto clusters`), a TOML file, or Graphcore's IPUClusterInfo as JSON; "
         f"default {default.default_cluster}{clusters}",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=at_most(MAX_DEVICES),
+        metavar="N",
+        help="so many GPUs of the system that --cluster names, by default h100_sxm: --cluster h200_sxm --gpus 16 is "
+        "--cluster h200_sxm-16",
     )
     parser.add_argument(
         "--precision",
@@ -90,6 +98,9 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         _add_options(parser.add_argument_group(f"for --target {entry.name}"), entry)
 
 
+_OPTION_READERS: dict[type, Callable[[str], Any]] = {int: at_most(MAX_MIB), float: not_negative, str: str}
+
+
 def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
     """Add the options that only one target has."""
     for option in entry.options:
@@ -100,7 +111,7 @@ def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
             continue
         group.add_argument(
             option.flag,
-            type=at_most(MAX_MIB) if option.kind is int else str,
+            type=_OPTION_READERS[option.kind],
             default=option.default,
             choices=[str(choice) for choice in option.choices] or None,
             metavar=option.metavar,
@@ -114,7 +125,7 @@ def problem_of(args: argparse.Namespace) -> Problem:
     Raises:
         BadInput: they do not go together.
     """
-    from autoauto.space.problem import Problem
+    from autoauto.space.requests.problem import Problem
 
     return Problem.of(vars(args))
 
@@ -128,6 +139,15 @@ def open_flow(args: argparse.Namespace) -> Flow:
     from autoauto.evaluate.open import open_problem
 
     return open_problem(problem_of(args), getattr(args, "storage", None))
+
+
+def say_defaults(args: argparse.Namespace) -> None:
+    """Print which model and devices are meant where none are named."""
+    if all(vars(args).get(name) is None for name in ("model", "cluster", "target", "profile", "gpus")):
+        print_line(
+            f"no model and no devices are named: {DEFAULT_MODEL} on {TARGETS[DEFAULT_TARGET].default_cluster}, IPUs; "
+            "`autoauto models` and `autoauto clusters` list others"
+        )
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -252,6 +272,10 @@ _ALIASES = {
     "n_ipu": ("--pipeline-parallel", "--pp"),
     "tensor_parallel": ("--tp",),
     "expert_parallel": ("--ep",),
+    "attention_data_parallel": ("--attention-dp",),
+    "prefill_tensor_parallel": ("--prefill-tp",),
+    "prefill_expert_parallel": ("--prefill-ep",),
+    "prefill_attention_data_parallel": ("--prefill-dp",),
     "input_tokens": ("--isl",),
     "output_tokens": ("--osl",),
 }
@@ -295,14 +319,15 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         BadInput: several configurations, or one that the model or the cluster does not allow.
     """
     from autoauto.evaluate.training_orders import default_orders
-    from autoauto.space.request import given_knobs
+    from autoauto.space.requests.request import given_knobs
 
     batch_size = flow.traits.space.get("batch_size", (1,))[:1]
     given = given_knobs(vars(args))
     if args.mode == "training" and "schedule" not in given:
         given["schedule"] = default_orders(flow.setting, *given.get("n_ipu", (1,))[:1])
     defaults: dict[str, tuple[Any, ...]] = {"n_ipu": (1,), "batch_size": batch_size}
-    if runtimes := flow.traits.space.get("runtime"):
+    runtimes = flow.traits.space.get("runtime")
+    if runtimes and flow.traits.space.get("precision") != (None,):  # of an engine that takes the formats of its file
         precision = given.get("precision", (Precision.FP32,))
         defaults |= {"precision": precision, "runtime": (runtime_for(Precision(precision[0]), runtimes),)}
     else:
@@ -326,11 +351,8 @@ PROFILE_OPTIONS = (
 """The arguments of a profile and its devices."""
 
 
-def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), more_help: str = "") -> None:
-    """Add the files of a profile, and its devices, whose memory `add_target` adds.
-
-    A command may read further `formats`.
-    """
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Add the files of a profile, and its devices, whose memory `add_target` adds."""
     group = parser.add_argument_group("profiles of other programs")
     group.add_argument(
         "--profile",
@@ -338,11 +360,9 @@ def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), mo
         metavar="[[KIND:]B=]FILE",
         help="instead of profiling MODEL use this profile of it, recorded at batch size B; may be given once for every "
         "batch size, and on devices of several kinds once for every KIND, the name of its devices in the cluster file; "
-        f"MODEL is then only for onnxruntime{more_help}",
+        "MODEL is then only for onnxruntime",
     )
-    group.add_argument(
-        "--profile-format", choices=[*IMPORTERS.names, *formats], help="what the profile was recorded with"
-    )
+    group.add_argument("--profile-format", choices=IMPORTERS.names, help="what the profile was recorded with")
     group.add_argument(
         "--profile-details",
         action="append",

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from shutil import get_terminal_size
 from typing import Any, NoReturn
 
-from autoauto.cli.options.short_help import short_help
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.space.table import KNOBS
 
+_KNOBS = "space, or one configuration of it"
 _GROUPS = {
     "model and cluster": (
         *(
@@ -22,22 +21,18 @@ _GROUPS = {
             "config",
             "target",
             "cluster",
+            "gpus",
             "precision",
             "headroom",
             "device_memory_gib",
         ),
         *("period", "overlap", "cut_at", "estimator", "planning_proportion"),
     ),
-    "space, or one configuration of it": (
-        "mode",
-        "global_batch",
-        *(knob.name for knob in KNOBS if knob.name != "precision"),
-        "io_mode",
-        "io_tiles",
-    ),
-    "objective and constraints": ("objective", "constraints", "max_latency_s"),
+    _KNOBS: ("mode", "global_batch", "io_mode", "io_tiles"),  # and the knobs, see `_groups`
+    "objective and constraints": ("objective", "constraints", "max_latency_s", "max_ttft_ms", "max_tpot_ms"),
     "measuring": (
-        *("method", "n_measurements", "noise", "repeats", "try", "time_budget", "dry_run"),
+        *("method", "n_measurements", "noise", "repeats", "strict", "try", "time_budget", "busy", "dry_run"),
+        *("measure", "measure_flips", "launch", "endpoint", "launch_timeout", "measure_on"),
         *("workers", "time_limit", "memory_limit", "executor", "idle", "labels", "max_running"),
     ),
     "storage": ("study", "study_name", "storage", "server", "resume", "artifacts"),
@@ -45,7 +40,7 @@ _GROUPS = {
 }
 """The groups of the help, and the arguments in each; the groups of a target or of profiles follow them."""
 _MANY = 14
-"""A command with more options has a short help, too."""
+"""A command that has a target and more options has a short help, too."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -108,8 +103,13 @@ class Parser(argparse.ArgumentParser):
     def format_help(self, show_all: bool = False) -> str:
         """The help: of a command with many options only those that most people need, unless all are to be shown."""
         actions = self.explained
-        show_all = show_all or len(actions) <= _MANY
-        shown = actions if show_all else short_help(actions, self._words)
+        has_target = any(action.dest == "target" for action in actions)
+        show_all = show_all or not has_target or len(actions) <= _MANY
+        shown = actions
+        if not show_all:
+            from autoauto.cli.options.short_help import short_help
+
+            shown = short_help(actions, self._words)
         formatter = self._get_formatter()
         formatter.add_usage(" ".join([self.prog, *_positionals(actions), "[OPTION ...]"]), [], [])
         formatter.add_text(self.description)
@@ -144,10 +144,11 @@ class Parser(argparse.ArgumentParser):
         """The groups that are not empty, with their titles: ours, those that a command made itself, the rest."""
         yield from self._commands()
         positionals, rest, *own = self._action_groups
-        grouped = {dest for names in _GROUPS.values() for dest in names}
+        groups = _groups()
+        grouped = {dest for names in groups.values() for dest in names}
         plain = [*positionals._group_actions, *rest._group_actions]
         sections: list[tuple[str | None, list[argparse.Action]]] = []
-        for title, names in _GROUPS.items():
+        for title, names in groups.items():
             sections.append((title, [action for action in plain if action.dest in names]))
         for group in own:
             if group is not self._subparsers:  # commands have groups of their own, above
@@ -165,6 +166,13 @@ class Parser(argparse.ArgumentParser):
             yield title, [lines[name] for name in names]
 
 
+def _groups() -> dict[str, tuple[str, ...]]:
+    """The groups with the names of all knobs, which are imported for a help only."""
+    from autoauto.space.table import KNOBS
+
+    return {**_GROUPS, _KNOBS: (*_GROUPS[_KNOBS], *(knob.name for knob in KNOBS if knob.name != "precision"))}
+
+
 class _HelpAll(argparse.Action):
     """Prints the help with all options."""
 
@@ -179,7 +187,7 @@ def _positionals(actions: Sequence[argparse.Action]) -> Iterator[str]:
     for action in actions:
         if not action.option_strings:
             name = str(action.metavar or action.dest)
-            yield f"[{name}]" if action.nargs == "?" else name
+            yield f"[{name}]" if action.nargs in ("?", "*") else name
 
 
 def _one_of(choices: Sequence[object]) -> str:

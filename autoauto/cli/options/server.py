@@ -8,24 +8,38 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.cli.output.lines import warn
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     import ssl
 
+    from autoauto.server.client import Client
     from autoauto.server.rest.identity import UserProxy
 
-_VARIABLE = "AUTOAUTO_SERVER"
+SERVER_VARIABLE = "AUTOAUTO_SERVER"
 
 
 def add_server(parser: argparse.ArgumentParser, what: str) -> None:
     """Add a server that does what a command does in place of this process."""
     parser.add_argument(
         "--server",
-        default=os.environ.get(_VARIABLE),
+        default=os.environ.get(SERVER_VARIABLE),
         metavar="URL",
-        help=f"{what} this `autoauto server`, by the token in AUTOAUTO_TOKEN; default: {_VARIABLE}, else this machine",
+        help=f"{what} this `autoauto server`, by the token in AUTOAUTO_TOKEN; default: {SERVER_VARIABLE}, else this "
+        "machine",
     )
+
+
+def server_of(args: argparse.Namespace) -> Client:
+    """The server that a command names, which says when it waits.
+
+    Raises:
+        BadInput: it is no URL of HTTP.
+    """
+    from autoauto.server.client import connect
+
+    return connect(args.server, on_wait=warn)
 
 
 def is_on_server(args: argparse.Namespace) -> bool:
@@ -36,12 +50,12 @@ def is_on_server(args: argparse.Namespace) -> bool:
     """
     if args.server is None or args.storage == DEFAULT_STORAGE:
         return args.server is not None
-    if args.server != os.environ.get(_VARIABLE):
+    if args.server != os.environ.get(SERVER_VARIABLE):
         raise BadInput("--server has a database of its own, got --storage, too; leave one of them out")
     return False
 
 
-def add_listen(parser: argparse.ArgumentParser, port: int) -> None:
+def add_listen(parser: argparse._ActionsContainer, port: int) -> None:
     """Add where a server answers, and by which names."""
     parser.add_argument(
         "--listen",
@@ -60,7 +74,7 @@ def add_listen(parser: argparse.ArgumentParser, port: int) -> None:
     )
 
 
-def add_identity(parser: argparse.ArgumentParser) -> None:
+def add_identity(parser: argparse._ActionsContainer) -> None:
     """Add what tells who sends requests besides tokens, and TLS."""
     parser.add_argument(
         "--proxy-header",

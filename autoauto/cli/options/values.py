@@ -43,6 +43,22 @@ def positive_number(text: str) -> float:
     return value
 
 
+def seconds(text: str) -> float:
+    """Read a duration: a number of seconds, or one with its unit s, m or h.
+
+    >>> seconds("90"), seconds("5m"), seconds("1.5h")
+    (90.0, 300.0, 5400.0)
+    """
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS_S else (text, "s")
+    value = _finite(number)
+    if value is None or value <= 0.0:
+        raise argparse.ArgumentTypeError(f"must be a time above 0 such as 90, 5m or 2h, got {text!r:.60}")
+    return value * _UNITS_S[unit]
+
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
 def not_negative(text: str) -> float:
     """Read a number from 0.
 
@@ -194,10 +210,22 @@ def configuration_text(text: str) -> str:
     >>> configuration_text("n_ipu=2,batch_size=8")
     'n_ipu=2,batch_size=8'
     """
-    from autoauto.space.given import knob_values
+    from autoauto.space.requests.given import knob_values
 
     try:
         knob_values(text)
     except BadInput as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def labels(text: str) -> dict[str, str]:
+    """Read labels.
+
+    >>> labels("gpu=h100,site=a")
+    {'gpu': 'h100', 'site': 'a'}
+    """
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and equals and value for name, equals, value in pairs):
+        raise argparse.ArgumentTypeError(f"labels are written gpu=h100,site=a, got {text!r}")
+    return {name: value for name, _, value in pairs}

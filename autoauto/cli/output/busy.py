@@ -1,4 +1,4 @@
-"""The line that commands print first when other programs keep the measured machine busy."""
+"""What disturbs measurements on this machine, as commands print it: a busy machine, its threads and quotas."""
 
 from __future__ import annotations
 
@@ -8,6 +8,30 @@ from autoauto.cli.output.lines import print_line
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
+    from autoauto.targets.host.measure.machine_state import MachineState
+
+
+def state_of(flow: Flow) -> MachineState | None:
+    """The state of this machine now; None where it measures nothing."""
+    measures = getattr(flow.target, "measures_here", False)
+    if not measures:
+        return None
+    from autoauto.targets.host.measure.machine_state import machine_state
+
+    return machine_state()
+
+
+def print_threads(flow: Flow) -> None:
+    """Print how many threads compute, where this machine measures."""
+    state = state_of(flow)
+    if state is not None:
+        print_line(f"threads: {state.threads_text}")
+
+
+def describe_threads(flow: Flow) -> dict[str, Any]:
+    """The state of this machine as plain values; empty where it measures nothing."""
+    state = state_of(flow)
+    return {} if state is None else {"machine": state.to_json()}
 
 
 def print_busy(flow: Flow) -> None:

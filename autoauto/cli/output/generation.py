@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.output.traffic import describe_load, describe_traffic
 from autoauto.records.costs.decoder import Workload
+from autoauto.records.costs.options import DeviceType
 from autoauto.records.costs.profile import RESERVE
 from autoauto.records.target import RunsServers
-from autoauto.records.units import GIB
+from autoauto.records.units import GIB, MIB
 from autoauto.space.modes.generation import Generation
-from autoauto.space.numbers import TokenResult
+from autoauto.space.numbers import QUANTITIES, Result, TokenResult
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.plans.plan import Plan
+    from autoauto.space.engine_measurements import EngineRow
+    from autoauto.space.study_summary import StudySummary
 
 
 def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
@@ -32,15 +37,100 @@ def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
         **_intervals(tokens),
         "kv_cache_bytes": tokens.kv_cache_bytes,
         "memory_bytes": [stage.total_bytes - stage.memory_bytes.get(RESERVE, 0) for stage in plan.stages],
+        **_describe_prefill(tokens),
+        **describe_traffic(trial),
     }
 
 
-def server_command(flow: Flow, best: Trial) -> tuple[str, ...]:
-    """The words that start the server of a configuration, where servers of this machine were measured; else none."""
-    if not isinstance(flow.target, RunsServers) or not isinstance(best.knobs.mode, Generation):
+def _describe_prefill(tokens: TokenResult) -> dict[str, float]:
+    """What prefill workers do, as plain values; nothing where there are none."""
+    if tokens.prefill_busy_share is None or tokens.kv_transfer_s is None:
+        return {}
+    return {"prefill_busy_share": tokens.prefill_busy_share, "kv_transfer_s": tokens.kv_transfer_s}
+
+
+def describe_devices(result: Result) -> dict[str, float]:
+    """What the devices of a configuration cost and draw at most, as far as it is known, as plain values."""
+    totals = {"usd_per_hour": result.usd_per_hour, "power_limit_w": result.power_limit_w}
+    known = {name: value for name, value in totals.items() if value is not None}
+    return known | {name: value for name, value in result.derived.items() if name in QUANTITIES}
+
+
+def describe_engines(summary: StudySummary) -> dict[str, Any]:
+    """The bounds of a search for text, what binds it under requests that arrive, and what was measured on engines.
+
+    As plain values; nothing without any of them.
+    """
+    from autoauto.report.bounds import bounds_of
+
+    facts = [fact._asdict() for fact in bounds_of(summary)]
+    bounds: dict[str, Any] = {"bounds": facts} if facts else {}
+    if summary.sizing is not None:
+        bounds["sizing"] = summary.sizing._asdict() | {"is_proven": not summary.sizing.n_untried}
+    curves = summary.rate_curves
+    if summary.winner is not None:
+        bounds |= describe_load(summary.winner, curves)
+    if curves is not None:
+        bounds["rates"] = [line._asdict() | {"highest_requests_per_s": line.highest} for line in curves.lines]
+    record = summary.engine_measurements
+    if record is None:
+        return bounds
+    rows = [_describe_row(row) for row in record.rows]
+    ratios = [
+        {"engine": each.engine, "n_measured": each.n_measured}
+        | {"tokens_per_s_ratio": 1 / each.ratio, "interval": (1 / each.high, 1 / each.low)}
+        for each in record.ratios
+    ]
+    measured = {
+        "rows": rows,
+        "answer": record.answer,
+        "ties": record.ties,
+        "ratios": ratios,
+        "stopped": record.stopped,
+        "where": record.where,
+        "n_measured": record.n_measured,
+        "rules": record.rules,
+    }
+    return bounds | {"measured": measured}
+
+
+def _describe_row(row: EngineRow) -> dict[str, Any]:
+    """A configuration that was started: forecast and measured; without the latter where it was not measured."""
+    forecast = {name: getattr(row.forecast, name).middle for name in ("tokens_per_s", "tpot_s", "ttft_s")}
+    known: dict[str, Any] = {**row.knobs.values, "status": row.status, "reason": row.reason, "trial": row.trial}
+    known |= {"commands": [command._asdict() for command in row.commands], "log": row.log}
+    known |= {"forecast": forecast | {"request_latency_s": row.forecast.latency_s}}
+    if not row.is_measured:
+        return known
+    turns = [turn.to_json() for turn in row.turns]
+    measured = {"tokens_per_s": row.tokens_per_s, "tpot_s": row.tpot_s, "ttft_s": row.ttft_s, "turns": turns}
+    return known | {"measured": measured, "ratio": row.tokens_per_s / row.forecast.tokens_per_s.middle}
+
+
+def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ()) -> tuple[tuple[str, ...], ...]:
+    """The words that start servers of a configuration, where those of this machine were measured; else none.
+
+    Args:
+        flow: of the search.
+        best: the configuration.
+        numbers: of its replicas; None for one that stands alone. By default all servers of the configuration.
+    """
+    knobs, target = best.knobs, flow.target
+    if not isinstance(target, RunsServers) or not isinstance(knobs.mode, Generation):
         return ()
-    requests = Workload(best.knobs.mode.input_tokens, best.knobs.mode.output_tokens)
-    return flow.target.command(best.knobs.session, best.knobs.batch_size, requests)
+    requests = Workload(knobs.mode.input_tokens, knobs.mode.output_tokens)
+    if not numbers:
+        numbers = [None] if knobs.replicas == 1 else range(knobs.replicas)
+    return tuple(target.command(knobs.session, knobs.batch_size, requests, number) for number in numbers)
+
+
+def describe_commands(flow: Flow, best: Trial) -> dict[str, Any]:
+    """How its servers are started, as plain values: `command` starts a single one, `commands` several side by side."""
+    alone = server_commands(flow, best, [None])
+    if not alone:
+        return {}
+    several = {"commands": server_commands(flow, best)} if best.knobs.replicas > 1 else {}
+    return {"command": alone[0], **several}
 
 
 def _intervals(tokens: TokenResult) -> dict[str, tuple[float, float]]:
@@ -49,26 +139,26 @@ def _intervals(tokens: TokenResult) -> dict[str, tuple[float, float]]:
     known = tuple(end for end in ends if end is not None)
     if len(known) < len(ends):
         return {}
-    tpot, ttft = (known[0], known[1]), (known[2], known[3])
-    # Tokens that all sequences in flight get between two of one, or together with their only one.
-    n_tokens = tokens.tokens_per_s * (tokens.tpot_s or tokens.ttft_s)
-    shortest, longest = tpot if tokens.tpot_s else ttft
-    rates = n_tokens / longest, n_tokens / shortest
-    return {"tpot_s_error_interval": tpot, "ttft_s_error_interval": ttft, "tokens_per_s_error_interval": rates}
+    intervals = {"tpot_s_error_interval": (known[0], known[1]), "ttft_s_error_interval": (known[2], known[3])}
+    rates = tokens.tokens_per_s_ends
+    return intervals | ({"tokens_per_s_error_interval": rates} if rates else {})
 
 
 def generation_line(trial: Trial) -> str:
     """Latencies with the intervals of our error, and memory, in a line; empty in other modes."""
+    from autoauto.report.wording import prefill_text, time_text
+
     tokens = trial.result.of_mode
     if not isinstance(tokens, TokenResult):
         return ""
-    ends = _intervals(tokens)
-    between, after = (
-        f", {scale * ends[name][0]:.3g} to {scale * ends[name][1]:.3g}" if ends else ""
-        for scale, name in ((1e3, "tpot_s_error_interval"), (1, "ttft_s_error_interval"))
-    )
-    then = f"then one every {1e3 * tokens.tpot_s:.3g} ms (TPOT{between})" if tokens.tpot_s else "which is the only one"
-    return (
-        f"first token after {tokens.ttft_s:.3g} s (TTFT{after}), {then}, a request in {trial.latency_s:.3g} s; "
-        f"KV cache of {tokens.kv_cache_bytes / GIB:.1f} GiB on the fullest GPU"
-    )
+    ends, texts = _intervals(tokens), {}
+    for name, value_s in (("ttft_s", tokens.ttft_s), ("tpot_s", tokens.tpot_s)):
+        interval = ends.get(f"{name}_error_interval")
+        between = f" ({time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
+        texts[name] = f"{name.partition('_')[0].upper()} {time_text(value_s)}{between}"
+    cache = f"{tokens.kv_cache_bytes / GIB:.1f} GiB on the fullest GPU"
+    if trial.knobs.session.device_type is DeviceType.CPU:
+        cache = f"{tokens.kv_cache_bytes / MIB:,.1f} MiB in every server"
+    then = texts["tpot_s"] if tokens.tpot_s else "which is the only one"
+    line = f"{texts['ttft_s']}, {then}, a request {time_text(trial.latency_s)}; KV cache of {cache}"
+    return line if tokens.prefill_busy_share is None else f"{line}; prefill of {prefill_text(trial)}"

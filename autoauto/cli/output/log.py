@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autoauto.space.objectives import Method
-from autoauto.space.table import own_values
+from autoauto.space.table import own_values, speed_values
 from autoauto.space.trial import SearchActivity
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def waits_for(now: SearchProgress) -> str:
     knobs = now.knobs or now.estimated
     if knobs is None or knobs.session.runtime is None:
         return ""
-    session, n_cores = f"{knobs.session.runtime} {knobs.session.computes_in}", knobs.session.cores_per_device
+    session, n_cores = f"{knobs.session.runtime} {knobs.session.computes_in}", knobs.session.group_size
     if now.knobs is None:
         return f"the whole model by {session} on {n_cores} core" + "s" * (n_cores > 1)
     stages = f"{knobs.n_ipu} stages, " if knobs.n_ipu > 1 else ""
@@ -136,7 +136,7 @@ def trial_event(trial: Trial) -> dict[str, Any]:
         "knobs": own_values(trial.knobs),
         "state": trial.state,
         "value": first,
-        "samples_per_s": trial.samples_per_s if trial.runs else None,
+        **speed_values(trial.knobs, trial.samples_per_s if trial.runs else None),
         "reason": trial.reason,
         "measured": trial.was_measured,
         "started": _utc(trial.started),
@@ -151,7 +151,7 @@ def best_event(best: Trial) -> dict[str, Any]:
         "number": best.number,
         "knobs": own_values(best.knobs),
         "value": best.values[0],
-        "samples_per_s": best.samples_per_s,
+        **speed_values(best.knobs, best.samples_per_s),
     }
 
 

@@ -7,19 +7,21 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import describe_busy, print_busy
-from autoauto.cli.output.generation import describe_generation, generation_line
-from autoauto.cli.output.lines import print_assumed, print_json, warn
+from autoauto.cli.output.generation import describe_devices, describe_generation, generation_line
+from autoauto.cli.output.lines import print_assumed, print_json, print_line, warn
+from autoauto.cli.output.traffic import describe_load, show_traffic
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
 from autoauto.space.modes.generation import Generation
+from autoauto.space.numbers import Result
 from autoauto.space.table import flat
+from autoauto.space.trial import with_devices
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.profile.importers.imported import ImportedProfile
-    from autoauto.records.plans.plan import BoundedPlan, Plan
+    from autoauto.records.plans.plan import Plan
     from autoauto.records.plans.timeline import Run, Timeline
     from autoauto.space.knobs import Knobs
 
@@ -44,22 +46,25 @@ def show_plan(
     generated = flow.expect(knobs) if isinstance(knobs.mode, Generation) else None
     if generated is not None:
         samples_per_s, origin = generated.samples_per_s, flow.traits.origin
+        if origin is Origin.MEASURED and generated.origin is not None:  # this is a forecast by servers that were
+            origin = generated.origin
     elif device_run is None:
         samples_per_s = flow.samples_per_s(knobs, plan, None if timeline is None else timeline.makespan_cycles)
     else:
         samples_per_s = flow.measured_samples_per_s(knobs, device_run)
+    result = with_devices(Result(samples_per_s), knobs, plan, flow.cluster)
     if args.json:
-        record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin}
-        record |= {} if generated is None else describe_generation(generated, plan)
+        record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin} | describe_devices(result)
+        record |= {} if generated is None else describe_generation(generated, plan) | describe_load(generated)
         print_json(record | ({} if device_run is None else _describe_run(device_run)) | describe_busy(flow))
         return 0
     from autoauto.report.tables.compare import run_table
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
-    from autoauto.report.wording import duration, unit_of
+    from autoauto.report.wording import duration, energy_text, headline, price_text, unit_of
 
     print_busy(flow)
-    show(*parts_tables(plan, flow.setting.names, origin, flow.setting.shown_clock_hz))
+    show(*parts_tables(plan, flow.setting.names, origin, flow.setting.shown_clock_hz, knobs))
     if timeline is not None:
         step = f"a step of {knobs.mode.n_micro_batches} micro-batches, {knobs.mode.order}"
         makespan = duration(timeline.makespan_cycles, flow.setting.shown_clock_hz)
@@ -72,10 +77,16 @@ def show_plan(
         if device_run.output_error is not None:
             show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
     needs = flow.setting.needs(knobs.session)
-    show(f"throughput: {samples_per_s:,.1f} {unit_of([knobs])}, {origin}{f'; {needs}' if needs else ''}")
+    speed = f"throughput: {samples_per_s:,.1f} {unit_of([knobs])}, {origin}"
     if generated is not None:
-        show(generation_line(generated))
-    print_assumed(flow.setting.notes)
+        speed = headline(generated, origin)
+    print_line("; ".join(filter(None, (speed, needs))))
+    if generated is not None:
+        print_line(generation_line(generated))
+        show_traffic(generated)
+    if cost := price_text(result, knobs.mode.sample):
+        print_line("; ".join(filter(None, (cost, energy_text(result, knobs.mode.sample)))))
+    print_assumed((*flow.setting.notes, *knobs.session.notes))
     return 0
 
 
@@ -93,34 +104,6 @@ def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
         )
     warn(str(failure))
     return failure.exit_code
-
-
-def show_imported(args: argparse.Namespace, profile: ImportedProfile, bounded: BoundedPlan) -> None:
-    """Print the plan of another program's profile: its cost in the unit of that program, and its stages."""
-    plan, names = bounded.plan, profile.kinds[0].profile.names
-    devices = [cluster.devices[0].name for _, cluster in profile.kinds for _ in cluster.devices]
-    cost = plan.cost_cycles / profile.cycles_per_unit
-    if args.json:
-        print_json(
-            {
-                "source": Origin.ESTIMATED,
-                "cost": cost,
-                "unit": profile.unit,
-                "lower_bound": bounded.bound_cycles / profile.cycles_per_unit,
-                **describe_plan(plan),
-                "devices": [devices[stage.device] for stage in plan.stages],
-                "order": names,
-            }
-        )
-        return
-    from autoauto.report.tables.plans import stages_table
-    from autoauto.report.tables.table import show
-
-    show(stages_table(plan, names, Origin.ESTIMATED, profile.shown_clock_hz))
-    if len(profile.kinds) > 1:
-        show(f"devices: {', '.join(devices[stage.device] for stage in plan.stages)}")
-    proof = "" if bounded.gap == 0 else f"; no plan in this order costs more than {100 * bounded.gap:.1f} % less"
-    show(f"cost: {cost:,.4f} {profile.unit}, {Origin.ESTIMATED}{proof}".replace(" ,", ","))
 
 
 def warn_unbounded(flow: Flow, knobs: Knobs) -> None:

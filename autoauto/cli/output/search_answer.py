@@ -17,7 +17,7 @@ from autoauto.space.table import own_values
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.space.request import SearchRequest
+    from autoauto.space.requests.request import SearchRequest
     from autoauto.space.trial import Trial
     from autoauto.study.run import SearchResult
 

@@ -7,18 +7,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import print_busy
-from autoauto.cli.output.generation import describe_generation, server_command
+from autoauto.cli.output.generation import (
+    describe_commands,
+    describe_devices,
+    describe_engines,
+    describe_generation,
+    server_commands,
+)
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
-from autoauto.space.table import own_values
+from autoauto.records.target import Origin
+from autoauto.space.table import own_values, speed_values
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.plans.timeline import Timeline
-    from autoauto.records.target import Origin
     from autoauto.space.objectives import Objectives
-    from autoauto.space.study_summary import Comparison, StudySummary
+    from autoauto.space.study_summary import Comparison, KnobChoice, StudySummary
     from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
 
@@ -31,13 +37,16 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
     if result.best is not None:
         show_uses_of(summary, flow.setting.needs(result.best.knobs.session))
         origin, clock_hz = flow.traits.origin, flow.setting.shown_clock_hz
+        show_engines(summary)
         show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
         show_comparisons(summary)
         show_even_layout(flow, result.best)
-        if command := server_command(flow, result.best):
+        for command in server_commands(flow, result.best):
             show_command("start it", shlex.join(command))
     elif result.front:
         show_front(result.front, result.counts, objectives, flow.traits.origin)
+    else:
+        show_engines(summary)
     show_outside(summary)
 
 
@@ -75,7 +84,7 @@ def show_best(
     from autoauto.report.tables.trials import best_table, what_fits_table
 
     show(best_table(best, counts, origin, clock_hz))
-    for table in parts_tables(best.plan, names, origin, clock_hz):
+    for table in parts_tables(best.plan, names, origin, clock_hz, best.knobs):
         show("", table)
     if best.knobs.training:
         show("", what_fits_table(cells, origin))
@@ -89,36 +98,65 @@ def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, o
     show(front_table(front, objectives, counts, origin))
 
 
-def show_uses(
-    winner: Trial, comparisons: Sequence[Comparison], origin: Origin, error: float | None = None, needs: str = ""
-) -> None:
+def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, needs: str = "") -> None:
     """Print how many devices the winner uses, and what simple uses of the cluster give.
 
     Args:
         winner: a trial.
         comparisons: of the winner with others.
         origin: of the winner's throughput.
-        error: half the width of its confidence interval; None for a single number.
         needs: what the winner needs besides the model.
     """
-    from autoauto.report.tables.study import uses_table
-    from autoauto.report.tables.table import show
     from autoauto.report.wording import headline
 
-    print_line("; ".join(filter(None, (headline(winner, origin, error), needs))))
+    print_line("; ".join(filter(None, (headline(winner, origin), needs))))
+    _show_table_of_uses(comparisons, origin)
+
+
+def show_uses_of(summary: StudySummary, needs: str = "") -> None:
+    """Print what `show_uses` prints, of the winner of a stored study."""
+    from autoauto.report.bounds import bounds_of
+    from autoauto.report.tables.traffic import load_facts
+    from autoauto.report.wording import answer_line, origin_of, tie_text
+    from autoauto.space.study_summary import POOLS
+    from autoauto.study.analysis.comparisons import study_comparisons
+
+    print_line("; ".join(filter(None, (answer_line(summary), needs))))
+    for fact in bounds_of(summary):
+        print_line(f"{fact.line} ({', '.join(filter(None, (fact.origin, fact.note)))})")
+    if summary.winner is not None:
+        for binds in load_facts(summary.winner, summary.rate_curves):
+            print_line(f"{binds.headline} binds: {binds.text}")
+    ties = "" if summary.engine_measurements else tie_text(summary.choices)
+    if ties:
+        print_line(f"{ties}, {Origin.ESTIMATED}")
+    if POOLS in summary.attributes:
+        print_line(summary.attributes[POOLS])
+    _show_table_of_uses(study_comparisons(summary), origin_of(summary))
+
+
+def _show_table_of_uses(comparisons: Sequence[Comparison], origin: Origin) -> None:
+    from autoauto.report.tables.study import uses_table
+    from autoauto.report.tables.table import show
+
     table = uses_table(comparisons, origin)
     show("")
     if table.rows:
         show(table, "")
 
 
-def show_uses_of(summary: StudySummary, needs: str = "") -> None:
-    """Print what `show_uses` prints, of the winner of a stored study."""
-    from autoauto.report.wording import error_of, origin_of
-    from autoauto.study.analysis.comparisons import study_comparisons
+def show_engines(summary: StudySummary) -> None:
+    """Print how few devices suffice, the highest rates of arrivals, and what was measured on engines."""
+    from autoauto.report.tables.serving import measurement_lines, measurements_table, ratios_table, sizing_table
+    from autoauto.report.tables.table import show
+    from autoauto.report.tables.traffic import rates_table
 
-    assert summary.winner is not None
-    show_uses(summary.winner, study_comparisons(summary), origin_of(summary), error_of(summary), needs)
+    if rates := rates_table(summary.rate_curves):
+        show(rates, "")
+    for table in filter(None, (sizing_table(summary), measurements_table(summary), ratios_table(summary))):
+        show(table)
+    for line in measurement_lines(summary):
+        print_line(line)
 
 
 def show_comparisons(summary: StudySummary) -> None:
@@ -128,6 +166,16 @@ def show_comparisons(summary: StudySummary) -> None:
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 
     show("", comparisons_table(summary, with_best_use(study_comparisons(summary))))
+
+
+def show_choices(summary: StudySummary) -> None:
+    """Print what other values of the winner's knobs would give, where that was forecast."""
+    from autoauto.report.tables.study import choices_table
+    from autoauto.report.tables.table import show
+
+    table = choices_table(summary)
+    if table is not None:
+        show(table, "")
 
 
 def show_outside(summary: StudySummary) -> None:
@@ -141,12 +189,17 @@ def show_outside(summary: StudySummary) -> None:
 def describe_result(result: SearchResult, storage: str | None, flow: Flow | None = None) -> dict[str, Any]:
     """The result of a search as plain values, without its database where that is None.
 
-    With a flow that runs servers, the best has the command that starts its server, and of how many measured ones it is.
+    With a flow that runs servers, the best has the commands that start them, and of how many measured ones it is.
     """
     from autoauto.study.store.database import shown_storage
 
-    command = server_command(flow, result.best) if flow and result.best else ()
-    started = {"command": command, "n_measured": result.counts.n_measured} if command else {}
+    started = describe_commands(flow, result.best) if flow and result.best else {}
+    if started:
+        started |= {"n_measured": result.counts.n_measured}
+    record = result.summary.engine_measurements if result.summary else None
+    if record is not None and record.best is not None:
+        commands = [each._asdict() for each in record.best.commands]
+        started |= {"origin": Origin.MEASURED, "commands": commands, "n_measured": record.n_measured}
     return {
         "best": result.best and describe_best(result.best) | started,
         **({"front": list(map(describe_best, result.front))} if result.front and not result.best else {}),
@@ -174,7 +227,7 @@ def describe_cell(cell: Cell) -> dict[str, Any]:
     return {
         **own_values(cell.knobs),
         "batch_size": cell.largest and cell.largest.knobs.batch_size,
-        "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,
+        **speed_values(cell.knobs, cell.best.samples_per_s if cell.best else 0.0),
         "reason": "" if cell.best else cell.trials[0].reason,
         "too_large": cell.first_unfit and cell.first_unfit.knobs.batch_size,
     }
@@ -185,18 +238,23 @@ def describe_expected(expected: ExpectedCell) -> dict[str, Any]:
     best, shown = expected.cell.best, expected.cell.best or expected.cell.trials[0]
     speed = best.samples_per_s if best else 0.0
     device_speed = best.device_samples_per_s if best else 0.0
-    speeds = {"samples_per_s": speed, "device_samples_per_s": device_speed, "n_devices": shown.knobs.n_devices}
+    speeds = {
+        **speed_values(shown.knobs, speed),
+        "device_samples_per_s": device_speed,
+        "n_devices": shown.knobs.n_devices,
+    }
     return {**own_values(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
 
 
 def describe_speed(trial: Trial) -> dict[str, Any]:
     """The throughput of a trial as plain values: of the cluster, of a replica and of a device, and as estimated."""
     return {
-        "samples_per_s": trial.samples_per_s,
+        **speed_values(trial.knobs, trial.samples_per_s),
         "replica_samples_per_s": trial.replica_samples_per_s,
         "device_samples_per_s": trial.device_samples_per_s,
         "estimated_samples_per_s": trial.estimated_samples_per_s,
         "n_devices": trial.knobs.n_devices,
+        **describe_devices(trial.result),
     }
 
 
@@ -218,8 +276,8 @@ def describe_best(best: Trial) -> dict[str, Any]:
 
 def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
     """The winner against others, the verification turn by turn, and how many trials lie outside, as plain values."""
-    from autoauto.records.target import Origin
     from autoauto.report.wording import origin_of
+    from autoauto.space.study_summary import POOLS
     from autoauto.study.analysis.comparisons import study_comparisons
 
     verification = summary.verification
@@ -234,6 +292,9 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
             }
             for comparison in study_comparisons(summary)
         ],
+        **({"choices": [_describe_choice(summary, choice) for choice in summary.choices]} if summary.choices else {}),
+        **({"pools": summary.attributes[POOLS]} if POOLS in summary.attributes else {}),
+        **describe_engines(summary),
         **summary.left_out._asdict(),
         "n_repeats": verification.n_turns if verification else 0,
         "verdict": verification and str(verification.verdict),
@@ -241,6 +302,15 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
             row._asdict() | {"knobs": own_values(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
         ],
     }
+
+
+def _describe_choice(summary: StudySummary, choice: KnobChoice) -> dict[str, Any]:
+    """Another value of a knob as plain values."""
+    from autoauto.report.wording import measured_ratio
+
+    own = {"knobs": own_values(choice.knobs), "source": Origin.ESTIMATED}
+    speeds = speed_values(choice.knobs, choice.samples_per_s)
+    return choice._asdict() | own | speeds | {"measured_ratio": measured_ratio(summary, choice)}
 
 
 def simulated_timeline(trial: Trial) -> Timeline | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from autoauto.evaluate.costs.forecasts import StoredForecasts
 from autoauto.evaluate.setting import Setting
 from autoauto.plan import replicas
 from autoauto.profile.profiler import Progress
@@ -34,6 +35,13 @@ class LayerwiseCosts(Protocol):
     @property
     def setting(self) -> Setting:
         """What all configurations have in common."""
+
+    @property
+    def forecasts(self) -> StoredForecasts:
+        """Where forecasts that were made before are stored."""
+
+    def cost_key(self, knobs: Knobs) -> object:
+        """What the costs of a configuration depend on, by which forecasts of it are stored; equal for equal costs."""
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """Every kind of layer compiled once, for the cluster's first device, or the profile that the target has."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from autoauto.estimate.correct import corrected, range_examples
 from autoauto.estimate.memory import with_optimizer_state
 from autoauto.estimate.regression import PRIOR, fit
 from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
 from autoauto.evaluate.costs.costs import EndBytes
+from autoauto.evaluate.costs.forecasts import StoredForecasts, forecasts_of
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.profile.cache import RangeStore, subject_of
@@ -21,7 +23,8 @@ from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator, 
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.costs.options import CompileOptions, Session
-from autoauto.records.costs.profile import ModelProfile, WeightUpdate
+from autoauto.records.costs.profile import LayerProfile, ModelProfile, WeightUpdate
+from autoauto.records.files.json import to_json
 from autoauto.records.hardware import Cluster, Device, Topology
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Profiled
@@ -30,7 +33,30 @@ from autoauto.schedule.stash import in_flight
 from autoauto.space.knobs import Knobs
 
 _MAX_DEVICES = 16  # with so many numbers of cores
+_MAX_SUMMARIES = 4096
 _MAX_PROFILES = 128  # in memory; configurations that differ in n_ipu only have the same profile
+
+
+class LayersSummary(NamedTuple):
+    """What is known of a profile without reading it.
+
+    Attributes:
+        digest: of what all layers cost.
+        ends: the bytes of the model's inputs and outputs.
+    """
+
+    digest: str
+    ends: EndBytes
+
+    @classmethod
+    def of(cls, layers: Sequence[LayerProfile]) -> LayersSummary:
+        """The summary of a profile; equal layers are often one object, whose text is made once."""
+        digests: dict[int, bytes] = {}
+        for layer in layers:
+            if id(layer) not in digests:
+                digests[id(layer)] = hashlib.sha256(to_json(layer)).digest()
+        digest = hashlib.sha256(b"".join(digests[id(layer)] for layer in layers)).hexdigest()
+        return cls(digest, EndBytes(layers[0].input_bytes, layers[-1].output_bytes))
 
 
 class LayerTimes(Protocol):
@@ -50,10 +76,12 @@ class LayerProfiles:
     """The profiles of layers, each kind of which is compiled alone, or which the target has."""
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self._compiler = setting, setting.compiler
+        self.setting, self._compiler, self.forecasts = setting, setting.compiler, forecasts_of(setting)
         self._profilers: Memo[Device, Profiler] = Memo(_MAX_DEVICES)
         self._profiles: Memo[CompileOptions, ModelProfile] = Memo(_MAX_PROFILES)
-        self._equal_sessions: Memo[CompileOptions, Session] = Memo(4096)
+        self._summaries: Memo[CompileOptions, LayersSummary] = Memo(_MAX_SUMMARIES)
+        # By options with the common session, and the digest of all layers.
+        self._first_sessions: Memo[tuple[CompileOptions, str], Session] = Memo(_MAX_SUMMARIES)
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """Implements `LayerTimes`."""
@@ -77,19 +105,16 @@ class LayerProfiles:
 
     def first_equal_session(self, options: CompileOptions, progress: Progress | None = None) -> Session:
         """The first session that was asked for with which all layers cost as much, on the same devices and links."""
+        common = replace(options, session=options.session.common)
+        return self._first_sessions.of((common, self.summary(options, progress).digest), lambda: options.session)
 
-        def first() -> Session:
-            layers, hardware = self.layers(options, progress).layers, self.setting.hardware(options.session)
-            return next(
-                known.session
-                for known, profile in self._profiles.items()
-                if known.batch_size == options.batch_size  # the cheapest to ask
-                and replace(known, session=options.session) == options
-                and self.setting.hardware(known.session) == hardware
-                and profile.layers == layers
-            )
+    def summary(self, options: CompileOptions, progress: Progress | None = None) -> LayersSummary:
+        """What forecasts that are stored need of the profile; it is stored, too."""
 
-        return self._equal_sessions.of(options, first)
+        def summary() -> LayersSummary:
+            return LayersSummary.of(self.layers(options, progress).layers)
+
+        return self._summaries.of(options, lambda: self.forecasts.of("layers", options, LayersSummary, summary))
 
 
 class LayerCosts:
@@ -117,6 +142,20 @@ class LayerCosts:
         self._ranges: Memo[tuple[CompileOptions, WeightUpdate, bool], tuple[Correction, ModelProfile, CostTable]]
         self._ranges = Memo(_MAX_PROFILES)
 
+    @property
+    def forecasts(self) -> StoredForecasts:
+        """Implements `LayerwiseCosts`."""
+        return self._profiles.forecasts
+
+    def cost_key(self, knobs: Knobs) -> object:
+        """Implements `LayerwiseCosts`; sessions count by what layers cost with them."""
+        session, setting = knobs.session, self.setting
+        if setting.traits.runs_plans or setting.cluster.kinds:
+            return knobs
+        devices = range(knobs.n_ipu if session.differs_by_device else 1)
+        layers = [self._profiles.summary(setting.options(knobs, device)).digest for device in devices]
+        return replace(knobs, session=session.common), layers
+
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """Implements `LayerwiseCosts`."""
         return self._profiles.layers(options, progress)
@@ -127,8 +166,7 @@ class LayerCosts:
 
     def ends(self, options: CompileOptions) -> EndBytes:
         """Implements `LayerwiseCosts`."""
-        layers = self.profile(options).layers
-        return EndBytes(layers[0].input_bytes, layers[-1].output_bytes)
+        return self._profiles.summary(options).ends
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
         """Implements `LayerwiseCosts`."""

@@ -25,6 +25,7 @@ import numpy as np
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated
 from autoauto.evaluate.costs.costs import EndBytes
+from autoauto.evaluate.costs.forecasts import StoredForecasts
 from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerProfiles
 from autoauto.evaluate.costs.whole_model import WholeModel
 from autoauto.evaluate.setting import Setting
@@ -119,6 +120,15 @@ class WholeFirstCosts:
         self._layers = LayerCosts(setting, profiles, LayersInModel(self._whole, profiles))
         # Of devices that ran at the same time: the period relative to the estimate.
         self._slow_downs: Memo[_Working, float] = Memo(4096)
+
+    @property
+    def forecasts(self) -> StoredForecasts:
+        """Implements `LayerwiseCosts`."""
+        return self._layers.forecasts
+
+    def cost_key(self, knobs: Knobs) -> object:
+        """Implements `LayerwiseCosts`."""
+        return self._layers.cost_key(knobs)
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """Implements `LayerwiseCosts`."""
@@ -229,7 +239,7 @@ class WholeFirstCosts:
 
     def _scaled_whole(self, knobs: Knobs) -> LayerProfile | None:
         """The cost on several cores at best, by that on one; None where it is known, or not known on one core."""
-        options, n = self.setting.options(knobs), knobs.session.cores_per_device
+        options, n = self.setting.options(knobs), knobs.session.group_size
         on_one = replace(options, session=options.session.on_one_core)
         if n == 1 or self._whole.is_known(options) or not self._whole.is_known(on_one):
             return None
@@ -238,5 +248,5 @@ class WholeFirstCosts:
 
 
 def _working(knobs: Knobs) -> _Working:
-    cores = knobs.session.cores_per_device, knobs.n_ipu * knobs.replicas
+    cores = knobs.session.group_size, knobs.n_ipu * knobs.replicas
     return _Working(cores, knobs.session, knobs.batch_size)

@@ -1,7 +1,7 @@
 """What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`.
 
-What only some have are protocols of their own: `PlansStages`, `HasBounds`, `ForecastsCells`, `Continues`; of stages
-`HasSteps`.
+What only some have are protocols of their own: `PlansStages`, `HasBounds`, `ForecastsCells`, `SimulatesArrivals`,
+`Continues`; of stages `HasSteps`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.profile import CompiledRange
+from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.units import BoolArray
@@ -88,6 +89,31 @@ class ForecastsCells(Protocol):
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
         """The forecasts of configurations that differ in their batch size alone, without plans."""
+
+
+@runtime_checkable
+class SimulatesArrivals(Protocol):
+    """A mode whose evaluations may simulate requests that arrive, while its forecasts are upper bounds."""
+
+    @property
+    def simulates(self) -> bool:
+        """True if this one does; False if clients ask again at once, so that evaluations give what forecasts say."""
+
+    def exceeds(self, knobs: Knobs, worth: float) -> bool:
+        """Whether an evaluation gives `worth` samples/s or more, by one simulation."""
+
+    @property
+    def window_s(self) -> float | None:
+        """About the length of the windows of a trace in each of which bounds must hold; None without."""
+
+    def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
+        """Of every window of a trace, served by itself, the fewest replicas of a configuration that keep all bounds.
+
+        At most those of the configuration, also where these are too few; none without windows, or of two pools.
+        """
+
+    def rate_curves(self, best: Trial) -> RateCurves | None:
+        """Times of requests over the rate, by replicas; None where nothing is simulated, or too much would be."""
 
 
 @runtime_checkable

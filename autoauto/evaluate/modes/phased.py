@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
@@ -20,7 +21,7 @@ from autoauto.records.plans.phased import IoMode, Phase, PhasedOptions, PhasedPl
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result
-from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial
+from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial, with_devices
 
 _MAX_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts
 _Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
@@ -34,7 +35,9 @@ class PhasedFlow:
         self.costs = costs
         self._tables: Memo[Knobs, CostTable] = Memo(_MAX_TABLES)
         self._may_fit: Memo[Knobs, bool] = Memo(_MAX_TABLES)
-        self._fastest: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)  # by number of replicas
+        # By number of replicas: those asked for, and those made with others.
+        self._fastest: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)
+        self._made: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """Implements `ModeFlow`; phases have no timeline."""
@@ -48,7 +51,9 @@ class PhasedFlow:
         """Implements `ModeFlow`; where a layer does not fit alone, nothing else matters."""
         try:
             same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
-            may = self._may_fit.of(same, lambda: self._layers_may_fit(knobs))
+            key, forecasts = self.costs.cost_key(same), self.costs.forecasts
+            make = partial(self._layers_may_fit, knobs)
+            may = self._may_fit.of(same, lambda: forecasts.of("phases may fit", key, bool, make))
         except DoesNotFit:
             return False
         return may and self.forecast(knobs).fits
@@ -88,13 +93,32 @@ class PhasedFlow:
             DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self.costs.setting.check_devices(knobs)
-        by_count = self._fastest.of(self.costs.with_equal_costs(replace(knobs, n_ipu=1)), dict)
+        same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
+        by_count = self._fastest.of(same, dict)
         if knobs.n_ipu not in by_count:
-            by_count |= self._fastest_by_replicas(knobs)
+            by_count[knobs.n_ipu] = self._stored_phases(knobs, same)
         phases = by_count[knobs.n_ipu]
         if isinstance(phases, DoesNotFit):
             raise phases.with_traceback(None)
         return phases
+
+    def _stored_phases(self, knobs: Knobs, same: Knobs) -> _Phases:
+        """The fastest phases, or why there are none; made once for all commands, where forecasts are stored."""
+
+        def make() -> tuple[PhasedOptions, PhasedPlan]:
+            by_count = self._made.of(same, dict)
+            if knobs.n_ipu not in by_count:
+                by_count |= self._fastest_by_replicas(knobs)
+            phases = by_count[knobs.n_ipu]
+            if isinstance(phases, DoesNotFit):
+                raise phases
+            return phases
+
+        try:
+            key = self.costs.cost_key(same), knobs.n_ipu
+            return self.costs.forecasts.of("phases", key, tuple[PhasedOptions, PhasedPlan], make)
+        except Infeasible as failure:
+            return failure
 
     def _fastest_by_replicas(self, knobs: Knobs) -> dict[int, _Phases]:
         """The fastest phases of so many replicas, and of all powers of two, which a search asks for next."""
@@ -180,15 +204,16 @@ class PhasedFlow:
         """The trial of phases by their costs."""
         setting = self.costs.setting
         clock_hz = setting.cluster.clock_hz
+        result = Result(
+            samples_per_s=phases.samples_per_s(knobs.batch_size, clock_hz),
+            estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
+            latency_s=latency_s(knobs, phases, clock_hz),
+        )
         return measured_trial(
             knobs,
             estimate,
             phases,
-            Result(
-                samples_per_s=phases.samples_per_s(knobs.batch_size, clock_hz),
-                estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
-                latency_s=latency_s(knobs, phases, clock_hz),
-            ),
+            with_devices(result, knobs, phases, setting.cluster),
             device=setting.device_of(knobs),
             origin=origin,
             constraints=setting.constraints,

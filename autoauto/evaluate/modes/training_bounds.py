@@ -11,7 +11,8 @@ computes all layers, and its devices hold all weights; hence bounds of all plans
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from math import inf
 from typing import NamedTuple
 
@@ -76,7 +77,8 @@ class TrainingBounds:
             return None
         knobs = with_known_state(knobs, setting)[-1]  # which needs least memory
         key = setting.options(knobs), knobs.weight_update, knobs.mode.recompute is True
-        layers = self._all_layers.of(key, lambda: all_layers(self.costs, knobs))
+        make = partial(all_layers, self.costs, knobs)
+        layers = self._all_layers.of(key, lambda: self.costs.forecasts.of("all layers", key, AllLayers, make))
         m, p = knobs.mode.n_micro_batches, knobs.n_ipu
         step = m * (layers.work_cycles / p + _min_transfer_cycles(layers, knobs))
         if has_one_stage_each(knobs.step) and not spec_of(knobs.mode.order).splits_backward and m > 1:
@@ -103,14 +105,20 @@ class TrainingBounds:
         firsts = {starts[0] for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)}
         lean = with_known_state(knobs, setting)[-1]
         try:
-            starts = {planned.first_like(knobs, n) for n in firsts}
-            tables = [table for start in starts for table in stage_tables(self.costs, lean, None, start)]
-            if all(no_simulated_step_below(table, lean, cycles) for table in tables):
+            starts = sorted({planned.first_like(knobs, n) for n in firsts})
+            key = self.costs.cost_key(lean), starts, cycles
+            make = partial(self._no_step_below, lean, starts, cycles)
+            if self.costs.forecasts.of("no step below", key, bool, make):
                 self._limits[same] = worth
                 return True
         except Infeasible:  # for the reason that a plan would give
             pass
         return False
+
+    def _no_step_below(self, knobs: Knobs, starts: Sequence[int], cycles: float) -> bool:
+        """Whether it is certain that no pipeline from one of these devices has a step below `cycles`."""
+        tables = [table for start in starts for table in stage_tables(self.costs, knobs, None, start)]
+        return all(no_simulated_step_below(table, knobs, cycles) for table in tables)
 
 
 def all_layers(costs: LayerwiseCosts, knobs: Knobs) -> AllLayers:

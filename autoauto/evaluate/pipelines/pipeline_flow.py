@@ -13,7 +13,7 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result
-from autoauto.space.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial
+from autoauto.space.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial, with_devices
 
 
 class PipelineFlow:
@@ -92,16 +92,17 @@ class PipelineFlow:
         measured_per_s = self._measurements.samples_per_s(knobs, run)
         if isinstance(self.plans.costs, BeginsWhole):
             self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
+        result = Result(
+            samples_per_s=measured_per_s,
+            estimated_samples_per_s=estimated_per_s,
+            latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
+            output_error=run.output_error,
+        )
         return measured_trial(
             knobs,
             estimate,
             run.plan,
-            Result(
-                samples_per_s=measured_per_s,
-                estimated_samples_per_s=estimated_per_s,
-                latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
-                output_error=run.output_error,
-            ),
+            with_devices(result, knobs, run.plan, setting.cluster),
             device=setting.device_of(knobs),
             timeline=run.timelines[0],
             origin=setting.traits.origin,
@@ -114,15 +115,16 @@ class PipelineFlow:
         """The trial of a plan by its estimated costs."""
         setting = self.plans.costs.setting
         speed = self.plans.mode(knobs).samples_per_s(knobs, plan, step_cycles)
+        result = Result(
+            samples_per_s=speed,
+            estimated_samples_per_s=speed,
+            latency_s=latency_s(knobs, plan, setting.cluster.clock_hz, step_cycles),
+        )
         return measured_trial(
             knobs,
             plan,
             plan,
-            Result(
-                samples_per_s=speed,
-                estimated_samples_per_s=speed,
-                latency_s=latency_s(knobs, plan, setting.cluster.clock_hz, step_cycles),
-            ),
+            with_devices(result, knobs, plan, setting.cluster),
             device=setting.device_of(knobs),
             timeline=timeline,
             origin=Origin.ESTIMATED,

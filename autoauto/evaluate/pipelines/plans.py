@@ -36,6 +36,8 @@ Devices = int | tuple[int, ...]
 """Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
 _Planned = dict[Devices, tuple[tuple[Correction, ...], BoundedPlan | Infeasible]]
 """By the devices of a pipeline: the corrections that it was planned with, and the plan, or why there is none."""
+_PlanParts = tuple[Plan, int | float, int | float | None]
+"""The fields of a `BoundedPlan`, whose whole cycles stay whole numbers when they are stored."""
 
 
 class Plans:
@@ -90,7 +92,13 @@ class Plans:
     def _has_plan(self, knobs: Knobs, start: int) -> bool | None:
         """Whether there is a plan of the pipeline from this device, as `StageFlow`; asked once."""
         same = self.costs.with_equal_costs(_of_one_pipeline(knobs))
-        return self._have_plans.of((same, start), lambda: self.mode(knobs).has_plan(knobs, start))
+
+        def has_plan() -> bool | None:
+            key = self.costs.cost_key(same), start
+            make = partial(self.mode(knobs).has_plan, knobs, start)
+            return self.costs.forecasts.of("has plan", key, bool | None, make)
+
+        return self._have_plans.of((same, start), has_plan)
 
     def _fastest(self, knobs: Knobs, plans: Sequence[Plan]) -> Plan:
         return max(plans, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(plans) > 1 else plans[0]
@@ -120,23 +128,37 @@ class Plans:
         if devices is None:
             devices = tuple(kind.n_devices for kind in self.costs.setting.devices(knobs).kinds) or 0
         same = self.costs.with_equal_costs(_of_one_pipeline(knobs), progress)
-        corrections = tuple(kind.correction(knobs, progress) for kind in self.kinds)
+        corrections: tuple[Correction, ...] = ()
+        if self.costs.setting.traits.runs_plans:  # by a cost model they are always the same
+            corrections = tuple(kind.correction(knobs, progress) for kind in self.kinds)
         by_devices = self._pipelines.of(same, dict)
         known = by_devices.get(devices)
         if known is None or known[0] != corrections:
-            known = by_devices[devices] = corrections, self._plan_or_failure(knobs, devices, progress)
+            known = by_devices[devices] = corrections, self._stored_plan(knobs, same, devices, progress)
         if isinstance(known[1], Infeasible):
             raise known[1].with_traceback(None)
         return known[1]
 
-    def _plan_or_failure(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan | Infeasible:
+    def _stored_plan(
+        self, knobs: Knobs, same: Knobs, devices: Devices, progress: Progress | None
+    ) -> BoundedPlan | Infeasible:
+        """The cheapest plan, or why there is none; made once for all commands, where forecasts are stored."""
+
+        def make() -> _PlanParts:
+            best = self._make_plan(knobs, devices, progress)
+            return best.plan, best.bound_cycles, best.step_cycles
+
         try:
-            if isinstance(devices, tuple):
-                alone = _of_one_pipeline(knobs)
-                return best_on_kinds(self.costs.setting, self._kind_tables, alone, devices, progress)
-            return self.mode(knobs).best(knobs, devices, progress)
+            key = self.costs.cost_key(same), devices
+            return BoundedPlan(*self.costs.forecasts.of("plan", key, _PlanParts, make))
         except Infeasible as failure:
             return failure
+
+    def _make_plan(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan:
+        if isinstance(devices, tuple):
+            alone = _of_one_pipeline(knobs)
+            return best_on_kinds(self.costs.setting, self._kind_tables, alone, devices, progress)
+        return self.mode(knobs).best(knobs, devices, progress)
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
         """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
@@ -250,7 +272,7 @@ class Plans:
 
     def first_like(self, knobs: Knobs, start: int) -> int:
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
-        alike = self._alike.setdefault((knobs.n_ipu, knobs.session.cores_per_device), {0: 0})
+        alike = self._alike.setdefault((knobs.n_ipu, knobs.session.group_size), {0: 0})
         if start not in alike:
             part = partial(self.costs.setting.devices(knobs).part, n_ipu=knobs.n_ipu)
             pipeline = part(start)

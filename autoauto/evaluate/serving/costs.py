@@ -9,6 +9,7 @@ All S micro-batches of a pipeline are in flight, and every sequence has its keys
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,7 @@ import numpy as np
 from autoauto.engines.registry import DEFAULT_ENGINE, engine_named
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
-from autoauto.plan.equal_blocks import BlockStages
-from autoauto.records.costs.decoder import Workload
+from autoauto.records.costs.decoder import NO_SPECULATION, Speculation, Workload
 from autoauto.records.costs.profile import RESERVE, TEMPORARY, WEIGHTS
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.hardware import Device, Link
@@ -54,15 +54,15 @@ class StagePosition(NamedTuple):
 
 
 class PositionCosts(NamedTuple):
-    """What stages of a position cost: row 0 is of a block, others of the embedding, norm and head that they have.
+    """What stages of a position cost: a row of a block of every kind, then those of embedding, norm and head it has.
 
     Attributes:
         decode_s: of a decode step, shape (rows, batch sizes).
         prompt_s: that one prompt adds to the steps that compute it, of the same shape.
         weight_bytes: shape (rows,).
         send_cycles: of a transfer to the next stage, shape (batch sizes,).
-        kv_bytes: of the keys and values of one token in one block.
-        n_tokens: of all sequences in flight when they end, shape (batch sizes,).
+        sequence_bytes: that one sequence holds in a block when it ends, shape (kinds,).
+        n_sequences: of a rank of the attention in flight, shape (batch sizes,).
         rule: what a GPU holds besides.
         limit_bytes: that it may hold.
     """
@@ -71,10 +71,15 @@ class PositionCosts(NamedTuple):
     prompt_s: FloatArray
     weight_bytes: IntArray
     send_cycles: IntArray
-    kv_bytes: float
-    n_tokens: FloatArray
+    sequence_bytes: FloatArray
+    n_sequences: FloatArray
     rule: MemoryRule
     limit_bytes: int
+
+    @property
+    def n_kinds(self) -> int:
+        """Of blocks."""
+        return len(self.sequence_bytes)
 
     @property
     def send_s(self) -> FloatArray:
@@ -83,77 +88,103 @@ class PositionCosts(NamedTuple):
 
     @property
     def cache_bytes(self) -> FloatArray:
-        """Keys and values of a block, shape (batch sizes,)."""
-        return np.asarray(np.round(self.kv_bytes * self.n_tokens))
+        """What sequences hold in a block, shape (kinds, batch sizes)."""
+        return np.asarray(np.round(self.sequence_bytes[:, None] * self.n_sequences))
 
     @property
     def reserve_bytes(self) -> FloatArray:
-        """What an engine leaves free for every block, shape (batch sizes,)."""
-        return np.asarray(np.round((self.rule.kv_factor - 1.0) * (self.kv_bytes * self.n_tokens)))
+        """What an engine leaves free for every block, of the same shape."""
+        return np.asarray(np.round((self.rule.kv_factor - 1.0) * (self.sequence_bytes[:, None] * self.n_sequences)))
 
     @property
     def block_bytes(self) -> FloatArray:
-        """What a GPU holds for every block, shape (batch sizes,)."""
-        return np.asarray(self.weight_bytes[0] + self.cache_bytes + self.reserve_bytes)
+        """What a GPU holds for every block, shape (kinds, batch sizes)."""
+        return np.asarray(self.weight_bytes[: self.n_kinds, None] + self.cache_bytes + self.reserve_bytes)
 
     @property
     def usable_bytes(self) -> FloatArray:
         """What blocks may fill, shape (batch sizes,)."""
-        return np.asarray(self.limit_bytes - self.rule.fixed_bytes - self.weight_bytes[1:].sum())
+        return np.asarray(self.limit_bytes - self.rule.fixed_bytes - self.weight_bytes[self.n_kinds :].sum())
 
-    def stages(self, n_prompts: FloatArray) -> BlockStages:
-        """Mean steps with so many prompts each, and how many blocks fit."""
-        ends = self.decode_s[1:].sum(axis=0) + n_prompts * self.prompt_s[1:].sum(axis=0) + self.send_s
-        most = np.floor(self.usable_bytes / self.block_bytes)
-        return BlockStages(ends, self.decode_s[0] + n_prompts * self.prompt_s[0], most.astype(np.int64))
+    def base_s(self, n_prompts: FloatArray) -> FloatArray:
+        """A mean step without blocks, with so many prompts, shape (batch sizes,)."""
+        decode, prompt = (each[self.n_kinds :].sum(axis=0) for each in (self.decode_s, self.prompt_s))
+        return np.asarray(decode + n_prompts * prompt + self.send_s)
+
+    def blocks_s(self, n_prompts: FloatArray) -> FloatArray:
+        """What a block adds to a mean step, shape (kinds, batch sizes)."""
+        return np.asarray(self.decode_s[: self.n_kinds] + n_prompts * self.prompt_s[: self.n_kinds])
 
     def steps(self, n_blocks: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds of a decode step and of a prompt of a stage of so many blocks."""
-        decode, prompt = (each[1:].sum(axis=0) + n_blocks * each[0] for each in (self.decode_s, self.prompt_s))
+        """Seconds of a decode step and of a prompt of a stage of so many blocks, shape (kinds, batch sizes)."""
+        n = self.n_kinds
+        decode, prompt = (
+            each[n:].sum(axis=0) + (n_blocks * each[:n]).sum(axis=0) for each in (self.decode_s, self.prompt_s)
+        )
         return decode, prompt
 
-    def step_cycles(self, n_blocks: int, n_prompts: float, index: int) -> int:
-        """Nanoseconds of a mean step at one batch size, each layer rounded."""
+    def step_cycles(self, n_blocks: IntArray, n_prompts: float, index: int) -> int:
+        """Nanoseconds of a mean step at one batch size of so many blocks, shape (kinds,), each layer rounded."""
         layers = np.round((self.decode_s[:, index] + n_prompts * self.prompt_s[:, index]) * CLOCK_HZ)
-        return int(layers[1:].sum() + n_blocks * layers[0])
+        return int(layers[self.n_kinds :].sum() + (n_blocks * layers[: self.n_kinds]).sum())
 
-    def memory_bytes(self, n_blocks: int, index: int) -> dict[str, int]:
-        """What a GPU holds at one batch size, by category."""
+    def kv_sequences(self, n_blocks: IntArray, index: int) -> float:
+        """Sequences of full length whose keys and values a GPU with so many blocks, shape (kinds,), has room for."""
+        usable = self.usable_bytes[index] - float((n_blocks * self.weight_bytes[: self.n_kinds]).sum())
+        return max(0.0, float(usable / self.rule.kv_factor / (n_blocks * self.sequence_bytes).sum()))
+
+    def memory_bytes(self, n_blocks: IntArray, index: int) -> dict[str, int]:
+        """What a GPU holds at one batch size for so many blocks, shape (kinds,), by category."""
+        weights = self.weight_bytes
         return {
-            WEIGHTS: int(self.weight_bytes[1:].sum() + n_blocks * self.weight_bytes[0]),
-            KV_CACHE: n_blocks * int(self.cache_bytes[index]),
-            RESERVE: n_blocks * int(self.reserve_bytes[index]),
+            WEIGHTS: int(weights[self.n_kinds :].sum() + (n_blocks * weights[: self.n_kinds]).sum()),
+            KV_CACHE: int((n_blocks * self.cache_bytes[:, index]).sum()),
+            RESERVE: int((n_blocks * self.reserve_bytes[:, index]).sum()),
             TEMPORARY: int(self.rule.fixed_bytes[index]),
         }
 
 
 def position_costs(
-    layers: DecoderCosts, position: StagePosition, n_tokens: FloatArray, rule: MemoryRule, limit_bytes: int
+    layers: DecoderCosts, position: StagePosition, n_sequences: FloatArray, rule: MemoryRule, limit_bytes: int
 ) -> PositionCosts:
     """The costs of stages of a position.
 
     Args:
         layers: the costs of every layer on the GPUs of the position.
         position: where the stage stands.
-        n_tokens: of all sequences in flight when they end, shape (batch sizes,).
+        n_sequences: in flight, shape (batch sizes,).
         rule: what a GPU holds besides weights and KV cache.
         limit_bytes: what it may hold.
     """
     ends = [*([0] * position.is_first), *([-2, -1] * position.is_last)]
-    weights = np.round(layers.weight_bytes[[1, *ends]]).astype(np.int64)
+    kinds = layers.kind_rows
+    rows = [*kinds, *ends]
+    weights = np.round(layers.weight_bytes[rows]).astype(np.int64)
     if layers.is_tied and position.is_first and position.is_last:
         weights = weights[:-1]  # one stage has one table
     sent = np.round(layers.send_bytes).astype(np.int64)
     return PositionCosts(
-        decode_s=layers.decode_s[[1, *ends]],
-        prompt_s=layers.prompt_s[[1, *ends]],
+        decode_s=layers.decode_s[rows],
+        prompt_s=layers.prompt_s[rows],
         weight_bytes=weights,
         send_cycles=np.zeros_like(sent) if position.is_last else position.link.cycles(sent, CLOCK_HZ),
-        kv_bytes=float(layers.kv_bytes[1]),
-        n_tokens=n_tokens,
+        sequence_bytes=layers.cache_bytes[kinds],
+        n_sequences=n_sequences,
         rule=rule,
         limit_bytes=limit_bytes,
     )
+
+
+def blocks_of_kinds(order: Sequence[int], n_blocks: IntArray) -> IntArray:
+    """How many blocks of every kind stages have that have so many blocks each, shape (stages, kinds, ...).
+
+    >>> blocks_of_kinds((0, 1, 1, 0), np.array([1, 3])).tolist()
+    [[1, 0], [1, 2]]
+    """
+    is_kind = np.array(order)[:, None] == np.arange(1 + max(order))
+    before = np.concatenate([np.zeros((1, is_kind.shape[1]), dtype=np.int64), is_kind.cumsum(axis=0)])
+    stops = n_blocks.cumsum(axis=0)
+    return np.asarray(np.moveaxis(before[stops] - before[stops - n_blocks], -1, 1))
 
 
 class ServingCosts:
@@ -181,9 +212,18 @@ class ServingCosts:
         has_several = self._is_part or self.setting.cluster.kinds
         return [device.name if has_several else "" for device in self.kinds(knobs)]
 
+    def requests(self, knobs: Knobs) -> Workload:
+        """The requests of a configuration, with what is known of drafts and of cached prompts.
+
+        Replicas whose prompts other servers compute have all of a prompt; engines compute its last token again.
+        """
+        cached_share = self.target.cached_share if session_of(knobs).prefill is None else 1.0
+        return requests_of(knobs)._replace(speculation=self.target.speculation, cached_share=cached_share)
+
     def factors(self, knobs: Knobs) -> list[Factors]:
         """By what times of every kind are multiplied."""
-        return [self.target.factors(system_of(device), session_of(knobs), knobs.n_ipu) for device in self.kinds(knobs)]
+        of = session_of(knobs), knobs.n_ipu, requests_of(knobs)
+        return [self.target.factors(system_of(device), *of) for device in self.kinds(knobs)]
 
     def layers(self, device: Device, knobs: Knobs, sizes: Sizes) -> DecoderCosts:
         """The costs of all layers on a GPU of a kind at many batch sizes, instead of that of `knobs`.
@@ -191,10 +231,10 @@ class ServingCosts:
         Raises:
             Unsupported: the group cannot split the model, does not fit a node, or there are no times.
         """
-        session, requests = session_of(knobs), requests_of(knobs)
+        session, requests = session_of(knobs), self.requests(knobs)
         return self._layers.of(
             (device.name, session, requests, sizes),
-            lambda: self.target.layer_costs(system_of(device), session, requests, np.array(sizes)),
+            lambda: self.target.layer_costs(system_of(device), session, requests, session.of_rank(sizes)),
         )
 
     def stage(self, knobs: Knobs, position: StagePosition, sizes: Sizes) -> PositionCosts:
@@ -205,27 +245,40 @@ class ServingCosts:
         """
         device, session = self.kinds(knobs)[position.kind], session_of(knobs)
         system = system_of(device)
-        rule = self.target.memory_rule(system, session, knobs.n_ipu, np.array(sizes) * knobs.n_ipu)
+        n_in_flight = session.of_rank(sizes) * knobs.n_ipu
+        n_sampled = n_in_flight * self.target.speculation.step_tokens
+        rule = self.target.memory_rule(system, session, knobs.n_ipu, n_sampled)
         # What headroom leaves. A file may say what a GPU is sold with, which is more than a program can have.
-        share = min(1.0, device.memory_bytes / session.tensor_parallel / system.memory_bytes)
+        share = min(1.0, device.memory_bytes / session.group_size / system.memory_bytes)
         if conflict := self.target.engine(session).headroom_conflict(share, system.name):
             raise Unsupported(conflict)
         limit_bytes = int(int(rule.limit_bytes * share) * (self.setting.planning_proportion or 1.0))
-        n_tokens = np.array(sizes, dtype=np.float64) * knobs.n_ipu * requests_of(knobs).max_length
-        return position_costs(self.layers(device, knobs, sizes), position, n_tokens, rule, limit_bytes)
+        return position_costs(
+            self.layers(device, knobs, sizes), position, n_in_flight.astype(np.float64), rule, limit_bytes
+        )
 
 
-def check_tokens(knobs: Knobs) -> None:
-    """Refuse steps without room for a token of every sequence that the engine counts.
+def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> None:
+    """Refuse steps without room for the tokens of every sequence that the engine counts, and drafts in a pipeline.
 
     Raises:
-        Unsupported: there are too many sequences.
+        Unsupported: there are too many sequences, or drafts in a pipeline.
     """
     session = session_of(knobs)
-    n_sequences = engine_named(session.engine).n_counted_sequences(knobs.batch_size, knobs.n_ipu)
-    if n_sequences > session.max_batched_tokens:
+    if speculation.draft_tokens and knobs.n_ipu > 1:
         raise Unsupported(
-            f"{session.engine} needs max_batched_tokens of at least its {n_sequences:,} sequences, "
+            f"{session.engine} drafts tokens where a replica has one stage, got {knobs.n_ipu}; try --n-ipu 1, or "
+            "without --draft-tokens"
+        )
+    engine, n_each = engine_named(session.engine), speculation.step_tokens
+    if engine.n_counted_sequences(knobs.batch_size, knobs.n_ipu) * n_each <= session.max_batched_tokens:
+        return  # a rank has no more than all
+    of_rank = int(session.of_rank((knobs.batch_size,))[0])
+    n_sequences = engine.n_counted_sequences(of_rank, knobs.n_ipu)
+    if n_sequences * n_each > session.max_batched_tokens:
+        each = f", of {n_each} tokens each" * (speculation.draft_tokens > 0)
+        raise Unsupported(
+            f"{session.engine} needs max_batched_tokens of at least its {n_sequences:,} sequences{each}, "
             f"got {session.max_batched_tokens:,}; try a smaller batch_size"
         )
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import engine_named
-from autoauto.engines.rules import GroupSplit
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.errors import Unsupported
-from autoauto.targets.gpu.memory import block_kv_bytes, block_weight_bytes, memory_rule, table_bytes
+from autoauto.targets.gpu.memory import MemoryRule, block_cache_bytes, block_weight_bytes, memory_rule, table_bytes
 from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving, open_tables
 
@@ -49,7 +50,7 @@ class Need(NamedTuple):
     @property
     def n_gpus(self) -> int:
         """Of a replica."""
-        return self.n_stages * self.serving.tensor_parallel
+        return self.n_stages * self.serving.n_gpus
 
     @property
     def engine(self) -> Engine:
@@ -59,26 +60,39 @@ class Need(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether there are cuts with which every stage fits."""
-        n_in_flight = self.batch_size * self.n_stages
+        n_in_flight = self.serving.split.of_rank(np.array(self.batch_size)).item() * self.n_stages
         rule = memory_rule(
             *(self.decoder, self.serving, self.system, self.engine, self.n_stages),
-            *(self.n_max_batched_tokens, n_in_flight),
+            *(self.n_max_batched_tokens, n_in_flight * self.requests.speculation.step_tokens),
         )
         table = table_bytes(self.decoder, self.serving)
-        cache = block_kv_bytes(self.decoder, self.serving) * n_in_flight * self.requests.max_length
-        block = block_weight_bytes(self.decoder, self.serving) + rule.kv_factor * cache
+        kinds = [self._block_bytes(alike, n_in_flight, rule) for alike in self.decoder.by_kind]
+        blocks = [kinds[kind] for kind in self.decoder.block_order]
         free = rule.limit_bytes - rule.fixed_bytes.item()
         if self.n_stages == 1:
             n_tables = 1 if self.decoder.is_tied else 2
-            return (free - n_tables * table) // block >= self.decoder.n_layers
-        n_blocks = 2 * ((free - table) // block) + (self.n_stages - 2) * (free // block)
-        return free - table >= block and n_blocks >= self.decoder.n_layers
+            return free - n_tables * table >= sum(blocks)
+        for stage in range(self.n_stages):
+            left = free - table * (stage in (0, self.n_stages - 1))
+            most = len(blocks) - (self.n_stages - 1 - stage)  # one at least for each of the others
+            n_blocks = 0
+            while n_blocks < most and left >= blocks[n_blocks]:
+                left -= blocks[n_blocks]
+                n_blocks += 1
+            if not n_blocks:
+                return False
+            blocks = blocks[n_blocks:]
+        return not blocks
+
+    def _block_bytes(self, alike: Decoder, n_in_flight: int, rule: MemoryRule) -> float:
+        """What a GPU holds for a block of a kind."""
+        cache = block_cache_bytes(alike, self.serving, self.requests.max_length) * n_in_flight
+        return block_weight_bytes(alike, self.serving) + rule.kv_factor * cache
 
     @property
     def is_taken(self) -> bool:
         """Whether the engine takes it, and its kernels were measured."""
-        split = GroupSplit(self.serving.tensor_parallel, self.serving.expert_parallel)
-        if self.engine.takes(self.decoder, split, self.serving.weights):
+        if self.engine.takes(self.decoder, self.serving.split, self.serving.weights):
             return False
         try:
             open_tables(self.decoder, self.serving)
@@ -108,17 +122,29 @@ def where_it_fits(need: Need) -> str:
     return f"it fits {', or '.join(options)}"
 
 
+def _is_of_nodes(n_all: int, n_each: int, n_gpus_per_node: int) -> bool:
+    """True if groups lie in nodes, and a replica in one node or in whole ones."""
+    return n_each <= n_gpus_per_node and (n_all <= n_gpus_per_node or n_all % n_gpus_per_node == 0)
+
+
 def _smallest(need: Need) -> Need | None:
     """The fewest GPUs of a replica, with the fewest stages."""
+    most_stages = min(_MAX_STAGES, need.decoder.n_layers)
+    if need.requests.speculation.draft_tokens:
+        most_stages = 1  # a pipeline does not draft
     shapes = [
         (n_stages * n_gpus, n_stages, n_gpus)
         for n_gpus in _GROUPS
-        for n_stages in range(1, min(_MAX_STAGES, need.decoder.n_layers) + 1)
-        if n_gpus <= need.system.n_gpus_per_node
+        for n_stages in range(1, most_stages + 1)
+        if _is_of_nodes(n_stages * n_gpus, n_gpus, need.system.n_gpus_per_node)
     ]
     for _, n_stages, n_gpus in sorted(shapes):
-        expert_parallel = min(need.serving.expert_parallel, n_gpus)
-        serving = need.serving._replace(tensor_parallel=n_gpus, expert_parallel=expert_parallel)
+        expert_parallel = 1
+        if need.serving.expert_parallel > 1:  # among as many as the engine can, in a group of this size
+            expert_parallel = max(n for n in need.engine.dealt_among(n_gpus) if n <= n_gpus)
+        serving = need.serving._replace(
+            tensor_parallel=n_gpus, expert_parallel=expert_parallel, attention_data_parallel=1
+        )
         larger = need._replace(serving=serving, n_stages=n_stages)
         if larger.fits and larger.is_taken:
             return larger

@@ -10,12 +10,13 @@ import numpy as np
 from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import engine_named
-from autoauto.evaluate.serving.costs import PositionCosts, StagePosition, position_costs
+from autoauto.evaluate.serving.costs import PositionCosts, StagePosition, blocks_of_kinds, position_costs
 from autoauto.evaluate.serving.pipelines import NO_LINK, pipeline_rates
-from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, of_all_ranks
 from autoauto.records.costs.decoder import Decoder, Workload
+from autoauto.records.costs.profile import WEIGHTS
 from autoauto.records.errors import Unsupported
-from autoauto.records.units import FloatArray, IntArray
+from autoauto.records.units import IntArray
 from autoauto.targets.gpu.costs import layer_costs
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.systems import system_named
@@ -60,50 +61,58 @@ class FixedReplicas:
     @property
     def n_gpus(self) -> int:
         """Of all replicas."""
-        return self.n_replicas * len(self.n_blocks) * self.serving.tensor_parallel
+        return self.n_replicas * len(self.n_blocks) * self.serving.n_gpus
 
     def stages(self, n_sequences: int | IntArray) -> list[PositionCosts]:
         """The costs of every stage with so many sequences in every micro-batch; raises as `layer_costs`."""
-        system, sizes, n_stages = system_named(self.serving.system), np.atleast_1d(n_sequences), len(self.n_blocks)
+        system, n_stages = system_named(self.serving.system), len(self.n_blocks)
+        sizes = self.serving.split.of_rank(np.atleast_1d(n_sequences))
         layers = layer_costs(
             self.decoder, self.serving, system, self.engine, self.requests, sizes, self.n_max_batched_tokens
         )
-        rule = self._rule(sizes * n_stages)
-        links = (*system.links_between(n_stages, self.serving.tensor_parallel), NO_LINK)
-        n_tokens = sizes * float(n_stages * self.requests.max_length)
+        rule = self._rule(sizes * n_stages * self.requests.speculation.step_tokens)
+        links = (*system.links_between(n_stages, self.serving.n_gpus), NO_LINK)
+        n_in_flight = sizes.astype(np.float64) * n_stages
         positions = (StagePosition(0, not i, i == n_stages - 1, link) for i, link in enumerate(links))
-        return [position_costs(layers, position, n_tokens, rule, int(rule.limit_bytes)) for position in positions]
+        return [position_costs(layers, position, n_in_flight, rule, int(rule.limit_bytes)) for position in positions]
 
     def rates(self, n_sequences: int | IntArray) -> Rates:
         """What all replicas give, each an array over batch sizes, whether they fit or not; raises as `layer_costs`."""
-        b: FloatArray = np.atleast_1d(n_sequences).astype(np.float64)
-        n_blocks = np.tile(np.array(self.n_blocks)[:, None], len(b))
-        stages = self.stages(n_sequences)
-        rates = pipeline_rates(
-            stages, n_blocks, b, self.requests, self.engine, self.n_max_batched_tokens, self.arrivals
-        ).rates
+        b = np.atleast_1d(n_sequences)
+        of_rank = self.serving.split.of_rank(b)
+        n_blocks = np.tile(self._of_kinds[:, :, None], len(b))
+        made = pipeline_rates(
+            *(self.stages(n_sequences), n_blocks, of_rank.astype(np.float64), self.requests, self.engine),
+            *(self.n_max_batched_tokens, self.arrivals),
+        )
+        rates = of_all_ranks(made.rates, b, of_rank)
         return rates._replace(
             tokens_per_s=self.n_replicas * rates.tokens_per_s, requests_per_s=self.n_replicas * rates.requests_per_s
         )
 
     def memory_bytes(self, n_sequences: int) -> list[dict[str, int]]:
         """What a GPU of every stage holds, by category."""
-        return [stage.memory_bytes(n, 0) for stage, n in zip(self.stages(n_sequences), self.n_blocks, strict=True)]
+        return [stage.memory_bytes(n, 0) for stage, n in zip(self.stages(n_sequences), self._of_kinds, strict=True)]
+
+    @property
+    def _of_kinds(self) -> IntArray:
+        """The blocks of every kind, shape (stages, kinds)."""
+        return blocks_of_kinds(self.decoder.block_order, np.array(self.n_blocks))
 
     def max_sequences(self) -> int:
         """The most sequences of a micro-batch whose keys and values fit every stage; 0 where weights do not."""
         stages, n_stages = self.stages(1), len(self.n_blocks)
 
-        def lacks(n_sequences: int) -> bool:
-            rule = self._rule(np.array([n_stages * n_sequences]))
-            n_tokens = n_stages * n_sequences * self.requests.max_length
-            for stage, n_blocks in zip(stages, self.n_blocks, strict=True):
-                weights = float(stage.weight_bytes[1:].sum() + n_blocks * stage.weight_bytes[0])
-                if n_blocks * n_tokens * stage.kv_bytes > rule.max_kv_bytes(weights).item():
+        def lacks(n_sequences: int) -> bool:  # of a rank
+            rule = self._rule(np.array([n_stages * n_sequences * self.requests.speculation.step_tokens]))
+            for stage, n_blocks in zip(stages, self._of_kinds, strict=True):
+                weights = float(stage.memory_bytes(n_blocks, 0)[WEIGHTS])
+                cache = float((n_blocks * stage.sequence_bytes).sum()) * n_stages * n_sequences
+                if cache > rule.max_kv_bytes(weights).item():
                     return True
             return False
 
-        return bisect_left(range(1, _SEQUENCES_LIMIT), True, key=lacks)
+        return bisect_left(range(1, _SEQUENCES_LIMIT), True, key=lacks) * self.serving.attention_data_parallel
 
     def _rule(self, n_in_flight: IntArray) -> MemoryRule:
         """What every GPU holds besides weights and KV cache."""
@@ -120,7 +129,7 @@ class FixedReplicas:
         Raises:
             Unsupported: not one sequence fits, or as `layer_costs`.
         """
-        asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self._held_sequences()
+        asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self.check_holds()
         taken = min(asked, held)
         rates = self.rates(taken)
         answered_s = rates.ttft_s + (self.requests.output_tokens - 1) * rates.tpot_s
@@ -137,7 +146,7 @@ class FixedReplicas:
             Unsupported: as `closed_loop`.
         """
         n_pipelines = len(self.n_blocks) * self.n_replicas
-        most = min(_MOST_SEQUENCES, self._held_sequences(), -(-n_requests // n_pipelines))
+        most = min(_MOST_SEQUENCES, self.check_holds(), -(-n_requests // n_pipelines))
         full = -(-n_requests // (n_pipelines * np.arange(1, _N_SIZES)))  # sizes whose last wave is full
         spread = np.geomspace(1, most, _N_SIZES).astype(np.int64)
         b = np.unique(np.concatenate([full[full <= most], spread]))
@@ -149,13 +158,15 @@ class FixedReplicas:
             tokens_per_s=at_best.tokens_per_s * share[best], requests_per_s=at_best.requests_per_s * share[best]
         )
 
-    def _held_sequences(self) -> int:
-        """`max_sequences`, at least one.
+    def check_holds(self, n_sequences: int = 1) -> int:
+        """`max_sequences`, at least so many.
 
         Raises:
-            Unsupported: not one sequence fits.
+            Unsupported: fewer fit.
         """
         held = self.max_sequences()
-        if held < 1:
-            raise Unsupported(f"one sequence must fit beside the weights of {self.decoder.name}, none does")
+        if held < n_sequences:
+            some = "one sequence" if n_sequences == 1 else f"{n_sequences} sequences"
+            got = held or "none does"
+            raise Unsupported(f"{some} must fit beside the weights of {self.decoder.name}, {got}")
         return held

@@ -10,17 +10,23 @@ have their intervals; constraints see the end at which bounds must hold, and an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 
-from autoauto.evaluate.serving.costs import check_tokens, requests_of
-from autoauto.evaluate.serving.rates import HIGH, LOW, end_at
+from autoauto.evaluate.serving.costs import Sizes, check_tokens, requests_of, session_of
+from autoauto.evaluate.serving.pools.reasons import compared_text
+from autoauto.evaluate.serving.pools.search import Values, best_pools
+from autoauto.evaluate.serving.pools.ways import PooledWay, PoolWays
+from autoauto.evaluate.serving.rates import HIGH, LOW, RatesAt, end_at
+from autoauto.evaluate.serving.traffic.curves import rate_curves
+from autoauto.evaluate.serving.traffic.trials import LoadedWay, MakeTrial, OpenTrials
 from autoauto.evaluate.serving.ways import ReplicaWays, Way
 from autoauto.evaluate.setting import Setting
 from autoauto.profile.profiler import Progress
+from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
@@ -28,13 +34,22 @@ from autoauto.records.target import Origin
 from autoauto.schedule.times import timeline_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import NAMES_OF_GENERATION, REQUEST_LATENCY, RESULT_NAMES, Result, TokenResult
+from autoauto.space.numbers import (
+    NAMES_OF_GENERATION,
+    QUANTITIES,
+    REQUEST_LATENCY,
+    RESULT_NAMES,
+    Result,
+    TokenResult,
+)
 from autoauto.space.table import numbers
-from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial
+from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial, with_devices
 from autoauto.targets.gpu.calibration import HELD
 
 _OF_PLANS = {*RESULT_NAMES} - {"samples_per_s", "latency_s", *NAMES_OF_GENERATION}
 """The names of results that forecasts without plans do not have."""
+_N_NUMBERS = 12
+"""Of replicas that are tried in every window of a trace."""
 _N_HALVINGS = 8
 """Until a probability is known to half a percent."""
 
@@ -49,15 +64,89 @@ class ServingFlow:
             BadInput: its target serves no decoder.
         """
         self.setting, self._ways = setting, ReplicaWays.of(setting)
-        self._needs_plans = any(_OF_PLANS.intersection(constraint.names) for constraint in setting.constraints)
+        self._pools = PoolWays(self._ways)
+        self._price, self._power_w = (setting.cluster.of_each(each) for each in ("price_per_hour", "power_limit_w"))
+        known = {name for name, each in QUANTITIES.items() if setting.cluster.of_each(each) is not None}
+        of_plans = _OF_PLANS - known  # which GPUs a pipeline of several kinds uses, its plan says
+        traffic = self._ways.costs.target.traffic
+        self._open = None if traffic is None else OpenTrials(self._ways, traffic, setting.constraints)
+        simulated = () if self._open is None else self._open.bounds
+        self._of_forecasts = tuple(each for each in setting.constraints if each not in simulated)
+        self._needs_plans = any(of_plans.intersection(constraint.names) for constraint in self._of_forecasts)
+
+    @property
+    def simulates(self) -> bool:
+        """Implements `SimulatesArrivals`; False where clients ask again at once, so that a forecast tells all."""
+        return self._open is not None
+
+    def exceeds(self, knobs: Knobs, worth: float) -> bool:
+        """Implements `SimulatesArrivals`."""
+        assert self._open is not None
+        try:
+            for way in self._ways_of(knobs, (knobs.batch_size,)):
+                make = self._maker(knobs, way, Origin.ESTIMATED, self.setting.constraints)
+                if self._open.keeps(knobs, way, way.rates.of(0), make, worth):
+                    return True
+        except DoesNotFit:
+            return False
+        return False
+
+    @property
+    def window_s(self) -> float | None:
+        """Implements `SimulatesArrivals`."""
+        return None if self._open is None else self._open.traffic.window_s
+
+    def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
+        """Implements `SimulatesArrivals`; what some replicas do not serve is not tried with fewer of them."""
+        if self._open is None or self.window_s is None or session_of(knobs).prefill is not None:
+            return ()
+        holding, needed = None, np.empty(0, dtype=np.int64)
+        for replicas in (knobs.replicas, *_numbers_below(knobs.replicas)):
+            fewer = replace(knobs, replicas=replicas)
+            way, *_ = self._ways.ways(fewer, (knobs.batch_size,))  # like GPUs have one
+            make = self._maker(fewer, way, Origin.ESTIMATED, self.setting.constraints)
+            holding = self._open.windows_that_hold(fewer, way, way.rates.of(0), make, holding)
+            if not len(needed):
+                needed = np.full(len(holding), replicas)
+            needed[holding] = replicas
+        return tuple(needed.tolist())
+
+    def best_pools(self, values: Values, replicas: Collection[int] | None = None) -> Trial | None:
+        """The forecast of the two pools with the most tokens a second; None where none fits and keeps all bounds.
+
+        Args:
+            values: of knobs that are searched.
+            replicas: the numbers of replicas that may be; None for any.
+        """
+        names = {"tpot_s", "ttft_s", "latency_s", REQUEST_LATENCY}
+        bounds = [each for each in self.setting.constraints if names.issuperset(each.names)]
+
+        def keeps(knobs: Knobs, tpot_s: float, ttft_s: float) -> bool:
+            at_bound = _numbers(self._trial_of(knobs, TokenResult(tpot_s=tpot_s, ttft_s=ttft_s))) if bounds else {}
+            return all(bound.violation(at_bound) <= 0 for bound in bounds)
+
+        return best_pools(self._ways, values, keeps, lambda knobs: self.forecasts((knobs,))[0], replicas)
+
+    def prompt_share(self, knobs: Knobs) -> float:
+        """The share of a mean step that computes prompts, of replicas that compute both, which fit."""
+        alone = replace(knobs, session=session_of(knobs).of_decode)
+        both_s, alone_s = (
+            self._ways.ways(each, (each.batch_size,))[0].replicas[0].rates.rates.period_s.item()
+            for each in (knobs, alone)
+        )
+        return 1 - alone_s / both_s
+
+    def pools_text(self, single: Trial | None, pooled: Trial | None) -> str:
+        """See `compared_text`."""
+        return compared_text(single, pooled, None if single is None else self.prompt_share(single.knobs))
 
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Implements `ModeFlow`; it has no timeline."""
-        return self._trial(knobs, Origin.ESTIMATED)
+        """Implements `ModeFlow`; it has no timeline, but where one is asked for arrivals are simulated."""
+        return self._trial(knobs, Origin.ESTIMATED, simulates=with_timeline)
 
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Implements `ModeFlow`; the numbers of the forecast."""
-        return self._trial(knobs, Origin.MODELLED)
+        """Implements `ModeFlow`; the numbers of the forecast, or of simulated arrivals."""
+        return self._trial(knobs, Origin.MODELLED, simulates=True)
 
     def fits(self, knobs: Knobs) -> bool:
         """Implements `ModeFlow`; the forecast tells."""
@@ -82,10 +171,10 @@ class ServingFlow:
         if self._needs_plans:
             return list(map(self.forecast, cell))
         try:
-            ways = self._ways.ways(cell[0], tuple(knobs.batch_size for knobs in cell))
+            ways = self._ways_of(cell[0], tuple(knobs.batch_size for knobs in cell))
         except DoesNotFit as failure:
             return [self._unfit(knobs, failure) for knobs in cell]
-        if self.setting.constraints:
+        if self._of_forecasts or self._open is not None:
             every = [[self._without_plan(knobs, way, index) for way in ways] for index, knobs in enumerate(cell)]
             return [max(trials, key=_preference) for trials in every]
         lacking = [np.where(way.excess_bytes > 0, way.excess_bytes, np.inf) for way in ways]
@@ -93,28 +182,39 @@ class ServingFlow:
         best = np.argmax(worth, axis=0)
         return [self._without_plan(knobs, ways[best[index]], index) for index, knobs in enumerate(cell)]
 
-    def _without_plan(self, knobs: Knobs, way: Way, index: int) -> Trial:
+    def _ways_of(self, knobs: Knobs, sizes: Sizes) -> Sequence[Way | PooledWay]:
+        """See `ReplicaWays.ways`, and where other servers compute prompts `PoolWays.ways`."""
+        if session_of(knobs).prefill is None:
+            return self._ways.ways(knobs, sizes)
+        return self._pools.ways(knobs, sizes)
+
+    def _without_plan(self, knobs: Knobs, way: Way | PooledWay, index: int) -> Trial:
         """The forecast of one batch size of a cell."""
         try:
             if not way.fits[index]:
                 raise Infeasible("no cuts fit", round(way.excess_bytes[index]))
-            check_tokens(knobs)
+            check_tokens(knobs, self._ways.costs.target.speculation)
+            rates, lacks = way.rates.of(index), 0.0
+            if self._open is not None:
+                rates, lacks = self._open.bound(knobs, way, index, rates)
         except DoesNotFit as failure:
             return self._unfit(knobs, failure)
-        trial, constraints = _trial_of(knobs, way.rates.of(index)), self.setting.constraints
+        trial, constraints = self._trial_of(knobs, rates), self._of_forecasts
+        if lacks:
+            return replace(trial, violation=lacks, status=Status.CONSTRAINED)
         if not constraints:
             return trial
-        at_bound = _numbers(_trial_of(knobs, way.held_rates.of(index)))
+        at_bound = _numbers(self._trial_of(knobs, way.held_rates.of(index)))
         violation = max(constraint.violation(at_bound) for constraint in constraints)
         return replace(trial, violation=violation, status=Status.CONSTRAINED if violation > 0 else Status.OK)
 
-    def _trial(self, knobs: Knobs, origin: Origin) -> Trial:
+    def _trial(self, knobs: Knobs, origin: Origin, *, simulates: bool = False) -> Trial:
         try:
-            return self._best(knobs, origin)
+            return self._best(knobs, origin, simulates=simulates)
         except DoesNotFit as failure:
             return self._unfit(knobs, failure)
 
-    def _best(self, knobs: Knobs, origin: Origin) -> Trial:
+    def _best(self, knobs: Knobs, origin: Origin, *, simulates: bool = False) -> Trial:
         """The trial of the best way.
 
         Raises:
@@ -123,47 +223,106 @@ class ServingFlow:
         """
         trials: list[Trial] = []
         failures: list[Infeasible] = []
-        for way in self._ways.ways(knobs, (knobs.batch_size,)):
+        for way in self._ways_of(knobs, (knobs.batch_size,)):
             try:
-                trials.append(self._with_plan(knobs, way, origin))
+                trials.append(self._with_plan(knobs, way, origin, simulates=simulates))
             except Infeasible as failure:
                 failures.append(failure)
         if not trials:
             raise min(failures, key=lambda failure: failure.excess_bytes or inf)
-        check_tokens(knobs)
+        check_tokens(knobs, self._ways.costs.target.speculation)
         return max(trials, key=_preference)
 
-    def _with_plan(self, knobs: Knobs, way: Way, origin: Origin) -> Trial:
+    def _with_plan(self, knobs: Knobs, way: Way | PooledWay, origin: Origin, *, simulates: bool) -> Trial:
         """The trial of a way at the only batch size that it has; raises Infeasible where it does not fit."""
-        plan = way.plan(0)
         rates, low, high, at_bound = (each.of(0) for each in (way.rates, way.at(LOW), way.at(HIGH), way.held_rates))
         rates = replace(
             rates, tpot_low_s=low.tpot_s, tpot_high_s=high.tpot_s, ttft_low_s=low.ttft_s, ttft_high_s=high.ttft_s
         )
-        device = self.setting.hardware(knobs.session).devices[0]
-        constraints = self.setting.constraints
+        constraints = self.setting.constraints if simulates else self._of_forecasts
+        make = self._maker(knobs, way, origin, constraints)
+        if self._open is not None and simulates:
+            check_tokens(knobs, self._ways.costs.target.speculation)
+            return self._open.trial(knobs, way, way.rates.of(0), make)
 
-        def trial(rates: TokenResult, bounds: Sequence[Constraint]) -> Trial:
-            result = _result_of(knobs, rates)
-            return measured_trial(knobs, plan, plan, result, device=device, origin=origin, constraints=bounds)
+        def holds(rates: RatesAt) -> bool:
+            return make(_result_of(knobs, rates.of(0)), True).violation <= 0
 
         if constraints and origin is Origin.MODELLED:
-            probability = _probability(lambda share: trial(way.at(end_at(share)).of(0), constraints).violation <= 0)
+            probability = _probability(lambda share: holds(way.at(end_at(share))))
             rates = replace(rates, bounds_probability=probability)
-        return _held_trial(trial(rates, ()), trial(at_bound, constraints))
+        return _held_trial(make(_result_of(knobs, rates), False), make(_result_of(knobs, at_bound), True))
+
+    def _maker(
+        self, knobs: Knobs, way: Way | PooledWay, origin: Origin, constraints: Sequence[Constraint]
+    ) -> MakeTrial:
+        """Makes the trial of a result of a way."""
+        plan = way.plan(0)
+        device, cluster = self.setting.hardware(knobs.session).devices[0], self.setting.cluster
+
+        def make(result: Result, bounded: bool) -> Trial:
+            priced, bounds = with_devices(result, knobs, plan, cluster), constraints if bounded else ()
+            return measured_trial(knobs, plan, plan, priced, device=device, origin=origin, constraints=bounds)
+
+        return make
+
+    def rate_curves(self, best: Trial) -> RateCurves | None:
+        """Implements `SimulatesArrivals`."""
+        opened, load, knobs = self._open, best.result.load, best.knobs
+        if opened is None or load is None or not load.rate_per_s or session_of(knobs).prefill is not None:
+            return None
+        ways = [way for way in self._ways.ways(knobs, (knobs.batch_size,)) if way.fits[0]]
+        way = ways[0]
+        if len(ways) > 1:
+            way = max(ways, key=lambda each: _preference(self._with_plan(knobs, each, Origin.MODELLED, simulates=True)))
+        make = self._maker(knobs, way, Origin.MODELLED, self.setting.constraints)
+
+        def loaded(n_replicas: int) -> LoadedWay:
+            return opened.loaded(knobs, way, way.rates.of(0), make, n_replicas)
+
+        is_given = opened.rate_per_s is not None
+        try:
+            return rate_curves(loaded, knobs.replicas, load.rate_per_s, opened.bounds, is_given=is_given)
+        except DoesNotFit:  # more requests of unlike lengths have longer ones
+            return None
+
+    def _trial_of(self, knobs: Knobs, rates: TokenResult) -> Trial:
+        """A trial without plans."""
+        n, price, power_w = knobs.n_devices, self._price, self._power_w
+        result = _result_of(
+            knobs,
+            rates,
+            usd_per_hour=None if price is None else n * price,
+            power_limit_w=None if power_w is None else n * power_w,
+        )
+        return Trial(knobs, Status.OK, result=result, origin=Origin.ESTIMATED)
 
     def _unfit(self, knobs: Knobs, failure: DoesNotFit) -> Trial:
         return unfit_trial(knobs, failure, int(self.setting.hardware(knobs.session).devices[0].memory_bytes))
 
 
-def _result_of(knobs: Knobs, rates: TokenResult) -> Result:
-    """All numbers that follow from the rates of a configuration."""
+def _result_of(
+    knobs: Knobs, rates: TokenResult, usd_per_hour: float | None = None, power_limit_w: float | None = None
+) -> Result:
+    """All numbers that follow from the rates of a configuration, and those of its GPUs."""
     return Result(
         samples_per_s=rates.tokens_per_s,
         estimated_samples_per_s=rates.tokens_per_s,
         latency_s=rates.ttft_s + (requests_of(knobs).output_tokens - 1) * rates.tpot_s,
         of_mode=rates,
+        usd_per_hour=usd_per_hour,
+        power_limit_w=power_limit_w,
     )
+
+
+def _numbers_below(n: int) -> list[int]:
+    """Whole numbers below n to 1, all or `_N_NUMBERS` of them.
+
+    >>> _numbers_below(4), _numbers_below(1)
+    ([3, 2, 1], [])
+    """
+    numbers = np.unique(np.linspace(1, n - 1, min(n - 1, _N_NUMBERS)).round())
+    return [int(number) for number in numbers[::-1]]
 
 
 def _probability(holds: Callable[[float], bool]) -> float:
@@ -193,11 +352,6 @@ def _preference(trial: Trial) -> tuple[bool, float, float]:
     return True, -max(trial.violation, 0.0), trial.samples_per_s
 
 
-def _trial_of(knobs: Knobs, rates: TokenResult) -> Trial:
-    """A trial without plans."""
-    return Trial(knobs, Status.OK, result=_result_of(knobs, rates), origin=Origin.ESTIMATED)
-
-
 def _numbers(trial: Trial) -> dict[str, float]:
     """What constraints may name of a trial without plans."""
-    return {**numbers(trial.knobs), **trial.result.values, REQUEST_LATENCY: trial.latency_s}
+    return {**numbers(trial.knobs), **trial.result.values, **trial.result.derived}

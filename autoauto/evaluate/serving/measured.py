@@ -9,12 +9,23 @@ from typing import NamedTuple
 
 from autoauto.engines.engine import NOT_MEASURED
 from autoauto.engines.registry import ENGINES, engine_named
+from autoauto.engines.rules import GroupSplit
 from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.pools.fixed import FixedPools
 from autoauto.evaluate.serving.rates import Rates
-from autoauto.evaluate.serving.rows import RESULTS, RESULTS_OF_PACKAGE, Row, measured_of, read_rows
+from autoauto.evaluate.serving.rows import (
+    DECODE,
+    PREFILL,
+    RESULTS,
+    RESULTS_OF_PACKAGE,
+    Row,
+    measured_of,
+    read_rows,
+)
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.errors import BadInput, DoesNotFit, Unsupported
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, Calibration, Factors, Group, Ratio, fit
+from autoauto.targets.gpu.family_errors import decoding_family, family_of
 from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 from autoauto.targets.gpu.target import GpuTarget
@@ -30,34 +41,31 @@ _FORMATS_OF_PACKAGE = {
 }
 _FP8_CACHES = (WeightFormat.FP8, WeightFormat.NVFP4)
 """Rows of the package do not name the format of the KV cache: checkpoints in these formats have scales for fp8."""
+_OF_CLIENTS = "silicon_concurrency="
+"""In the source of rows of [inferencemax]."""
 _MOST_TIMES = 100
 """How far a measured value may be from its forecast: milliseconds for seconds are 1,000 times as much."""
 
 
 def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
-    """The configuration of a row of a decoder.
+    """The configuration of a row of a decoder; of a row of two pools the one that computes tokens of answers.
 
     Raises:
         BadInput: a cell says nothing that can be read.
         Unsupported: it is of a kind that is not modelled.
     """
-    if row.is_of_package:
-        _check_one_pool(row)
-        if decoder.experts is not None:
-            _check_experts(row)
-    elif row.count("attention_dp", missing=1) > 1:
-        raise _each_attends()
+    row = row.of_pool(DECODE) if row.has_pools else row
+    if row.is_of_package and decoder.experts is not None:
+        _check_experts(row)
     with row.reading("engine"):
         engine = engine_named(row.text("engine"))
     with row.reading("system"):
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
-    tensor_parallel, longest = (
-        row.count("tensor_parallel"),
-        Workload(row.count("input_tokens"), row.count("output_tokens")),
-    )
-    serving = Serving(system, engine.name, tensor_parallel, _n_dealt(row, decoder), weights, kv_cache)
-    driver = engine.driver_of(row.text("silicon_data_source"), tensor_parallel, longest)
+    split, longest = _split(row, decoder), Workload(row.count("input_tokens"), row.count("output_tokens"))
+    tensor_parallel, n_dealt, n_ranks = split
+    serving = Serving(system, engine.name, tensor_parallel, n_dealt, weights, kv_cache, n_ranks)
+    driver = engine.driver_of(row.text("silicon_data_source"), split.n_gpus, longest)
     n_blocks = _even(decoder.n_layers, row.count("n_ipu", missing=1))
     return FixedReplicas(
         decoder,
@@ -71,11 +79,40 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     )
 
 
-def _n_dealt(row: Row, decoder: Decoder) -> int:
-    """Among how many GPUs experts were dealt; rows of the package say so of dense models, too."""
-    if row.is_of_package:
-        return _number(row, "moe_ep_size") if decoder.experts else 1
-    return row.count("expert_parallel", missing=1)
+def _split(row: Row, decoder: Decoder) -> GroupSplit:
+    """How a group split the model; rows of the package name experts of dense models, too.
+
+    Raises:
+        Unsupported: the attention of a dense model is data-parallel, which replicas are.
+    """
+    tensor_parallel = row.count("tensor_parallel")
+    if not row.is_of_package:
+        others = (row.count(name, missing=1) for name in ("expert_parallel", "attention_data_parallel"))
+        return GroupSplit(tensor_parallel, *others)
+    n_ranks = _number(row, "attention_dp_size")
+    if decoder.experts is None:
+        if n_ranks > 1:
+            raise Unsupported("attention of a dense model is data-parallel in replicas, this row has it in a group")
+        return GroupSplit(tensor_parallel)
+    n_dealt = _number(row, "moe_ep_size")
+    if n_ranks > 1 and _OF_CLIENTS in row.text("silicon_data_source"):
+        return _counted_once(tensor_parallel, n_ranks, _number(row, "moe_tp_size"), n_dealt)
+    return GroupSplit(tensor_parallel, n_dealt, n_ranks)
+
+
+def _counted_once(tensor_parallel: int, n_ranks: int, moe_tensor_parallel: int, n_dealt: int) -> GroupSplit:
+    """The group of G GPUs of a row of [inferencemax], which has one GPU a rank where attention is data-parallel.
+
+    Its rows count G twice: as `tensor_parallel` and as ranks, or as ranks of G times the GPUs among which experts were
+    dealt. Some measurements are there under both names, and the scripts have one GPU a rank:
+
+    >>> _counted_once(4, 4, 1, 16), _counted_once(1, 64, 8, 8) == _counted_once(1, 8, 1, 8)
+    (GroupSplit(tensor_parallel=1, expert_parallel=4, attention_data_parallel=4), True)
+    """
+    n_gpus = n_ranks
+    if tensor_parallel == 1 < moe_tensor_parallel:
+        n_gpus = moe_tensor_parallel
+    return GroupSplit(1, min(n_dealt, n_gpus), n_gpus)
 
 
 def _check_experts(row: Row) -> None:
@@ -94,15 +131,17 @@ def _check_experts(row: Row) -> None:
         )
 
 
-def _check_one_pool(row: Row) -> None:
-    if row.text("mode") != "agg":
-        raise Unsupported("prompts and answers must be computed by one pool, these are computed by two")
-    if _number(row, "attention_dp_size") > 1:
-        raise _each_attends()
+def pools_of(row: Row, decoder: Decoder) -> FixedPools:
+    """The two pools of a row of a decoder.
 
-
-def _each_attends() -> Unsupported:
-    return Unsupported("attention must be split among the GPUs of a group, here each has sequences of its own")
+    Raises:
+        BadInput, Unsupported: as `replicas_of`, or the row does not say how many servers there are.
+    """
+    prefill, decode = (row.of_pool(name) for name in (PREFILL, DECODE))
+    if not prefill.text("replicas") or not decode.text("replicas"):
+        raise Unsupported("a row of two pools must say how many servers each has, this one does not")
+    n_prompts = prefill.count("batch_size") * _number(prefill, "attention_dp_size")
+    return FixedPools.of(replicas_of(prefill, decoder), replicas_of(decode, decoder), n_prompts)
 
 
 def _number(row: Row, name: str) -> int:
@@ -110,13 +149,17 @@ def _number(row: Row, name: str) -> int:
     return row.count(name) if row.text(name).strip(".0") else 1
 
 
-def _of_blocks(weights: WeightFormat, decoder: Decoder) -> WeightFormat:
-    """The format that an engine computes in: fp8 with scales of blocks where the checkpoint has those.
+_NAMED_ALIKE = (
+    ((WeightFormat.FP8, WeightFormat.FP8_DYNAMIC), WeightFormat.FP8_BLOCK),
+    ((WeightFormat.NVFP4, WeightFormat.FP8), WeightFormat.MXFP4),
+)
+"""Formats by whose names rows call that of a checkpoint; no engine makes them of it."""
 
-    Rows name it fp8, too; no engine makes one scale of a matrix from those of its blocks.
-    """
-    is_fp8 = weights in (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC)
-    return WeightFormat.FP8_BLOCK if is_fp8 and decoder.checkpoint.weights is WeightFormat.FP8_BLOCK else weights
+
+def _of_checkpoint(weights: WeightFormat, decoder: Decoder) -> WeightFormat:
+    """The format that an engine computes in: that of the checkpoint, where rows name it otherwise."""
+    published = decoder.checkpoint.weights
+    return published if any(weights in names and published is each for names, each in _NAMED_ALIKE) else weights
 
 
 def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
@@ -125,14 +168,16 @@ def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
     if row.is_of_package:
         if text not in _FORMATS_OF_PACKAGE:
             raise Unsupported(f"weights must be {', '.join(_FORMATS_OF_PACKAGE)}, got {text}")
-        weights = _of_blocks(_FORMATS_OF_PACKAGE[text], decoder)
+        experts = row.text("moe_quant_mode")
+        has_blocks = text == "fp8" and experts == "fp8_block"  # of fp8 a row names matrices and experts differently
+        weights = _of_checkpoint(_FORMATS_OF_PACKAGE[experts if has_blocks else text], decoder)
         return weights, WeightFormat.FP8 if weights in _FP8_CACHES else WeightFormat.BF16
     formats = tuple(map(str, WeightFormat))
     for name, given in (("precision", text), ("kv_cache_precision", cache)):
         if given and given not in formats:
             raise row.error(name, f"must be one of {', '.join(formats)}, got {given!r:.40}")
     checkpoint = decoder.checkpoint
-    weights = _of_blocks(WeightFormat(text or checkpoint.weights), decoder)
+    weights = _of_checkpoint(WeightFormat(text or checkpoint.weights), decoder)
     return weights, WeightFormat(cache or checkpoint.kv_cache)
 
 
@@ -154,12 +199,35 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
         BadInput: as `replicas_of`.
         Unsupported: there are no times of its kernels, or not one sequence fits.
     """
+    if row.has_pools:
+        return pools_of(row, decoder).closed_loop(n_clients_of(row))
     replicas = replicas_of(row, decoder)
     if row.text("n_requests"):
         return replicas.of_waves(row.count("n_requests"))
-    batch_size = row.count("batch_size")
-    n_clients = batch_size if row.is_of_package else batch_size * len(replicas.n_blocks) * replicas.n_replicas
-    return replicas.closed_loop(n_clients)
+    return replicas.closed_loop(n_clients_of(row))
+
+
+def n_clients_of(row: Row) -> int:
+    """The clients of a row that does not say how many requests there are.
+
+    Raises:
+        BadInput: a cell says nothing that can be read.
+    """
+    if row.has_pools:
+        decode = row.of_pool(DECODE)
+        return decode.count("batch_size") * decode.count("replicas") * _number(decode, "attention_dp_size")
+    n_each = row.count("batch_size")
+    if row.is_of_package:
+        return n_each * _number(row, "attention_dp_size")
+    return n_each * row.count("n_ipu", missing=1) * row.count("replicas", missing=1)
+
+
+def group_of_row(row: Row, decoder: Decoder) -> Group:
+    """What shares a factor with a row of a decoder; raises as `replicas_of`."""
+    serving, family = replicas_of(row, decoder).serving, family_of(decoder)
+    if row.has_pools:
+        family = decoding_family(family, serving.n_gpus)
+    return Group(decoder.name, serving.engine, serving.system, serving.weights, family)
 
 
 def ratio_of(row: Row, decoder: Decoder) -> Ratio:
@@ -167,8 +235,8 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
 
     Where the time between tokens was not measured, throughput tells it.
     """
-    measured, serving, rates = measured_of(row), replicas_of(row, decoder).serving, forecast_of(row, decoder)
-    group = Group(decoder.name, serving.engine, serving.system, serving.weights)
+    measured, rates = measured_of(row), forecast_of(row, decoder)
+    group = group_of_row(row, decoder)
     if measured.tpot_s is not None and rates.tpot_s.item() == 0:
         name = RESULTS_OF_PACKAGE["tpot_s"] if row.is_of_package else "tpot_s"
         raise row.error(name, f"must be empty where output_tokens is 1, got {row.text(name)!r:.40}")
@@ -177,7 +245,8 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     tpot = None if measured.tokens_per_s is None else rates.tokens_per_s.item() / measured.tokens_per_s
     if measured.tpot_s is not None:
         tpot = measured.tpot_s / rates.tpot_s.item()
-    return Ratio(group, tpot, None if measured.ttft_s is None else measured.ttft_s / rates.ttft_s.item())
+    ttft = None if measured.ttft_s is None else measured.ttft_s / rates.ttft_s.item()
+    return Ratio(group, tpot, ttft, Workload(row.count("input_tokens"), row.count("output_tokens")))
 
 
 def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> None:
@@ -267,19 +336,20 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
     """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
     unmeasured = [engine.title for engine in ENGINES.values() if engine.stage_error == NOT_MEASURED]
     assumed = (
-        f"intervals hold {100 * INTERVAL:.0f} % of measured rows; bounds on latency are kept by an end of the "
-        f"interval that {100 * HELD:.0f} % keep; ten requests of one length a client, the first of all at once; no "
-        f"pipeline of {' or '.join(unmeasured)} was measured: stages are assumed to wait for the host as others do"
+        f"intervals hold {100 * INTERVAL:.0f} % of measured rows",
+        f"bounds on latency are kept by an end of the interval that {100 * HELD:.0f} % keep",
+        "ten requests of one length a client, the first of all at once",
+        f"no pipeline of {' or '.join(unmeasured)} was measured: stages are assumed to wait for the host as others do",
     )
     if calibrated is None:
-        return (assumed,)
+        return assumed
     factors = {group: each for group, each in calibrated.calibration.factors.items() if group.system in systems}
     notes = [_factors_text(each, group) for group, each in factors.items()]
     if not notes:
         notes.append(f"no measured row is of {' or '.join(systems)}, so forecasts are as without")
     if reasons := calibrated.unmodelled:
         notes.append(f"{len(reasons)} measured rows have no forecast, the first because {reasons[0]}")
-    return (*notes, assumed)
+    return (*notes, *assumed)
 
 
 def _factors_text(factors: Factors, group: Group) -> str:
@@ -290,4 +360,5 @@ def _factors_text(factors: Factors, group: Group) -> str:
         for name, each in (("TPOT", factors.tpot), ("TTFT", factors.ttft))
         if each.n_rows
     ]
-    return f"{', '.join(parts)} of {group.model} in {group.precision} by {group.engine} on {group.system}"
+    of_group = f"{group.model} in {group.precision} by {group.engine} on {group.system}"
+    return f"{', '.join(parts)} of {of_group}, wider for other lengths"

@@ -7,12 +7,13 @@ be told so (`Engine.nodes_conflict`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autoauto.engines.engine import Engine, NodePart
-from autoauto.engines.rules import divisors
+from autoauto.engines.rules import GroupSplit, divisors
 from autoauto.memo import Memo
-from autoauto.targets.gpu.nodes import NodeGpus
+from autoauto.records.hardware import Cluster
+from autoauto.targets.gpu.nodes import NodeGpus, groups_of
 
 Free = tuple[int, ...]
 """The free groups of every node; groups of a node are taken from the first to the last."""
@@ -26,13 +27,16 @@ class Nodes:
         full: all groups free.
     """
 
-    def __init__(self, groups: Sequence[NodeGpus], engine: Engine) -> None:
-        """Take the groups of a cluster, one or more, in its order."""
-        self._engine, self._n_each = engine, len(groups[0].gpus)
+    def __init__(self, groups: Sequence[NodeGpus], engine: Engine, split: GroupSplit) -> None:
+        """Take the groups of a cluster, one or more, in its order, and how each splits the model."""
+        self._engine, self._split, self._n_each = engine, split, split.n_gpus
+        self._span = groups[0].n_machines
         counts = Counter(group.machine for group in groups)
         self.full: Free = tuple(counts.values())
         self._kinds = [next(group.kind for group in groups if group.machine == machine) for machine in counts]
         self._starts = [sum(self.full[:number]) for number in range(len(counts))]
+        self._node_of = [node for node, n_groups in enumerate(self.full) for _ in range(n_groups)]
+        self._splits: Memo[int, list[int]] = Memo(_MAX_KNOWN)
         self._known: Memo[tuple[Free, tuple[str, ...]], tuple[int, ...] | None] = Memo(_MAX_KNOWN)
 
     def n_able(self, kind: str, n_stages: int) -> int:
@@ -41,11 +45,18 @@ class Nodes:
 
     def splits(self, n_stages: int) -> list[int]:
         """The numbers of nodes among which the engine divides a pipeline evenly."""
+        return self._splits.of(n_stages, lambda: self._even_splits(n_stages))
+
+    def _even_splits(self, n_stages: int) -> list[int]:
         return [
             n_nodes
             for n_nodes in divisors(n_stages)
             if not self._engine.nodes_conflict(
-                [NodePart(node, n_stages // n_nodes * self._n_each) for node in range(n_nodes)]
+                [
+                    NodePart(node, n_stages // n_nodes * self._n_each // self._span)
+                    for node in range(n_nodes * self._span)
+                ],
+                self._split,
             )
         ]
 
@@ -83,11 +94,10 @@ class Nodes:
 
     def without(self, free: Free, groups: Sequence[int]) -> Free:
         """What is free once groups that `groups_for` chose are taken."""
-        taken = [
-            sum(start <= group < start + n for group in groups)
-            for start, n in zip(self._starts, self.full, strict=True)
-        ]
-        return tuple(n - m for n, m in zip(free, taken, strict=True))
+        left = list(free)
+        for group in groups:
+            left[self._node_of[group]] -= 1
+        return tuple(left)
 
     def all_placed(self, kinds: tuple[str, ...], replicas: int) -> list[tuple[int, ...]] | None:
         """The groups of like replicas, one after the other; None if there is no room for all."""
@@ -105,6 +115,26 @@ class Nodes:
         sizes = " + ".join(str(n * self._n_each) for n in self.full)
         stages = f"{n_stages} stage{'s' * (n_stages > 1)} of {self._n_each} GPU{'s' * (self._n_each > 1)}"
         return (
-            f"{self._engine.nodes_rule}, got {replicas} x {stages} on nodes with groups for {sizes} GPUs; try another "
-            "n_ipu, or fewer replicas"
+            f"{self._engine.nodes_rule(self._split)}, got {replicas} x {stages} on nodes with groups for {sizes} GPUs; "
+            "try another n_ipu, or fewer replicas"
         )
+
+
+def free_gpus(cluster: Cluster, taken: Iterable[NodeGpus]) -> dict[int, int]:
+    """How many GPUs of every node of a cluster of single ones are in no group that is taken."""
+    free = Counter(group.machine for group in groups_of(cluster, 1))
+    for group in taken:
+        for part in group.by_machine:
+            free[part.machine] -= len(part.gpus)
+    return dict(free)
+
+
+def n_fitting(free: Mapping[int, int], n_each: int, node_size: int) -> int:
+    """How many groups of `n_each` GPUs have room, inside nodes, or larger ones on whole nodes of a size.
+
+    >>> n_fitting({0: 8, 1: 3}, 2, 8), n_fitting({0: 8, 1: 8, 2: 7}, 16, 8)
+    (5, 1)
+    """
+    if n_each <= node_size:
+        return sum(n // n_each for n in free.values())
+    return sum(n == node_size for n in free.values()) // (n_each // node_size)

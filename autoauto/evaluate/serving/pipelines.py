@@ -19,12 +19,20 @@ import numpy as np
 
 from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
-from autoauto.evaluate.serving.costs import PositionCosts, ServingCosts, Sizes, StagePosition, requests_of, session_of
+from autoauto.evaluate.serving.costs import (
+    PositionCosts,
+    ServingCosts,
+    Sizes,
+    StagePosition,
+    blocks_of_kinds,
+    session_of,
+)
 from autoauto.evaluate.serving.fitting import Need, where_it_fits
 from autoauto.evaluate.serving.nodes import Nodes
-from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, rates_of
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, of_all_ranks, rates_of
 from autoauto.memo import Memo
-from autoauto.plan.equal_blocks import BlockCuts, BlockStages, equal_blocks, without_surplus
+from autoauto.plan.block_cuts import Cuts, cuts_of
+from autoauto.plan.unlike_blocks import ChainStage
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Link, Period
@@ -32,6 +40,7 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import FloatArray, IntArray, format_bytes
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes.generation import Generation
 from autoauto.targets.gpu.target import system_of
 
 NO_LINK = Link(1e18, 0)
@@ -61,14 +70,32 @@ def pipeline_rates(
     n_max_batched_tokens: int,
     arrivals: Arrivals = DEFAULT_ARRIVALS,
 ) -> PipelineRates:
-    """What a pipeline gives whose stages have so many blocks, shape (stages, batch sizes)."""
+    """What a pipeline gives, or one rank of its attention, whose stages have so many blocks of every kind.
+
+    `n_blocks` has the shape (stages, kinds, batch sizes).
+    """
     steps = [stage.steps(n) for stage, n in zip(stages, n_blocks, strict=True)]
     decode, prompt = (np.array(column) for column in zip(*steps, strict=True))
     send = np.array([stage.send_s for stage in stages])
     rates = rates_of(StageSteps(decode, prompt, send), n_sequences, requests, engine, n_max_batched_tokens, arrivals)
-    slowest = (decode + n_sequences / requests.output_tokens * prompt).argmax(axis=0)
-    cache = np.array([n * stage.cache_bytes for stage, n in zip(stages, n_blocks, strict=True)]).max(axis=0)
+    slowest = (decode + n_sequences / requests.n_steps * prompt).argmax(axis=0)
+    held = [(n * stage.cache_bytes).sum(axis=0) for stage, n in zip(stages, n_blocks, strict=True)]
+    cache = np.array(held).max(axis=0)
     return PipelineRates(rates, slowest, cache)
+
+
+class PlacedStage(NamedTuple):
+    """A stage of a pipeline.
+
+    Attributes:
+        position: where it stands.
+        costs: of a stage there.
+        n_blocks: that it has, shape (kinds,).
+    """
+
+    position: StagePosition
+    costs: PositionCosts
+    n_blocks: IntArray
 
 
 class EnginePipelines:
@@ -83,18 +110,17 @@ class EnginePipelines:
     def __init__(
         self, costs: ServingCosts, knobs: Knobs, sizes: Sizes, positions: Sequence[StagePosition], rows: IntArray
     ) -> None:
-        self.rows, self._requests, self._session = rows, requests_of(knobs), session_of(knobs)
-        self._engine, self._n_all = costs.target.engine(self._session), costs.target.decoder.n_layers
-        self._b = np.array(sizes, dtype=np.float64)
-        self._n_prompts = self._b / self._requests.output_tokens
+        self.rows, self._requests, self._session = rows, costs.requests(knobs), session_of(knobs)
+        self._engine, self._order = costs.target.engine(self._session), costs.target.decoder.block_order
+        self._b, self._b_of_rank = np.array(sizes), self._session.of_rank(sizes).astype(np.float64)
+        self._n_prompts = self._b_of_rank / self._requests.n_steps
         self._kind_names, self._devices, self._target = costs.kind_names(knobs), costs.kinds(knobs), costs.target
         self._kinds = np.array([position.kind for position in positions])
+        self._positions = positions
         self._costs = [costs.stage(knobs, position, sizes) for position in positions]
         self.kinds = [tuple(self._kind_names[kind] for kind in self._kinds[row]) for row in rows]
         self._counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
-        every = [each.stages(self._n_prompts) for each in self._costs]
-        self._stages = BlockStages(*(np.array(column) for column in zip(*every, strict=True)))
-        self._cuts = equal_blocks(_of_rows(self._stages), self._counts, self._n_all)
+        self._cuts = cuts_of(rows, [_times(each, self._n_prompts) for each in self._costs], self._order)
         self.period_s = self._cuts.period
         self._rates = Memo[int, PipelineRates](len(rows))
         self._excess_bytes = np.full(self.period_s.shape, np.nan)  # of the batch sizes that were asked for
@@ -106,36 +132,33 @@ class EnginePipelines:
             self._excess_bytes[:, missing] = self._fullest(missing).period
         return self._excess_bytes[:, columns]
 
-    def _fullest(self, columns: IntArray) -> BlockCuts:
+    def _fullest(self, columns: IntArray) -> Cuts:
         """The cuts with which the fullest GPU lacks least: those of the shortest period, in bytes."""
-        return equal_blocks(_of_rows(self._filling(columns)), self._counts, self._n_all)
-
-    def _filling(self, columns: IntArray) -> BlockStages:
-        """What stages lack without blocks, and what a block takes, in bytes."""
-        block = np.array([each.block_bytes[columns] for each in self._costs])
-        lacking = np.array([-each.usable_bytes[columns] for each in self._costs])
-        return BlockStages(lacking, block, np.full(block.shape, self._n_all))
+        return cuts_of(self.rows, [_filling(each, columns) for each in self._costs], self._order)
 
     def rates(self, row: int) -> PipelineRates:
         """What a pipeline of a row gives at all batch sizes; `slowest` is a kind of GPUs."""
         return self._rates.of(row, lambda: self._made(row))
 
+    def stages(self, row: int, index: int) -> list[PlacedStage]:
+        """The stages of a pipeline of a row at one batch size."""
+        of_kinds = blocks_of_kinds(self._order, self._cuts.n_blocks(row)[:, index])
+        numbers = zip(self.rows[row], of_kinds, strict=True)
+        return [PlacedStage(self._positions[number], self._costs[number], n) for number, n in numbers]
+
     def plan(self, row: int, index: int) -> Plan:
         """The stages of a pipeline of a row at one batch size."""
-        return self._plan(row, self._n_blocks(row)[:, index].tolist(), index)
+        return self._plan(row, self._cuts.n_blocks(row)[:, index], index)
 
     def why_unfit(self, row: int, index: int) -> Infeasible:
         """The error of a row in which the model does not fit at one batch size, with the cuts that lack least."""
-        if self.rows.shape[1] > self._n_all:
-            return Infeasible(f"every stage needs a block, got {self.rows.shape[1]} stages of {self._n_all} blocks", 0)
         only = np.array([index])
-        of_row = BlockStages(*(column[self.rows[row]] for column in self._filling(only)))
-        n_blocks = without_surplus(of_row, self._fullest(only).n_blocks[self.rows[row], row], self._n_all)
-        plan = self._plan(row, n_blocks[:, 0].tolist(), index)
+        plan = self._plan(row, self._fullest(only).n_blocks(row)[:, 0], index)
         stage = max(plan.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
+        n_blocks = Generation().parts_text(stage.layers, plan.partition[-1])
         return Infeasible(
-            f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: layers "
-            f"{stage.layers} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; "
+            f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: "
+            f"{n_blocks} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; "
             f"{where_it_fits(self._need(row, index))}",
             excess_bytes=plan.excess_bytes,
             layers=stage.layers,
@@ -146,7 +169,7 @@ class EnginePipelines:
         """What must fit the GPUs of a row, as if all were of its kind with the most memory."""
         session, used = self._session, [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
         device = max(used, key=lambda device: device.memory_bytes)
-        system, n_bytes = system_of(device), int(device.memory_bytes / session.tensor_parallel)
+        system, n_bytes = system_of(device), int(device.memory_bytes / session.group_size)
         return Need(
             self._target.decoder,
             self._target.serving(system, session),
@@ -157,24 +180,22 @@ class EnginePipelines:
             session.max_batched_tokens,
         )
 
-    def _n_blocks(self, row: int) -> IntArray:
-        """The blocks of the stages of a row, shape (stages, batch sizes)."""
-        of_row = BlockStages(*(column[self.rows[row]] for column in self._stages))
-        return without_surplus(of_row, self._cuts.n_blocks[self.rows[row], row], self._n_all)
-
     def _made(self, row: int) -> PipelineRates:
         stages = [self._costs[position] for position in self.rows[row]]
+        n_blocks = blocks_of_kinds(self._order, self._cuts.n_blocks(row))
         made = pipeline_rates(
-            stages, self._n_blocks(row), self._b, self._requests, self._engine, self._session.max_batched_tokens
+            *(stages, n_blocks, self._b_of_rank, self._requests, self._engine), self._session.max_batched_tokens
         )
-        return made._replace(slowest=self._kinds[self.rows[row]][made.slowest])
+        rates = of_all_ranks(made.rates, self._b, self._b_of_rank)
+        return made._replace(rates=rates, slowest=self._kinds[self.rows[row]][made.slowest])
 
-    def _plan(self, row: int, n_blocks: Sequence[int], index: int) -> Plan:
+    def _plan(self, row: int, n_blocks: IntArray, index: int) -> Plan:
         """Embedding and blocks, then norm and head: layers of the graph of a decoder."""
         stages, start = [], 0
-        for device, (position, n) in enumerate(zip(self.rows[row], n_blocks, strict=True)):
+        of_kinds = blocks_of_kinds(self._order, n_blocks)
+        for device, (position, n) in enumerate(zip(self.rows[row], of_kinds, strict=True)):
             costs = self._costs[position]
-            stop = start + n + (device == 0) + 2 * (device == len(n_blocks) - 1)
+            stop = start + int(n.sum()) + (device == 0) + 2 * (device == len(n_blocks) - 1)
             stages.append(
                 Stage(
                     LayerRange(start, stop),
@@ -192,9 +213,15 @@ class EnginePipelines:
         return Plan(tuple(stages), Period.SERIAL)
 
 
-def _of_rows(stages: BlockStages) -> BlockStages:
-    """The same stages in every row."""
-    return BlockStages(stages.base[:, None], stages.step[:, None], stages.most[:, None])
+def _times(costs: PositionCosts, n_prompts: FloatArray) -> ChainStage:
+    """Mean steps with so many prompts each, and what blocks fill, by kind of block."""
+    return ChainStage(costs.base_s(n_prompts), costs.blocks_s(n_prompts), costs.usable_bytes, costs.block_bytes)
+
+
+def _filling(costs: PositionCosts, columns: IntArray) -> ChainStage:
+    """What a stage lacks without blocks, and what blocks take, in bytes, at some batch sizes; all of them fit."""
+    filled, usable = costs.block_bytes[:, columns], costs.usable_bytes[columns]
+    return ChainStage(-usable, filled, np.full(len(columns), np.inf), filled)
 
 
 def in_line(costs: ServingCosts, knobs: Knobs, sizes: Sizes, links: Sequence[Link]) -> EnginePipelines:

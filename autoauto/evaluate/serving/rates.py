@@ -1,14 +1,15 @@
 """What pipelines of an engine give, from the times of their stages: `rates_of`; what all replicas give: `rates_at`.
 
 A replica has S stages and S micro-batches of b sequences in flight. Every sequence takes one step a token, and one
-prompt every `output_tokens` steps, so the mean step of a stage is its decode step and b / output_tokens of a prompt:
+prompt every `n_steps` steps, so the mean step of a stage is its decode step and b / n_steps of a prompt:
 
-    stage 0   |d p d d h|d d p d h|...        mean step = d + b / output_tokens * p + transfer
+    stage 0   |d p d d h|d d p d h|...        mean step = d + b / n_steps * p + transfer
     stage 1     |d p d d h|d d p d h|...      h: what the host CPU adds to a step, hidden by no other stage
                                               cycle = S * (mean step of the slowest stage + h)
 
-A token of every sequence comes once a cycle: TPOT. An engine whose prompts come first computes those of a whole wave
-before it decodes; of prompts that arrive together a sequence waits for half between its tokens.
+A token of every sequence comes once a cycle: TPOT; where a step verifies a draft, several tokens come. An engine whose
+prompts come first computes those of a whole wave before it decodes; of prompts that arrive together a sequence waits
+for half between its tokens.
 
 The first token of a request comes after its own prompt and what is before it, in the mean over all requests:
 
@@ -81,9 +82,9 @@ def rates_of(
 ) -> Rates:
     """The rates of a pipeline with b = `n_sequences` in every micro-batch."""
     b, n_stages = np.asarray(n_sequences, dtype=np.float64), len(stages.decode_s)
-    prompts = b / requests.output_tokens
+    prompts = b / requests.n_steps
     cycle = _cycle_s(stages, prompts, b, engine)
-    tokens_per_s = n_stages * b / cycle
+    tokens_per_s = n_stages * b / cycle * (requests.output_tokens / requests.n_steps)
     if requests.output_tokens == 1:  # answered by their prompts; by Little's law a request takes a cycle
         first = cycle + engine.host.first_token_s
         return Rates(cycle / n_stages, np.zeros_like(cycle), first, tokens_per_s, tokens_per_s)
@@ -91,11 +92,17 @@ def rates_of(
     first = _first_token_s(stages, b, cycle, requests, engine, n_max_batched_tokens, arrivals)
     return Rates(
         period_s=cycle / n_stages,
-        tpot_s=between,
+        tpot_s=between / requests.speculation.accept_length,
         ttft_s=first + waiting,
         tokens_per_s=tokens_per_s,
         requests_per_s=tokens_per_s / requests.output_tokens,
     )
+
+
+def of_all_ranks(rates: Rates, n_sequences: FloatArray | IntArray, of_rank: FloatArray | IntArray) -> Rates:
+    """What all ranks of the attention give, by the rates of the fullest; all ranks step together."""
+    times = np.asarray(n_sequences / of_rank, dtype=np.float64)
+    return rates._replace(tokens_per_s=rates.tokens_per_s * times, requests_per_s=rates.requests_per_s * times)
 
 
 def _cycle_s(stages: StageSteps, n_prompts: FloatArray, n_sequences: FloatArray, engine: Engine) -> FloatArray:
@@ -126,10 +133,10 @@ def _token_s(
     if not engine.mixes:
         between = n_prompts * (1 - arrivals.share_together(engine.host.together) / 2)
         return _cycle_s(stages, between, n_sequences, engine), np.zeros_like(n_prompts)
-    full = n_max_batched_tokens / requests.input_tokens
+    full = n_max_batched_tokens / requests.computed_tokens
     between = _cycle_s(stages, np.minimum(n_prompts, full), n_sequences, engine)
     whole = _cycle_s(stages, n_prompts, n_sequences, engine)
-    return between, requests.output_tokens * (whole - between)
+    return between, requests.n_steps * (whole - between)
 
 
 def _first_token_s(
@@ -142,18 +149,18 @@ def _first_token_s(
     arrivals: Arrivals,
 ) -> FloatArray:
     """From a request to its first token: its prompt through all stages, and what is before it."""
-    n_steps = -(-requests.input_tokens // n_max_batched_tokens)
+    n_steps = -(-requests.computed_tokens // n_max_batched_tokens)
     decode = stages.decode_s * engine.mixes
     own = (n_steps * decode + stages.prompt_s + stages.send_s).sum(axis=0)
     n_clients, prompt = len(stages.decode_s) * n_sequences, stages.prompt_s.max(axis=0)
 
-    per_step = max(1, n_max_batched_tokens // requests.input_tokens)
+    per_step = max(1, n_max_batched_tokens // requests.computed_tokens)
     n_before, n_steps_before = _first_wave(n_clients, per_step)
     first_wave = n_before * prompt + n_steps_before * decode.max(axis=0)
 
     queued = np.minimum(engine.host.n_behind, n_clients - 1)
     if not arrivals.are_alike:
-        busy = np.minimum(_BUSIEST, n_clients / requests.output_tokens * prompt / cycle_s)
+        busy = np.minimum(_BUSIEST, n_clients / requests.n_steps * prompt / cycle_s)
         queued = np.minimum(busy / (1 - busy), n_clients - 1) / 2
     waited = arrivals.wait_steps * (stages.decode_s.sum(axis=0) + engine.host.step_s)
     share = arrivals.share_together(engine.host.together)
@@ -220,20 +227,28 @@ class ReplicaRates(NamedTuple):
 
 
 class RatesAt(NamedTuple):
-    """What all replicas give together at one end of the interval: numbers of a `TokenResult` as arrays."""
+    """What all replicas give together at one end of the interval: numbers of a `TokenResult` as arrays.
+
+    The last two are None where replicas compute prompts themselves.
+    """
 
     tokens_per_s: FloatArray
     tpot_s: FloatArray
     ttft_s: FloatArray
     kv_cache_bytes: FloatArray
+    prefill_busy_share: FloatArray | None = None
+    kv_transfer_s: FloatArray | None = None
 
     def of(self, index: int) -> TokenResult:
         """At one batch size."""
+        busy, transfer = self.prefill_busy_share, self.kv_transfer_s
         return TokenResult(
             tokens_per_s=self.tokens_per_s[index].item(),
             tpot_s=self.tpot_s[index].item(),
             ttft_s=self.ttft_s[index].item(),
             kv_cache_bytes=int(self.kv_cache_bytes[index]),
+            prefill_busy_share=None if busy is None else busy[index].item(),
+            kv_transfer_s=None if transfer is None else transfer[index].item(),
         )
 
 

@@ -1,5 +1,7 @@
 """Rows that somebody measured, from a CSV file with a line of column names: `read_rows`, `measured_of`.
 
+`rows_of_study` makes such rows of what a search measured on engines.
+
 Columns in any order, others are not read:
 
     model               a bundled name, or the folder of a config
@@ -15,13 +17,14 @@ Columns in any order, others are not read:
     output_tokens       of an answer
     kv_cache_precision  may be missing; empty is that of the checkpoint
     expert_parallel     may be missing, then 1
-    attention_dp        may be missing, then 1
+    attention_data_parallel     may be missing, then 1
     tpot_s              seconds between two tokens of an answer, in the mean
     ttft_s              seconds from a request to its first token
     tokens_per_s        tokens of answers of all replicas
 
 and of the last three one or more in every row. The columns of `systems/silicon_sample.csv` [aiconfigurator] are read
-too, where batch_size are all requests in flight, and a cache is fp8 where weights are fp8 or nvfp4.
+too, where batch_size are all requests in flight of a rank of the attention, and a cache is fp8 where weights are fp8 or
+nvfp4.
 """
 
 from __future__ import annotations
@@ -32,9 +35,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.records.errors import BadInput
+
+if TYPE_CHECKING:
+    from autoauto.space.engine_measurements import EngineMeasurements
 
 _OF_PACKAGE = "model_path"
 """A column that tells the form of the package's rows."""
@@ -51,7 +57,13 @@ _NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "input_t
 RESULTS = ("tpot_s", "ttft_s", "tokens_per_s")
 RESULTS_OF_PACKAGE = {"tpot_s": "silicon_tpot_ms", "ttft_s": "silicon_ttft_ms"}
 """How the package's rows name some of them; times are in milliseconds there."""
+PREFILL, DECODE = "prefill_", "decode_"
+"""How columns of rows of two pools begin."""
 _MAX_COUNT = 2**31
+_OF_KNOBS = (
+    *("engine", "precision", "kv_cache_precision", "tensor_parallel", "expert_parallel"),
+    *("attention_data_parallel", "n_ipu", "replicas", "input_tokens", "output_tokens"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,17 @@ class Row:
     def is_of_package(self) -> bool:
         """Whether it has the columns of the package's own rows."""
         return _OF_PACKAGE in self.cells
+
+    @property
+    def has_pools(self) -> bool:
+        """Whether servers of their own computed prompts."""
+        return self.is_of_package and self.text("mode") != "agg"
+
+    def of_pool(self, pool: str) -> Row:
+        """One of two pools, as a row of replicas that compute whole requests; `PREFILL` or `DECODE`."""
+        own = {name.removeprefix(pool): cell for name, cell in self.cells.items() if name.startswith(pool)}
+        own["replicas"] = own.get("num_workers", "")
+        return Row(self.path, self.line, {**self.cells, **own, "mode": "agg"})
 
     def column(self, name: str) -> str:
         """How the file names what we name so."""
@@ -133,6 +156,28 @@ class Measured(NamedTuple):
     tpot_s: float | None
     ttft_s: float | None
     tokens_per_s: float | None
+
+
+def rows_of_study(measured: EngineMeasurements, model: str, system: str) -> list[dict[str, object]]:
+    """What a study measured on engines, as cells of such a file, one row a configuration that was measured.
+
+    Args:
+        measured: of the study.
+        model: its name or path.
+        system: the GPUs.
+    """
+    rows = []
+    for number, row in enumerate(measured.rows):
+        if not row.is_measured:
+            continue
+        knobs = row.knobs.values
+        cells: dict[str, object] = {name: knobs[name] or "" for name in _OF_KNOBS if name in knobs}
+        in_flight = row.n_clients / (row.knobs.n_ipu * row.knobs.replicas)
+        cells |= {"model": model, "system": system, "batch_size": max(round(in_flight), 1)}
+        for name, value in (("tpot_s", row.tpot_s), ("ttft_s", row.ttft_s), ("tokens_per_s", row.tokens_per_s)):
+            cells[name] = f"{value:.6g}" if value > 0 else ""
+        rows.append({**cells, "source": f"row {number} of the measurements, {measured.where}".removesuffix(", ")})
+    return rows
 
 
 def read_rows(path: Path) -> list[Row]:

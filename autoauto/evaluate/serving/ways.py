@@ -6,6 +6,7 @@ after the other takes the fastest of what is left. And one kind alone may have a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +14,11 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
+from typing_extensions import override
 
+from autoauto.engines.rules import GroupSplit
 from autoauto.evaluate.serving.costs import ServingCosts, Sizes, session_of
-from autoauto.evaluate.serving.nodes import Nodes
+from autoauto.evaluate.serving.nodes import Free, Nodes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, PipelineRates, across_kinds, in_line
 from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE, End, Rates, RatesAt, ReplicaRates, rates_at
 from autoauto.evaluate.setting import Setting
@@ -84,8 +87,26 @@ class LikeReplicas:
         return PipelineRates(Rates(*rates), slowest, cache)
 
 
+class HasRates(ABC):
+    """What gives rates at any end of the intervals."""
+
+    @abstractmethod
+    def at(self, end: End) -> RatesAt:
+        """What all servers give together, by batch size, at an end of the intervals."""
+
+    @cached_property
+    def rates(self) -> RatesAt:
+        """`at` the middle of the intervals."""
+        return self.at(MIDDLE)
+
+    @cached_property
+    def held_rates(self) -> RatesAt:
+        """`at` the end at which bounds must hold."""
+        return self.at(AT_BOUND)
+
+
 @dataclass(frozen=True)
-class Way:
+class Way(HasRates):
     """One way to put all replicas on the GPUs.
 
     Attributes:
@@ -112,18 +133,8 @@ class Way:
         """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
         return np.asarray(np.max([like.excess_bytes for like in self.replicas], axis=0))
 
-    @cached_property
-    def rates(self) -> RatesAt:
-        """What all replicas give together, by batch size."""
-        return self.at(MIDDLE)
-
-    @cached_property
-    def held_rates(self) -> RatesAt:
-        """The same at the end at which bounds must hold."""
-        return self.at(AT_BOUND)
-
+    @override
     def at(self, end: End) -> RatesAt:
-        """The same at any end of the intervals."""
         made = [(like.n, like.rates) for like in self.replicas]
         rates = [ReplicaRates(n, each.rates, self.factors, each.slowest) for n, each in made]
         return rates_at(rates, np.max([each.kv_cache_bytes for _, each in made], axis=0), end)
@@ -152,13 +163,18 @@ class Way:
 
 
 class ReplicaWays:
-    """The ways of the configurations of a setting; pipelines that were made are kept."""
+    """The ways of the configurations of a setting; pipelines that were made are kept.
+
+    Attributes:
+        costs: on all GPUs.
+        parts: the ways on the GPUs of every kind alone; none where all are alike.
+    """
 
     def __init__(self, costs: ServingCosts, parts: Sequence[ReplicaWays] = ()) -> None:
         """Take the costs on all GPUs, and the ways on those of every kind alone where there are several."""
-        self.costs, self._parts = costs, parts
+        self.costs, self.parts = costs, parts
         self._pipelines: Memo[tuple[object, ...], EnginePipelines] = Memo(_MAX_PIPELINES)
-        self._by_engine: Memo[tuple[str, int], Nodes] = Memo(_MAX_PIPELINES)
+        self._by_engine: Memo[tuple[str, GroupSplit], Nodes] = Memo(_MAX_PIPELINES)
 
     @staticmethod
     def of(setting: Setting) -> ReplicaWays:
@@ -174,13 +190,15 @@ class ReplicaWays:
         """The ways of a configuration at many batch sizes instead of its own, one or more; the model may not fit.
 
         Raises:
-            Infeasible: there are too few devices.
+            Infeasible: there are too few devices, or more stages than blocks.
             Unsupported: no kind of GPUs can be a stage.
         """
         self.costs.setting.check_devices(knobs)
+        if knobs.n_ipu > (n_blocks := len(self.costs.target.decoder.block_order)):
+            raise Infeasible(f"every stage needs a block, got {knobs.n_ipu} stages of {n_blocks} blocks", 0)
         on_all = self._on_kinds if self.costs.setting.cluster.kinds else self._on_line
         attempts: list[Callable[[], Iterable[Way]]] = [partial(on_all, knobs, sizes)]
-        attempts += [partial(self._on_part, part, knobs, sizes) for part in self._parts]
+        attempts += [partial(self.on_part, part, knobs, sizes) for part in self.parts]
         ways: list[Way] = []
         failures: list[DoesNotFit] = []
         for attempt in attempts:
@@ -192,19 +210,19 @@ class ReplicaWays:
             raise failures[0]
         return ways
 
-    def _on_part(self, part: ReplicaWays, knobs: Knobs, sizes: Sizes) -> list[Way]:
+    def on_part(self, part: ReplicaWays, knobs: Knobs, sizes: Sizes) -> list[Way]:
         """The GPUs of one kind, which stand together in the cluster."""
         ways, cluster = part.ways(knobs, sizes), self.costs.setting.devices(knobs)
         (kind,) = part.costs.kinds(knobs)
         offset = next(number for number, device in enumerate(cluster.devices) if device.name == kind.name)
         return [replace(way, cluster=cluster, offset=offset) for way in ways]
 
-    def _nodes(self, knobs: Knobs) -> Nodes:
+    def nodes(self, knobs: Knobs) -> Nodes:
         """The nodes of all GPUs, as the engine of a configuration takes them."""
         session = session_of(knobs)
-        key = (session.engine, session.tensor_parallel)
+        key = (session.engine, session.split)
         cluster, engine = self.costs.setting.hardware(session), self.costs.target.engine(session)
-        return self._by_engine.of(key, lambda: Nodes(groups_of(cluster, session.tensor_parallel), engine))
+        return self._by_engine.of(key, lambda: Nodes(groups_of(cluster, session.group_size), engine, session.split))
 
     def _on_line(self, knobs: Knobs, sizes: Sizes) -> Iterator[Way]:
         """Like GPUs; pipelines with the same links are alike.
@@ -212,7 +230,7 @@ class ReplicaWays:
         Raises:
             Infeasible: the engine does not take the nodes so.
         """
-        nodes, cluster = self._nodes(knobs), self.costs.setting.devices(knobs)
+        nodes, cluster = self.nodes(knobs), self.costs.setting.devices(knobs)
         every = nodes.all_placed((cluster.devices[0].name,) * knobs.n_ipu, knobs.replicas)
         if every is None:
             raise Infeasible(nodes.why_no_room(knobs.n_ipu, knobs.replicas), 0)
@@ -233,7 +251,7 @@ class ReplicaWays:
     def _on_kinds(self, knobs: Knobs, sizes: Sizes) -> Iterator[Way]:
         """Unlike GPUs: one pipeline for all replicas, or the fastest pipelines one after the other."""
         cluster, replicas, factors = self.costs.setting.devices(knobs), knobs.replicas, self.costs.factors(knobs)
-        nodes, able = self._nodes(knobs), self._able(knobs, sizes)
+        nodes, able = self.nodes(knobs), self._able(knobs, sizes)
         key = (knobs.session, knobs.mode, sizes, knobs.n_ipu)
         pipelines = self._pipelines.of(key, lambda: across_kinds(self.costs, knobs, sizes, able, nodes))
         kinds, why = pipelines.kinds, nodes.why_no_room(knobs.n_ipu, replicas)
@@ -246,9 +264,13 @@ class ReplicaWays:
         for _ in range(replicas):
             room = {each: [nodes.groups_for(each, row) is not None for row in kinds] for each in set(free)}
             one_by_one.append(LikeReplicas(1, pipelines, np.array([room[each] for each in free]).T, why))
-            for index, row in enumerate(one_by_one[-1].rows):
-                if row >= 0 and (groups := nodes.groups_for(free[index], kinds[row])) is not None:
-                    free[index] = nodes.without(free[index], groups)
+            left: dict[tuple[Free, int], Free] = {}  # batch sizes have few unlike rows
+            for index, row in enumerate(one_by_one[-1].rows.tolist()):
+                taken = free[index], row
+                if taken not in left:
+                    groups = nodes.groups_for(free[index], kinds[row]) if row >= 0 else None
+                    left[taken] = free[index] if groups is None else nodes.without(free[index], groups)
+                free[index] = left[taken]
         yield Way(one_by_one, factors, cluster, nodes)
 
     def _able(self, knobs: Knobs, sizes: Sizes) -> list[int]:

@@ -13,7 +13,9 @@ from autoauto.engines.command import GPU_ORDER, Command, Limits
 from autoauto.engines.engine import Engine
 from autoauto.exporters.exporter import Check, Deployment
 from autoauto.exporters.serving.files import COMPOSE_FILE, KUBERNETES_FILE
+from autoauto.exporters.serving.front import FRONT, FRONT_SCRIPT, front_checks, has_front
 from autoauto.exporters.serving.launches import ServedProcess, decoder_model, processes
+from autoauto.exporters.serving.router import ROUTER, router_checks
 from autoauto.records.errors import BadInput
 
 Processes = Sequence[ServedProcess]
@@ -24,7 +26,8 @@ Scripts = Mapping[str, Command]
 def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Check]:
     """Whether the engine accepts every command, and whether it says the configuration; nothing is started."""
     every = processes(deployment, engine)
-    scripts = {path.stem: read_script(path) for path in sorted(folder.glob("replica-*.sh"))}
+    paths = sorted([*folder.glob("replica-*.sh"), *folder.glob("prefill-*.sh")])
+    scripts = {path.stem: read_script(path) for path in paths}
     accepted = f"{engine.title} accepts every option"
     try:
         limits = {name: engine.launcher.limits(command) for name, command in scripts.items()}
@@ -40,7 +43,11 @@ def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Che
     same_files = files == {name: command.files for name, command in scripts.items()}
     yield _limits_check(every, limits, same_files=same_files)
     yield _gpus_check(every, scripts, limits)
-    yield _compose_check(scripts, folder / COMPOSE_FILE)
+    services = _read_services(folder / COMPOSE_FILE)
+    yield _compose_check(scripts, services)
+    yield from router_checks(every, folder, services)
+    if has_front(every):
+        yield from front_checks(every, engine, read_script(folder / FRONT_SCRIPT), services)
     if all(process.is_whole for process in every):
         yield _kubernetes_check(every, scripts, engine, folder / KUBERNETES_FILE)
     needed = f"that needs GPUs, {engine.title} and the weights of {decoder_model(deployment).served_name}"
@@ -53,7 +60,7 @@ def read_script(path: Path) -> Command:
     start = words.index("exec")
     exported = (word.split("=", 1) for before, word in pairwise(words[:start]) if before == "export")
     command = tuple(words[start + 1 :])
-    files = {word: path.with_name(word) for word in command if word.startswith(f"{path.stem}-")}
+    files = {word: path.parent / word for word in command if "/" not in word and (path.parent / word).is_file()}
     return Command(command, dict(exported), {name: file.read_text(encoding="utf-8") for name, file in files.items()})
 
 
@@ -67,7 +74,8 @@ def _expected(process: ServedProcess) -> Limits:
         launch.max_batched_tokens,
         launch.max_length,
         launch.memory_share,
-        launch.expert_parallel,
+        launch.split.expert_parallel,
+        attention_data_parallel=launch.split.attention_data_parallel,
     )
 
 
@@ -86,9 +94,10 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits], *, same_files:
     """Whether model, sequences, tokens and memory are those of the plan."""
     expected = {process.name: _expected(process)._replace(blocks=(), port=None) for process in every}
     first = next(iter(limits.values()))
+    ranks = f" in each of {first.attention_data_parallel} ranks" * (first.attention_data_parallel > 1)
     detail = (
-        f"{first.n_in_flight} sequences in flight, {first.max_batched_tokens} tokens a step, {first.max_length} a "
-        f"sequence, {first.memory_share:.1%} of the memory"
+        f"{first.n_in_flight} sequences in flight{ranks}, {first.max_batched_tokens} tokens a step, "
+        f"{first.max_length} a sequence, {first.memory_share:.1%} of the memory"
     )
     if first.expert_parallel > 1:
         detail += f", experts dealt among {first.expert_parallel} GPUs"
@@ -126,16 +135,22 @@ def _read_yaml(path: Path) -> list[Any]:
         raise BadInput(f"{path.name} must be YAML, got: {error!s:.80}") from None
 
 
-def _compose_check(scripts: Scripts, path: Path) -> Check:
-    """Whether a service starts what every script does, with as many GPUs."""
+def _read_services(path: Path) -> Mapping[str, Any]:
+    """The services of Docker Compose by name."""
     (content,) = _read_yaml(path)
-    services = content["services"]
-    started = {name: (tuple(each["entrypoint"]), len(_devices(each))) for name, each in services.items()}
+    services: Mapping[str, Any] = content["services"]
+    return services
+
+
+def _compose_check(scripts: Scripts, services: Mapping[str, Any]) -> Check:
+    """Whether a service starts what every script does, with as many GPUs."""
+    engines = {name: each for name, each in services.items() if name not in (ROUTER, FRONT)}
+    started = {name: (tuple(each["entrypoint"]), len(_devices(each))) for name, each in engines.items()}
     expected = {
         name: (command.words, len(command.environment[GPU_ORDER].split(","))) for name, command in scripts.items()
     }
     return Check(
-        f"{path.name} starts the commands of the scripts", started == expected, _counted(len(started), "service")
+        f"{COMPOSE_FILE} starts the commands of the scripts", started == expected, _counted(len(started), "service")
     )
 
 
@@ -146,7 +161,8 @@ def _devices(service: Mapping[str, Any]) -> Sequence[str]:
 
 def _kubernetes_check(every: Processes, scripts: Scripts, engine: Engine, path: Path) -> Check:
     """Whether pods start what the scripts of the replicas of a plan do, with as many GPUs."""
-    deployments = [each["spec"] for each in _read_yaml(path) if each["kind"] == "Deployment"]
+    documents = [each for each in _read_yaml(path) if each["kind"] in ("Deployment", "StatefulSet")]
+    deployments = [each["spec"] for each in documents if not each["metadata"]["name"].endswith(f"-{FRONT}")]
     started, n_pods = [], 0
     for spec in deployments:
         (container,) = spec["template"]["spec"]["containers"]

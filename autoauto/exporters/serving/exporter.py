@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autoauto.engines.engine import Engine
-from autoauto.exporters.exporter import Check, Deployment, Exporter
+from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter
+from autoauto.exporters.serving.bench import BENCH_FILE, bench_line, bench_script, n_sequences
 from autoauto.exporters.serving.checks import checks
 from autoauto.exporters.serving.files import (
     COMPOSE_FILE,
@@ -15,10 +16,16 @@ from autoauto.exporters.serving.files import (
     compose,
     dump,
     kubernetes,
+    label,
     script,
     script_name,
+    shell_script,
 )
+from autoauto.exporters.serving.front import FRONT_SCRIPT, front_command, front_line, has_front, pod_sets
 from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation, processes, weight_bytes
+from autoauto.exporters.serving.platforms import platform_files
+from autoauto.exporters.serving.router import ROUTER_FILE, nginx_configuration, routed_ports, router_line
+from autoauto.records.costs.decoder import lacks_draft
 
 _EXECUTABLE = 0o755
 
@@ -29,15 +36,24 @@ def serving_exporter(engine: Engine) -> Exporter:
     def write(deployment: Deployment, folder: Path) -> None:
         every = processes(deployment, engine)
         for process in every:
-            path = folder / script_name(process)
-            path.write_text(script(process, engine), encoding="utf-8")
-            path.chmod(_EXECUTABLE)
-            for name, text in process.command(engine).files.items():
-                (folder / name).write_text(text, encoding="utf-8")
+            _write_program(folder / script_name(process), script(process, engine), process.command(engine).files)
+        if has_front(every):
+            command = front_command(every, engine)
+            text = shell_script("what is in front of both pools", command)
+            _write_program(folder / FRONT_SCRIPT, text, command.files)
         (folder / COMPOSE_FILE).write_text(dump(compose(every, engine)), encoding="utf-8")
+        if ports := routed_ports(every):
+            (folder / ROUTER_FILE).write_text(nginx_configuration(ports), encoding="utf-8")
+        if text := bench_script(deployment, every):
+            _write_program(folder / BENCH_FILE, text)
         if all(process.is_whole for process in every):
-            content = kubernetes(every, engine, decoder_model(deployment).served_name, weight_bytes(deployment))
-            (folder / KUBERNETES_FILE).write_text(dump(content), encoding="utf-8")
+            name = decoder_model(deployment).served_name
+            documents = kubernetes(every, engine, name, weight_bytes(deployment))
+            (folder / KUBERNETES_FILE).write_text(dump(documents), encoding="utf-8")
+            if has_front(every):
+                sets = pod_sets(label(name), every)
+                for file_name, content in platform_files(label(name), sets, engine, name).items():
+                    (folder / file_name).write_text(dump(content), encoding="utf-8")
 
     def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         yield from checks(deployment, engine, folder)
@@ -58,12 +74,20 @@ def serving_exporter(engine: Engine) -> Exporter:
     )
 
 
+def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None:
+    """A script that can be run, and beside it what it reads, by name."""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(_EXECUTABLE)
+    for name, content in files.items():
+        path.with_name(name).write_text(content, encoding="utf-8")
+
+
 def _notes(engine: Engine) -> str:
     remark = f" {engine.launcher.remark}" * bool(engine.launcher.remark)
     return (
         f"Options are those of {engine.title} as its source defines them ({engine.launcher.source}).{remark}\n"
         f"Nothing was started, and no image pulled; that of the containers is {engine.launcher.image}.\n"
-        "The Service of Kubernetes spreads connections over the replicas; elsewhere a router does."
+        "The Service of Kubernetes spreads connections over the replicas; on several machines without it a router does."
     )
 
 
@@ -71,7 +95,7 @@ def _replica_lines(deployment: Deployment, engine: Engine) -> str:
     """A table of replicas, and what was modelled."""
     every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
     rows = "\n".join(
-        f"| {each.replica.number} | {each.part.machine} | {each.part.kind} {', '.join(map(str, each.part.gpus))} | "
+        f"| {each.replica.name} | {each.part.machine} | {each.part.kind} {', '.join(map(str, each.part.gpus))} | "
         f"{each.replica.port if each.part == each.replica.parts[0] else ''} | "
         f"{' + '.join(map(str, each.replica.blocks))} |"
         for each in every
@@ -79,26 +103,51 @@ def _replica_lines(deployment: Deployment, engine: Engine) -> str:
     return (
         f"Modelled for prompts of {mode.input_tokens} tokens and answers of {mode.output_tokens}. Sequences of up to "
         f"{every[0].launch.max_length} tokens are accepted;\nwhere many are longer than modelled, fewer fit at a time. "
-        f"Every replica has {every[0].launch.n_in_flight} sequences in flight, in micro-batches of\n"
+        f"Every replica has {n_sequences(deployment)} sequences in flight, in micro-batches of\n"
         f"{knobs.batch_size}. The first stage has the embedding besides its blocks, the last one norm and head.\n\n"
+        f"{_workload_lines(decoder_model(deployment))}"
         f"| replica | machine | GPUs | port | blocks of stages |\n|---|---|---|---|---|\n{rows}\n\n{_starts(every)}"
+        f"{bench_line(deployment, every)}"
     )
+
+
+def _workload_lines(model: DecoderModel) -> str:
+    """How answers are drafted and what is cached, and what is to be added for it."""
+    drafts, text = model.speculation, ""
+    if drafts.draft_tokens:
+        text += (
+            f"Modelled with {drafts.draft_tokens} drafted tokens a step, {drafts.accept_length:g} tokens a step "
+            f"accepted in the mean: measure how many are.\n"
+        )
+        if lacks_draft(drafts, model.decoder.checkpoint):
+            text += (
+                "The checkpoint has no layers that draft, and no draft model was named, so **these commands do not "
+                "draft**: export again\nwith --draft-model and the name of an EAGLE-3 head of the model.\n"
+            )
+    if model.cached_share:
+        text += (
+            f"Modelled with {model.cached_share:.0%} of every prompt in the prefix cache of its replica: a router must "
+            "send requests with one\nbeginning to one replica. The Service of Kubernetes does not.\n"
+        )
+    return f"{text}\n" * bool(text)
 
 
 def _starts(every: tuple[ServedProcess, ...]) -> str:
     """What the lines start, and where."""
     machines = {each.part.machine for each in every}
     if len(machines) == 1:
-        return "Each of the three lines starts all replicas: the scripts, Docker Compose, or Kubernetes."
+        text = "Each of the three lines starts all replicas: the scripts, Docker Compose, or Kubernetes."
+        return text + router_line(every) + front_line(every)
     text = (
         f"There are {len(machines)} machines. Run on each the scripts of its own replicas, or\n"
         f"`docker compose --profile machine-0 up` with its number"
     )
+    text_of_pools = front_line(every)
     if not all(each.is_whole for each in every):
         return (
             f"{text}. A replica on several machines has a process on each, with the\naddress of its first machine in "
-            "MASTER_ADDR. A Deployment of Kubernetes has no such replica, so there is no file for it."
+            f"MASTER_ADDR. A Deployment of Kubernetes has no such replica, so there is no file for it.{text_of_pools}"
         )
     kinds = sorted({each.part.kind for each in every})
-    label = f"; its nodes need the label\n`{KIND_LABEL}`, one of {', '.join(kinds)}" if len(kinds) > 1 else ""
-    return f"{text}. Kubernetes starts all{label}."
+    labelled = f"; its nodes need the label\n`{KIND_LABEL}`, one of {', '.join(kinds)}" if len(kinds) > 1 else ""
+    return f"{text}. Kubernetes starts all{labelled}.{text_of_pools}"

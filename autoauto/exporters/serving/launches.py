@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoauto.engines.command import Command, Launch, Machines
+from autoauto.engines.command import Command, Launch, Machines, PoolPart
 from autoauto.engines.engine import Engine
 from autoauto.exporters.exporter import DecoderModel, Deployment
 from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, WeightFormat, Workload, lacks_draft
 from autoauto.records.costs.profile import WEIGHTS
 from autoauto.records.errors import BadInput
 from autoauto.targets.gpu.nodes import NodeGpus
@@ -22,6 +23,8 @@ _SHARE_DIGITS = 10_000
 _LENGTH_HEADROOM, _LENGTH_BLOCK = 0.1, 256
 _JOIN_PORT = 29_500
 """On which machines of the first replica find its first machine; of the next replica the next."""
+_TRANSFER_PORT, _TRANSFER_PORTS = 5600, 100
+"""Where servers of two pools ask the first process for caches; of the next process so many ports on."""
 
 
 class ServedProcess(NamedTuple):
@@ -40,7 +43,7 @@ class ServedProcess(NamedTuple):
     @property
     def name(self) -> str:
         """For example "replica-0", or "replica-0-machine-1" where a replica has several."""
-        name = f"replica-{self.replica.number}"
+        name = self.replica.name
         return name if self.is_whole else f"{name}-machine-{self.part.machine}"
 
     @property
@@ -74,7 +77,7 @@ def generation(deployment: Deployment) -> Generation:
 def weight_bytes(deployment: Deployment) -> int:
     """Of the weights of all GPUs of a replica, as they are in memory."""
     of_a_gpu = sum(stage.memory_bytes[WEIGHTS] for stage in deployment.plan.plans[0].stages)
-    return of_a_gpu * gpu_session(deployment).tensor_parallel
+    return of_a_gpu * gpu_session(deployment).group_size
 
 
 def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ...]:
@@ -87,28 +90,51 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
     if session.engine != engine.name:
         raise BadInput(
             f"--to {engine.launcher.to} starts the engine {engine.name}, got a configuration for {session.engine}; "
-            f"try --engine {engine.name}"
+            f"try the --to of that engine, or search with --engine {engine.name}"
         )
     launch = Launch(
         model.served_name,
-        session.tensor_parallel,
+        session.split,
         (),
-        deployment.knobs.batch_size,
+        int(session.of_rank((deployment.knobs.batch_size,))[0]),
         session.max_batched_tokens,
         accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length),
         1.0,
         _made_weights(model.decoder, session, engine),
         _cache_format(model.decoder, session),
-        session.expert_parallel,
+        requests=_requests(model, mode),
     )
+    pool = session.prefill
     every = []
-    for replica in served_replicas(deployment, engine):
+    replicas = served_replicas(deployment, engine)
+    for index, replica in enumerate(replicas):
         for rank, part in enumerate(replica.parts):
-            machines = Machines(len(replica.parts), rank, _JOIN_PORT + replica.number)
-            share = _share(deployment, part.kind, len(replica.blocks), engine)
-            own = launch._replace(blocks=replica.blocks, memory_share=share, machines=machines)
+            own = launch
+            if pool is not None:
+                port = _TRANSFER_PORT + index * _TRANSFER_PORTS
+                own = own._replace(pool=PoolPart(replica.is_prefill, address_of(part.machine, replicas), port))
+            if pool is not None and replica.is_prefill:
+                own = own._replace(split=pool.split, n_sequences=pool.batch_size)
+            own = own._replace(
+                blocks=replica.blocks,
+                memory_share=_share(deployment, part.kind, own.split.n_gpus, len(replica.blocks), engine),
+                machines=Machines(len(replica.parts), rank, _JOIN_PORT + index),
+            )
             every.append(ServedProcess(replica, part, own))
     return tuple(every)
+
+
+def address_of(machine: int, replicas: Sequence[ServedReplica]) -> str:
+    """The address of a machine: a variable for shells and Docker Compose, where there are several."""
+    has_several = len({part.machine for replica in replicas for part in replica.parts}) > 1
+    return f"${{MACHINE_{machine}_ADDR}}" if has_several else "127.0.0.1"
+
+
+def _requests(model: DecoderModel, mode: Generation) -> Workload:
+    """What an engine is told of requests: it drafts where it has what it needs."""
+    lacks = lacks_draft(model.speculation, model.decoder.checkpoint)
+    speculation = NO_SPECULATION if lacks else model.speculation
+    return Workload(mode.input_tokens, mode.output_tokens, speculation, model.cached_share)
 
 
 def accepted_length(n_tokens: int, n_positions: int | None) -> int:
@@ -144,7 +170,7 @@ def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
     return None if kv_cache is published is WeightFormat.BF16 else kv_cache
 
 
-def _share(deployment: Deployment, kind: str, n_stages: int, engine: Engine) -> float:
+def _share(deployment: Deployment, kind: str, n_gpus: int, n_stages: int, engine: Engine) -> float:
     """The share of the memory of a GPU, as the engine counts it and as the plan was made with.
 
     Raises:
@@ -152,8 +178,8 @@ def _share(deployment: Deployment, kind: str, n_stages: int, engine: Engine) -> 
     """
     from autoauto.targets.gpu.systems import system_named  # of extra gpu
 
-    session, system = gpu_session(deployment), system_named(kind)
-    share = engine.memory.share(system.memory_bytes, session.tensor_parallel, n_stages)
+    system = system_named(kind)
+    share = engine.memory.share(system.memory_bytes, n_gpus, n_stages)
     usable = min(device.memory_bytes for device in deployment.cluster.devices if device.name == kind)
     if usable >= system.memory_bytes:
         return share

@@ -6,15 +6,16 @@ machine 1   |g0 g1|g2 g3|g4 g5|   replica 1
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from autoauto.engines.engine import Engine, NodePart
+from autoauto.engines.rules import GroupSplit
 from autoauto.exporters.exporter import Deployment
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.plan import Plan
-from autoauto.targets.gpu.nodes import NodeGpus, groups_of, parts_of
+from autoauto.targets.gpu.nodes import NodeGpus, free_groups, groups_of, parts_of
 from autoauto.targets.gpu.session import GpuSession
 
 FIRST_PORT = 8000
@@ -30,6 +31,7 @@ class ServedReplica(NamedTuple):
         parts: its GPUs, machine after machine in the order of the stages.
         port: on which its first machine answers.
         blocks: of every stage; the first stage has the embedding, too, the last one norm and head.
+        is_prefill: True if it computes prompts for all others.
     """
 
     number: int
@@ -37,24 +39,61 @@ class ServedReplica(NamedTuple):
     parts: tuple[NodeGpus, ...]
     port: int
     blocks: tuple[int, ...]
+    is_prefill: bool = False
+
+    @property
+    def name(self) -> str:
+        """For example "replica-0", or "prefill-1"."""
+        return f"{'prefill' if self.is_prefill else 'replica'}-{self.number}"
 
 
 def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedReplica, ...]:
-    """All replicas, in the order of their first devices.
+    """All replicas, in the order of their first devices, and servers that compute their prompts behind them.
 
     Raises:
         BadInput: the GPUs of a replica are of several machines, and the engine cannot have them so.
     """
-    groups = groups_of(deployment.cluster, gpu_session(deployment).tensor_parallel)
+    session = gpu_session(deployment)
+    groups = groups_of(deployment.cluster, session.group_size)
     replicas = []
     for number, (_, plan, members) in enumerate(sorted(_placed(deployment, groups))):
         parts = parts_of(members)
-        if conflict := engine.nodes_conflict([NodePart(part.machine, len(part.gpus)) for part in parts]):
+        nodes = [NodePart(part.machine, len(part.gpus)) for part in parts]
+        if conflict := engine.nodes_conflict(nodes, session.split):
             shown = ", ".join(f"{len(part.gpus)} {part.kind} of machine {part.machine}" for part in parts)
             raise BadInput(f"{conflict}, got {shown}; try another --n-ipu")
+        if engine.launcher.placing.ranks_first:
+            parts = tuple(part._replace(gpus=ranks_first(part.gpus, session.split)) for part in parts)
         blocks = n_blocks_of(deployment, deployment.plan.plans[plan])
         replicas.append(ServedReplica(number, plan, parts, FIRST_PORT + number, blocks))
-    return tuple(replicas)
+    return (*replicas, *_prefill_workers(deployment, replicas))
+
+
+def _prefill_workers(deployment: Deployment, replicas: Sequence[ServedReplica]) -> Iterator[ServedReplica]:
+    """Servers that compute prompts, each with all blocks, on the GPUs that replicas leave."""
+    session = gpu_session(deployment)
+    if session.prefill is None:
+        return
+    taken = [part for replica in replicas for part in replica.parts]
+    blocks = (len(deployment.graph.blocks),)
+    plan = 1 + max(replica.plan for replica in replicas)
+    kind = session.kind_beside(deployment.cluster) or deployment.cluster.devices[0].name
+    pool = session.prefill
+    groups = free_groups(deployment.cluster, kind, pool.split.n_gpus, pool.workers, taken)
+    for number, group in enumerate(groups):
+        port = FIRST_PORT + len(replicas) + number
+        yield ServedReplica(number, plan, tuple(parts_of((group,))), port, blocks, is_prefill=True)
+
+
+def ranks_first(gpus: Sequence[int], split: GroupSplit) -> tuple[int, ...]:
+    """The GPUs of stages, one group after the other, in the order of the ranks of the attention.
+
+    >>> ranks_first((0, 1, 2, 3, 4, 5, 6, 7), GroupSplit(tensor_parallel=2, attention_data_parallel=2))
+    (0, 1, 4, 5, 2, 3, 6, 7)
+    """
+    each, n_gpus = split.tensor_parallel, split.n_gpus
+    starts = (stage + rank for rank in range(0, n_gpus, each) for stage in range(0, len(gpus), n_gpus))
+    return tuple(gpu for start in starts for gpu in gpus[start : start + each])
 
 
 def gpu_session(deployment: Deployment) -> GpuSession:
@@ -72,7 +111,7 @@ def n_blocks_of(deployment: Deployment, plan: Plan) -> tuple[int, ...]:
 
 def _placed(deployment: Deployment, groups: tuple[NodeGpus, ...]) -> Iterator[tuple[int, int, tuple[NodeGpus, ...]]]:
     """For every replica the index of its first device, its plan, and the groups of its stages."""
-    grouped = deployment.cluster.grouped(gpu_session(deployment).tensor_parallel)
+    grouped = deployment.cluster.grouped(gpu_session(deployment).group_size)
     for number, plan in enumerate(deployment.plan.plans):
         assert plan.placement
         for devices in plan.placement:

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from autoauto.graph.decoders.families import FAMILIES, architecture_of, check_like_blocks
+from autoauto.graph.decoders.families import FAMILIES, architecture_of
+from autoauto.graph.decoders.kinds import blocks_of
 from autoauto.graph.decoders.quantisation import stored_formats
-from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat, Window
+from autoauto.graph.decoders.values import Values
+from autoauto.records.costs.decoder import Checkpoint, Decoder, WeightFormat
 from autoauto.records.errors import UnreadableModel, did_you_mean
-from autoauto.records.installation import gpu_tables_dir
+from autoauto.records.installation import builtin_decoders, builtin_models, gpu_tables_dir
 
 CONFIG_FILE, QUANTISATION_FILE = "config.json", "hf_quant_config.json"
 MAX_LAYERS = 1_000
 MAX_CONFIG_BYTES = 10_000_000
 _TEXT_CONFIG = "text_config"
+_HUB = "https://huggingface.co/"
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _SCALED = ("linear", "dynamic", "yarn")
 """Kinds of positions that are scaled."""
 _MOST_SCALED = 2**16
-_FULL, _SLIDING = "full_attention", "sliding_attention"
 _SCALED_ALREADY = "Gemma3"
 """Architectures whose positions are scaled ones begin with it: engines leave their factor out [positions]."""
-_ASSUMED = ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
+_DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+"""What a config says of layers that predict several tokens."""
 
 
 def bundled_names() -> tuple[str, ...]:
-    """The models whose configs come with the package of extra gpu; none without it."""
+    """The models whose configs come with autoauto, and with the package of extra gpu where it is installed."""
     folder = gpu_tables_dir()
     files = () if folder is None else sorted((folder / "model_configs").glob(f"*_{CONFIG_FILE}"))
     stems = (file.name.removesuffix(f"_{CONFIG_FILE}") for file in files if not file.name.endswith(QUANTISATION_FILE))
-    return tuple(stem.replace("--", "/", 1) for stem in stems)
+    return tuple(sorted({*builtin_decoders(), *(stem.replace("--", "/", 1) for stem in stems)}))
 
 
 def decoder_of(name_or_path: str | Path) -> Decoder:
@@ -47,18 +53,32 @@ def decoder_of(name_or_path: str | Path) -> Decoder:
     if given.suffix == ".json" and given.is_file():
         name = given.resolve().parent.name
         return _decoder(name, _read(given), _quantisation(given.with_name(QUANTISATION_FILE)))
-    return _bundled(str(name_or_path))
+    return _bundled(str(name_or_path).removeprefix(_HUB).rstrip("/"))
 
 
+@cache
 def _bundled(given: str) -> Decoder:
-    known, folder = bundled_names(), gpu_tables_dir()
+    known, own, folder = bundled_names(), builtin_decoders(), gpu_tables_dir()
     name = given if given in known else {_same_config(each): each for each in known}.get(_same_config(given), given)
-    if name not in known or folder is None:
-        hint = did_you_mean(name, known, "give the folder of the model") if known else "install the extra gpu for names"
+    if name not in known:
+        hint = did_you_mean(name, known, _other_model(name))
         raise UnreadableModel(f"a decoder is a folder with {CONFIG_FILE} or a bundled name, got {name!r:.80}; {hint}")
+    if name in own or folder is None:
+        return _decoder(name, own[name], {})
     stem = folder / "model_configs" / name.replace("/", "--")
     config = _read(stem.with_name(f"{stem.name}_{CONFIG_FILE}"))
     return _decoder(name, config, _quantisation(stem.with_name(f"{stem.name}_{QUANTISATION_FILE}")))
+
+
+def _other_model(name: str) -> str:
+    """What to try for a name that is not bundled."""
+    if name in builtin_models() or name.endswith(".onnx"):
+        return "an ONNX model runs on --cluster c600 or --cluster cpu"
+    if _HUB_NAME.fullmatch(name):
+        folder = name.rpartition("/")[2]
+        file = f"{folder}/{CONFIG_FILE}"
+        return f"try curl -fL --create-dirs -o {file} {_HUB}{name}/resolve/main/{CONFIG_FILE}, then give ./{folder}"
+    return "give the folder of the model"
 
 
 def _same_config(name: str) -> str:
@@ -67,7 +87,8 @@ def _same_config(name: str) -> str:
     >>> _same_config("meta-llama/Llama-3.1-70B-Instruct") == _same_config("meta-llama/Meta-Llama-3.1-70B")
     True
     """
-    return name.lower().replace("/meta-", "/").removesuffix("-instruct")
+    key = name.lower().replace("/meta-", "/").removesuffix("-instruct")
+    return key.replace("-instruct-hf", "-hf").replace("-chat-hf", "-hf")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -94,109 +115,36 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
     inner = config.get(_TEXT_CONFIG)
     text = inner if isinstance(inner, dict) else config
     architecture = architecture_of(name, config, text)
-    family = FAMILIES[architecture]
-    check_like_blocks(name, text)
-    fields = _Values(name, text, family.defaults)
+    fields = Values(name, text, FAMILIES[architecture])
+    n_layers = _n_layers(fields)
     n_heads, hidden_size = fields.count("num_attention_heads"), fields.count("hidden_size")
-    decoder = Decoder(
+    max_length = _max_length(architecture, fields)
+    drafts = any(isinstance(n := text.get(key), int) and n > 0 for key in _DRAFTS)
+    plain = Decoder(
         name=name,
         architecture=architecture,
         hidden_size=hidden_size,
-        n_layers=fields.count("num_hidden_layers", most=MAX_LAYERS),
+        n_layers=n_layers,
         n_heads=n_heads,
-        n_kv_heads=fields.count("num_key_value_heads", otherwise=n_heads, most=n_heads),
-        head_size=fields.count("head_dim", otherwise=max(1, hidden_size // n_heads)),
-        intermediate_size=fields.count("intermediate_size"),
+        n_kv_heads=n_heads,
+        head_size=max(1, hidden_size // n_heads),
+        intermediate_size=1,
         vocabulary_size=fields.count("vocab_size"),
         is_tied=bool(fields.value("tie_word_embeddings", config.get("tie_word_embeddings"))),
-        experts=_experts(fields) if family.has_experts else None,
+        checkpoint=Checkpoint(max_length=max_length, notes=fields.assumed(), drafts=drafts),
     )
-    checkpoint = Checkpoint(max_length=_max_length(architecture, fields), notes=fields.assumed())
-    decoder = replace(decoder, checkpoint=checkpoint._replace(window=_window(decoder, fields, checkpoint.max_length)))
+    decoder = plain.of_kinds(blocks_of(architecture, fields, n_layers, max_length))
     entry = _first_entry(name, config, text, quantisation)
-    return replace(decoder, checkpoint=_stored(decoder, entry)) if entry else decoder
+    return _stored(decoder, entry) if entry else decoder
 
 
-class _Values(NamedTuple):
-    """Values of a config, with the defaults of its class."""
-
-    name: str
-    config: Mapping[str, Any]
-    defaults: Mapping[str, int | None]
-
-    def value(self, key: str, otherwise: object = None) -> Any:
-        """What the config says; where it does not say it `otherwise`, or else what its class does."""
-        if key in self.config:
-            return self.config[key]
-        return self.defaults.get(key) if otherwise is None else otherwise
-
-    def count(self, key: str, otherwise: int | None = None, most: int = 2**31) -> int:
-        """A positive number; `otherwise` where it is null, or missing and without a default.
-
-        Raises:
-            UnreadableModel: it is missing, or no such number.
-        """
-        value = self.value(key)
-        if value is None:
-            value = otherwise
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            given = "none" if value is None else repr(value)[:40]
-            raise UnreadableModel(f"{key} must be a whole number from 1 to {most:,}, got {given} in {self.name}")
-        return value
-
-    def assumed(self) -> tuple[str, ...]:
-        """What is taken from the class."""
-        taken = [
-            f"{key} {self.defaults[key]:,}" for key in _ASSUMED if key not in self.config and self.defaults.get(key)
-        ]
-        return (f"The config leaves out what its class has: {', '.join(taken)}.",) if taken else ()
-
-
-def _experts(fields: _Values) -> Experts:
-    is_mixtral = "num_local_experts" in fields.config or "num_local_experts" in fields.defaults
-    n_experts = fields.count("num_local_experts" if is_mixtral else "num_experts")
-    return Experts(
-        n_experts=n_experts,
-        n_chosen=fields.count("num_experts_per_tok", most=n_experts),
-        intermediate_size=fields.count("moe_intermediate_size", otherwise=fields.count("intermediate_size")),
-    )
-
-
-def _window(decoder: Decoder, fields: _Values, longest: int | None) -> Window | None:
-    """The blocks whose attention has a window that is shorter than the longest sequence.
-
-    Raises:
-        UnreadableModel: attention is of another kind, or the kinds are not as many as the blocks.
-    """
-    n_windowed = len(_windowed(decoder, fields))
-    if not n_windowed or not fields.value("sliding_window"):
-        return None
-    n_tokens = fields.count("sliding_window")
-    return None if longest is not None and n_tokens >= longest else Window(n_windowed, n_tokens)
-
-
-def _windowed(decoder: Decoder, fields: _Values) -> Sequence[int]:
-    """The numbers of the blocks whose attention has a window, if there is one."""
-    kinds, every = fields.value("layer_types"), range(decoder.n_layers)
-    if fields.defaults.get("max_window_layers") is not None and not fields.value("use_sliding_window"):
-        kinds = None
-    if kinds is not None:
-        if (
-            not isinstance(kinds, list)
-            or len(kinds) != decoder.n_layers
-            or not {_FULL, _SLIDING}.issuperset(map(str, kinds))
-        ):
-            raise UnreadableModel(
-                f"layer_types must be {decoder.n_layers} of {_FULL} and {_SLIDING}, got {kinds!r:.60} in {decoder.name}"
-            )
-        return [layer for layer in every if kinds[layer] == _SLIDING]
-    if "max_window_layers" in fields.defaults:
-        first = fields.value("max_window_layers") if fields.value("use_sliding_window") else None
-        return every[first:] if isinstance(first, int) and first >= 0 else ()
-    if "sliding_window_pattern" in fields.defaults:
-        pattern = fields.value("sliding_window_pattern", fields.config.get("_sliding_window_pattern"))
-        return [layer for layer in every if isinstance(pattern, int) and pattern > 0 and (layer + 1) % pattern]
-    return every if "sliding_window" in fields.defaults else ()
+def _n_layers(fields: Values) -> int:
+    """Blocks; some configs say it by their list or pattern alone."""
+    for key in ("layers_block_type", "hybrid_override_pattern"):
+        listed = fields.config.get(key)
+        if isinstance(listed, list | str) and fields.config.get("num_hidden_layers") is None:
+            return min(len(listed), MAX_LAYERS + 1)
+    return fields.count("num_hidden_layers", most=MAX_LAYERS)
 
 
 def _first_entry(
@@ -211,21 +159,19 @@ def _first_entry(
     return entry
 
 
-def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint of a decoder with the formats of weights and of the KV cache."""
+def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:
+    """A decoder with the formats of its weights and of its KV cache."""
     stored, checkpoint = stored_formats(decoder, entry), decoder.checkpoint
-    return checkpoint._replace(
+    published = checkpoint._replace(
         weights=stored.main.weights,
         kv_cache=WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16,
         group_size=stored.main.group_size,
-        unlike=stored.unlike,
-        first=stored.first,
-        last=stored.last,
         notes=(*checkpoint.notes, *stored.notes),
     )
+    return replace(decoder, checkpoint=published).of_kinds(stored.blocks)
 
 
-def _max_length(architecture: str, fields: _Values) -> int:
+def _max_length(architecture: str, fields: Values) -> int:
     """The longest sequence: positions times a factor, unless the config counts scaled ones [positions].
 
     Raises:

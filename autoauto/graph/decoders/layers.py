@@ -5,11 +5,15 @@ embedding ── block 0 ── block 1 ── ... ── block n-1 ── norm 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from hashlib import sha256
+from itertools import accumulate
 
-from autoauto.records.costs.decoder import BlockPart, Decoder, Window
+from autoauto.records.costs.blocks import Attention, BlockKind, LatentAttention, LinearAttention, StateSpace
+from autoauto.records.costs.decoder import BlockPart, Decoder
 from autoauto.records.layers import Block, Layer, LayerGraph, LayerRange, Tensor
-from autoauto.records.units import GIB
+from autoauto.records.units import GIB, MIB
 
 EMBEDDING, BLOCK, NORM, HEAD = "Embedding", "DecoderBlock", "RMSNorm", "Logits"
 """Operators of the layers of a decoder."""
@@ -31,33 +35,39 @@ def notes_of(decoder: Decoder) -> tuple[str, ...]:
     notes = list(decoder.checkpoint.notes)
     if decoder.architecture.startswith("Gemma"):
         notes.append("The two norms behind attention and feed-forward layer of Gemma are not counted.")
-    if decoder.checkpoint.window is not None:
-        notes.append(_window_note(decoder, decoder.checkpoint.window))
+    notes += _kind_notes(decoder)
     if decoder.architecture.endswith("ForConditionalGeneration"):
         notes.append("Prompts are text only; the encoder of images is neither counted nor held.")
     return tuple(notes)
 
 
-def _window_note(decoder: Decoder, window: Window) -> str:
-    """What is counted too much."""
-    n_layers, n_full = decoder.n_layers, decoder.n_layers - window.n_layers
-    of_token = decoder.kv_elements(1) * decoder.checkpoint.kv_cache.n_bytes
-    length = decoder.checkpoint.max_length or window.n_tokens
-    attended = (n_full * length + window.n_layers * min(length, window.n_tokens)) * of_token
-    return (
-        f"{window.n_layers} of {n_layers} blocks attend to the last {window.n_tokens:,} tokens: time and KV cache are "
-        f"counted for all, {n_layers * of_token / 1024:,.1f} KiB a token, of which {n_full * of_token / 1024:,.1f} are "
-        f"attended to beyond these; a sequence of {length:,} tokens caches {n_layers * length * of_token / GIB:,.1f} "
-        f"GiB, of which {attended / GIB:,.1f} are attended to."
-    )
+def _kind_notes(decoder: Decoder) -> Iterator[str]:
+    """What blocks attend to, and what a sequence holds."""
+    length = decoder.checkpoint.max_length or 1
+    kinds = (decoder.block_kinds[number].attention for number in decoder.block_order)
+    attentions = Counter(each._replace(indexer=None) if isinstance(each, LatentAttention) else each for each in kinds)
+    for attention, n in attentions.items():
+        blocks = f"{n} of {decoder.n_layers} blocks"
+        if isinstance(attention, Attention) and attention.window is not None:
+            yield f"{blocks} attend to the last {attention.window:,} tokens, and the KV cache has no others of them."
+        elif isinstance(attention, LatentAttention):
+            yield f"{blocks} cache a latent vector a token, which every GPU of a group has."
+        elif isinstance(attention, LinearAttention | StateSpace):
+            state = n * attention.cached_bytes(1, decoder.checkpoint.kv_cache, 1) / MIB
+            yield f"{blocks} have a state of constant size, {state:,.1f} MiB a sequence together."
+    if len(attentions) > 1 or None in attentions:
+        cached = decoder.cached_bytes(1, decoder.checkpoint.kv_cache, length)
+        yield f"A sequence of {length:,} tokens holds {cached / GIB:,.1f} GiB."
 
 
-def _block_weights(decoder: Decoder) -> dict[str, int]:
-    """The elements of the weights of one block: of attention, feed-forward layer, norms, and the router of experts."""
-    router = {} if decoder.experts is None else {"router": decoder.hidden_size * decoder.experts.n_experts}
-    parts = decoder.part_weights(1)
-    attention = parts.pop(BlockPart.QKV) + parts.pop(BlockPart.OUTPUT)
-    return {"attention": attention, "feed_forward": sum(parts.values()), "norms": 2 * decoder.hidden_size, **router}
+def _block_weights(decoder: Decoder, kind: BlockKind) -> dict[str, int]:
+    """The elements of the weights of a block: of attention, feed-forward layer, norms, and the router of experts."""
+    parts = kind.part_weights(decoder.hidden_size, 1)
+    attention = parts.pop(BlockPart.QKV, 0) + parts.pop(BlockPart.OUTPUT, 0)
+    router = 0 if kind.feed_forward is None else kind.feed_forward.unsplit_weights(decoder.hidden_size)
+    norms = kind.unsplit_weights(decoder.hidden_size) - router
+    named = {"attention": attention, "feed_forward": sum(parts.values()), "norms": norms, "router": router}
+    return {name: n for name, n in named.items() if n}
 
 
 def _tensors(decoder: Decoder) -> tuple[Tensor, ...]:
@@ -68,9 +78,9 @@ def _tensors(decoder: Decoder) -> tuple[Tensor, ...]:
     activations.append(Tensor("logits", (1, decoder.vocabulary_size), 0, "float", last, last + 1))
     table_use = last if decoder.is_tied else 0
     weights = [_weight("embed_tokens", decoder.table_weights, table_use)]
-    of_block = _block_weights(decoder)
-    for i in range(decoder.n_layers):
-        weights += [_weight(f"layers.{i}.{name}", n, i + 1) for name, n in of_block.items()]
+    of_kinds = [_block_weights(decoder, kind) for kind in decoder.block_kinds]
+    for i, kind in enumerate(decoder.block_order):
+        weights += [_weight(f"layers.{i}.{name}", n, i + 1) for name, n in of_kinds[kind].items()]
     weights.append(_weight("norm", hidden, last - 1))
     head = [] if decoder.is_tied else [_weight("lm_head", decoder.table_weights, last)]
     return (*activations, *weights, *head)
@@ -83,8 +93,9 @@ def _weight(name: str, n_elements: int, last_use: int) -> Tensor:
 def _layers(decoder: Decoder) -> tuple[Layer, ...]:
     last = decoder.n_layers + 2
     first_weight = last + 2  # behind tokens, the hidden vectors, and logits
-    n_of_block = len(_block_weights(decoder))
-    norm = first_weight + 1 + n_of_block * decoder.n_layers
+    n_of_kinds = [len(_block_weights(decoder, kind)) for kind in decoder.block_kinds]
+    starts = list(accumulate((n_of_kinds[kind] for kind in decoder.block_order), initial=first_weight + 1))
+    norm = starts[-1]
     table = "embed_tokens" if decoder.is_tied else None
 
     def layer(index: int, name: str, op: str, weights: tuple[int, ...], tied: str | None = None) -> Layer:
@@ -92,9 +103,8 @@ def _layers(decoder: Decoder) -> tuple[Layer, ...]:
         return Layer(name, op, (), (index,), (output,), weights, (index, *weights), f"{op} {decoder.hidden_size}", tied)
 
     def block(i: int) -> Layer:
-        first = first_weight + 1 + n_of_block * i
-        weights = tuple(range(first, first + n_of_block))
-        return layer(i + 1, f"model.layers.{i}", BLOCK, weights)
+        weights = tuple(range(starts[i], starts[i + 1]))
+        return layer(i + 1, f"model.layers.{i}", f"{BLOCK}{decoder.block_order[i] or ''}", weights)
 
     return (
         layer(0, "model.embed_tokens", EMBEDDING, (first_weight,), table),

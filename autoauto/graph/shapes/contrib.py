@@ -46,8 +46,8 @@ def normalised(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """LayerNormalization and its simplified form: the output, then statistics of every row in float."""
     first = needed(operands, 0)
     axis = axis_of(node, "axis", -1, first.shape)
-    statistics = (*first.shape[:axis], *(1 for _ in first.shape[axis:]))
-    return [(first.dtype, first.shape), *[(TensorProto.FLOAT, statistics)] * 2]
+    statistics = (TensorProto.FLOAT, first.shape[:axis] + (1,) * (len(first.shape) - axis))
+    return [(first.dtype, first.shape), statistics, statistics]
 
 
 def skip_normalised(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -59,11 +59,19 @@ def skip_normalised(node: onnx.NodeProto, operands: Operands) -> Sequence[Output
 
 def product(left: Shape, right: Shape) -> Shape:
     """The shape of a matrix product, batched as NumPy's `matmul`."""
-    a, b = (left if len(left) > 1 else (1, *left)), (right if len(right) > 1 else (*right, 1))
+    a, b = left, right
+    if len(left) < 2:  # a vector on the left is one row, which the product does not have
+        a = (1, *left)
+    if len(right) < 2:  # and one on the right is one column
+        b = (*right, 1)
     if a[-1] != b[-2]:
         raise ValueError(f"{a[-1]} is not {b[-2]} in {list(left)} and {list(right)}")
-    rows, columns = a[-2:-1] if len(left) > 1 else (), b[-1:] if len(right) > 1 else ()
-    return (*np.broadcast_shapes(a[:-2], b[:-2]), *rows, *columns)
+    shape: Shape = tuple(np.broadcast_shapes(a[:-2], b[:-2]))
+    if len(left) > 1:
+        shape += a[-2:-1]
+    if len(right) > 1:
+        shape += b[-1:]
+    return shape
 
 
 def fused_matmul(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -75,16 +83,19 @@ def fused_matmul(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 def _turned(node: onnx.NodeProto, shape: Shape, side: str) -> Shape:
     if integer(node, f"transBatch{side}", 0) and len(shape) > 2:
         shape = (*shape[1:-1], shape[0], shape[-1])
-    turns = integer(node, f"trans{side}", 0) and len(shape) > 1
-    return (*shape[:-2], shape[-1], shape[-2]) if turns else shape
+    if integer(node, f"trans{side}", 0) and len(shape) > 1:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return shape
 
 
 def matmul(left: int, right: int, dtype_of: int = 0, dtype: int | None = None) -> ShapeRule:
-    """The product of the operands at `left` and `right`, of the type of that at `dtype_of` or of `dtype`."""
+    """The product of the operands at `left` and `right`, in `dtype` or else the type of the operand at `dtype_of`."""
 
     def rule(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-        kind = needed(operands, dtype_of).dtype if dtype is None else dtype
-        return [(kind, product(needed(operands, left).shape, needed(operands, right).shape))]
+        shape = product(needed(operands, left).shape, needed(operands, right).shape)
+        if dtype is not None:
+            return [(dtype, shape)]
+        return [(needed(operands, dtype_of).dtype, shape)]
 
     return rule
 
@@ -92,9 +103,9 @@ def matmul(left: int, right: int, dtype_of: int = 0, dtype: int | None = None) -
 def packed_matmul(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """A product with a weight of K rows and N columns that are packed."""
     first = needed(operands, 0)
-    turned = not integer(node, "transB", 1)  # of MatMulBnb4 alone
     depth, width = count(node, "K"), count(node, "N")
-    depth, width = (width, depth) if turned else (depth, width)
+    if not integer(node, "transB", 1):  # an attribute of MatMulBnb4 alone
+        depth, width = width, depth
     if first.shape[-1] != depth:
         raise ValueError(f"{first.shape[-1]} is not {depth} in {list(first.shape)} and the weight")
     return [(first.dtype, (*first.shape[:-1], width))]
@@ -106,7 +117,7 @@ def causal(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     if integer(node, "channels_last", 0) or integer(node, "state_window", 0) or integer(node, "input_channels", 0):
         raise ValueError("only channels on the second axis and one state are known")
     state = checked(((weight.shape[2] - 1) * count(node, "dilation", 1),))
-    return [(first.dtype, first.shape), (first.dtype, (*first.shape[:2], *state, *first.shape[3:]))]
+    return [(first.dtype, first.shape), (first.dtype, first.shape[:2] + state + first.shape[3:])]
 
 
 def halved(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -116,8 +127,10 @@ def halved(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 
 
 def gated(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """SwiGLU: two halves, apart or together."""
-    return like_first(node, operands) if given(operands, 1) else halved(node, operands)
+    """SwiGLU: two halves, as two operands or as one."""
+    if given(operands, 1):
+        return like_first(node, operands)
+    return halved(node, operands)
 
 
 def dropped(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -127,10 +140,10 @@ def dropped(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 
 
 def dropped_by_bits(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """BitmaskDropout, also fused with a sum: the output, and a mask of one bit an element, 32 in a number."""
+    """BitmaskDropout, also fused with a sum: the output, and a mask that has 32 elements in every integer."""
     first = needed(operands, 0)
-    n_words = ceil(int(np.prod(first.shape, dtype=np.int64)) / 32)
-    return [(first.dtype, first.shape), (TensorProto.UINT32, (n_words,))]
+    n_integers = ceil(int(np.prod(first.shape, dtype=np.int64)) / 32)
+    return [(first.dtype, first.shape), (TensorProto.UINT32, (n_integers,))]
 
 
 def transposed_with_pads(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -143,31 +156,37 @@ def transposed_with_pads(node: onnx.NodeProto, operands: Operands) -> Sequence[O
 
 
 def padded(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """Pad: so many elements before the first and behind the last of every axis."""
+    """Pad: operand 1 counts the elements to add in front of every axis, then those to add behind it."""
     first = needed(operands, 0)
     pads = elements(operands, 1).reshape(2, -1)
     if pads.shape[1] != len(first.shape):
         raise ValueError(f"{pads.size} pads do not fit {list(first.shape)}")
-    return [(first.dtype, checked(tuple(n + int(a + b) for n, a, b in zip(first.shape, *pads, strict=True))))]
+    added = pads.sum(axis=0).tolist()
+    return [(first.dtype, checked(tuple(length + int(n) for length, n in zip(first.shape, added, strict=True))))]
 
 
 def expanded(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """ExpandDims: an axis of length 1."""
     first = needed(operands, 0)
     axis = number(operands, 1)
-    axis = axis if axis >= 0 else axis + len(first.shape) + 1
-    if not 0 <= axis <= len(first.shape):
-        raise ValueError(f"axis {number(operands, 1)} does not fit {list(first.shape)}")
+    n_axes = len(first.shape) + 1
+    if not -n_axes <= axis < n_axes:
+        raise ValueError(f"axis {axis} does not fit {list(first.shape)}")
+    axis %= n_axes
     return [(first.dtype, (*first.shape[:axis], 1, *first.shape[axis:]))]
 
 
 def counted(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """Range: as many elements as steps lie between the ends."""
-    start, limit = (elements(operands, index).reshape(-1)[0] for index in (0, 1))
-    step = elements(operands, 2).reshape(-1)[0] if given(operands, 2) else 1
-    if not step:
-        raise ValueError("the step of a range must not be 0")
-    return [(needed(operands, 0).dtype, (max(ceil((limit - start) / step), 0),))]
+    start = elements(operands, 0).reshape(-1)[0]
+    limit = elements(operands, 1).reshape(-1)[0]
+    n_steps = limit - start
+    if given(operands, 2):
+        step = elements(operands, 2).reshape(-1)[0]
+        if not step:
+            raise ValueError("the step of a range must not be 0")
+        n_steps = n_steps / step
+    return [(needed(operands, 0).dtype, (max(ceil(n_steps), 0),))]
 
 
 def distances(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -179,15 +198,19 @@ def distances(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 def spectrum(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """Rfft: the first half of the bins of the last axis, real and imaginary."""
     first = needed(operands, 0)
-    length = first.shape[-1]
-    return [(first.dtype, (*first.shape[:-1], length // 2 + 1 if integer(node, "onesided", 1) else length, 2))]
+    n_bins = first.shape[-1]
+    if integer(node, "onesided", 1):
+        n_bins = n_bins // 2 + 1
+    return [(first.dtype, (*first.shape[:-1], n_bins, 2))]
 
 
 def signal(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """Irfft: the real signal of bins that are laid out as `spectrum` gives them."""
+    """Irfft: the real signal of bins in the layout of `spectrum`."""
     first = needed(operands, 0)
-    *front, n_bins, _ = first.shape
-    return [(first.dtype, checked((*front, 2 * (n_bins - 1) if integer(node, "onesided", 1) else n_bins)))]
+    *front, length, _ = first.shape
+    if integer(node, "onesided", 1):
+        length = 2 * (length - 1)
+    return [(first.dtype, checked((*front, length)))]
 
 
 def looked_up(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -206,22 +229,26 @@ def cropped(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 def unfolded(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """UnfoldTensor: windows along an axis, their positions on a new last axis."""
     first = needed(operands, 0)
-    axis, size, step = axis_of(node, "dim", -1, first.shape), count(node, "size"), count(node, "step", 1)
-    n_windows = max((first.shape[axis] - size) // step + 1, 0)
+    axis = axis_of(node, "dim", -1, first.shape)
+    size = count(node, "size")
+    n_windows = max((first.shape[axis] - size) // count(node, "step", 1) + 1, 0)
     return [(first.dtype, checked((*first.shape[:axis], n_windows, *first.shape[axis + 1 :], size)))]
 
 
 def into_blocks(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """ReorderInput: channels in whole blocks, as many as the weight of its reader has; pools read whole blocks only.
+    """ReorderInput: the channels in whole blocks, at least as many as the weight of the convolution that reads them.
 
-    Behind its operand stands that weight (`weight_of_reader`).
+    That weight is operand 1 (`weight_of_reader`). There is none for a pool, which reads whole blocks only.
     """
     first, weight = needed(operands, 0), given(operands, 1)
-    batch, *field = first.shape
-    channels = field.pop(-1 if integer(node, "channels_last", 0) else 0)
+    batch, channels, *field = first.shape
+    if integer(node, "channels_last", 0):
+        batch, *field, channels = first.shape
     if weight is not None:
-        depthwise = weight.shape[1] == 1
-        channels = max(channels, weight.shape[0] if depthwise else weight.shape[1])
+        n_filters, n_per_filter = weight.shape[:2]
+        if n_per_filter == 1:  # depthwise: a filter for every channel
+            n_per_filter = n_filters
+        channels = max(channels, n_per_filter)
     return [(first.dtype, (batch, channels, *field))]
 
 
@@ -238,12 +265,13 @@ def out_of_blocks(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     first = needed(operands, 0)
     batch, _, *field = first.shape
     channels = count(node, "channels")
-    shape = (batch, *field, channels) if integer(node, "channels_last", 0) else (batch, channels, *field)
-    return [(first.dtype, shape)]
+    if integer(node, "channels_last", 0):
+        return [(first.dtype, (batch, *field, channels))]
+    return [(first.dtype, (batch, channels, *field))]
 
 
 def convolved_in_blocks(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-    """Conv in blocks: its weights count channels in blocks, too, but for the first one of a model."""
+    """Conv in blocks: its weights count channels in blocks as well, except those of the first Conv of a model."""
     first, weight = needed(operands, 0), needed(operands, 1)
     channels = weight.shape[1] * count(node, "group", 1)
     read = [first._replace(shape=(first.shape[0], channels, *first.shape[2:])), weight]
@@ -278,63 +306,64 @@ def _is_defined(op: str) -> bool:
 def _normalisation(op: str) -> onnx.defs.OpSchema:
     """The definition of a normalisation of rows: as in operator set 17, with statistics that may be left out."""
     later = onnx.defs.get_schema("LayerNormalization", 17)
-    simple = op == "SimplifiedLayerNormalization"  # no bias, no mean
+    left_out: tuple[str, ...] = ()
+    if op == "SimplifiedLayerNormalization":  # has no bias and no mean
+        left_out = ("B", "Mean")
     return onnx.defs.OpSchema(
         op,
         "",
         1,
-        inputs=[entry for entry in later.inputs if not simple or entry.name != "B"],
-        outputs=[entry for entry in later.outputs if not simple or entry.name != "Mean"],
+        inputs=[entry for entry in later.inputs if entry.name not in left_out],
+        outputs=[entry for entry in later.outputs if entry.name not in left_out],
         type_constraints=[(entry.type_param_str, entry.allowed_type_strs, "") for entry in later.type_constraints],
         attributes=list(later.attributes.values()),
     )
 
 
-def _of(domain: str, rule: ShapeRule, operators: str) -> dict[tuple[str, str], ShapeRule]:
-    return {(domain, op): rule for op in operators.split()}
-
-
-_LIKE_FIRST = (
-    "BiasAdd BiasGelu BiasSoftmax FastGelu GatedAdd GatedRMSNorm Gelu GroupNorm Inverse LongformerAttention MoE QMoE "
-    "QuickGelu RotaryEmbedding SampleOp ScaledSiLU SkipGroupNorm Trilu"
+_OF_MICROSOFT: tuple[tuple[ShapeRule, str], ...] = (
+    (normalised, "LayerNormalization SimplifiedLayerNormalization"),
+    (like_first, "BiasAdd BiasGelu BiasSoftmax FastGelu GatedAdd GatedRMSNorm Gelu GroupNorm Inverse"),
+    (like_first, "LongformerAttention MoE QMoE QuickGelu RotaryEmbedding SampleOp ScaledSiLU SkipGroupNorm Trilu"),
+    (skip_normalised, "SkipLayerNormalization SkipSimplifiedLayerNormalization"),
+    (as_standard("Conv", 0, 1), "FusedConv"),
+    (channels_last(as_standard("Conv", 0, 1)), "NhwcConv NhwcFusedConv"),
+    (channels_last(as_standard("MaxPool", 0)), "NhwcMaxPool"),
+    (as_standard("MaxPool", 0), "MaxpoolWithMask"),
+    (as_standard("Gemm", 0, 1, 2), "FusedGemm"),
+    (fused_matmul, "FusedMatMul FusedMatMulActivation TransposeMatMul"),
+    (matmul(0, 1), "GemmFastGelu"),
+    (packed_matmul, "MatMulNBits MatMulBnb4"),
+    (halved, "BiasSplitGelu"),
+    (gated, "SwiGLU"),
+    (dropped, "BiasDropout"),
+    (dropped_by_bits, "BitmaskBiasDropout BitmaskDropout"),
+    (broadcast(0, 1), "ComplexMul ComplexMulConj MulInteger"),
+    (as_standard("GatherND", 0, 1), "GatherND"),
+    (as_standard("GridSample", 0, 1), "GridSample"),
+    (distances, "CDist"),
+    (causal, "CausalConvWithState"),
+    (transposed_with_pads, "ConvTransposeWithDynamicPads"),
+    (cropped, "CropAndResize"),
+    (expanded, "ExpandDims"),
+    (signal, "Irfft"),
+    (padded, "Pad"),
+    (counted, "Range"),
+    (spectrum, "Rfft"),
+    (looked_up, "TorchEmbedding"),
+    (unfolded, "UnfoldTensor"),
 )
 
 RULES: dict[tuple[str, str], ShapeRule] = {
-    **{("", op): normalised for op in IN_STANDARD_DOMAIN},
-    **_of(MICROSOFT, normalised, " ".join(IN_STANDARD_DOMAIN)),
-    **_of(MICROSOFT, like_first, _LIKE_FIRST),
-    **_of(MICROSOFT, skip_normalised, "SkipLayerNormalization SkipSimplifiedLayerNormalization"),
-    **_of(MICROSOFT, as_standard("Conv", 0, 1), "FusedConv"),
-    **_of(MICROSOFT, channels_last(as_standard("Conv", 0, 1)), "NhwcConv NhwcFusedConv"),
-    **_of(MICROSOFT, channels_last(as_standard("MaxPool", 0)), "NhwcMaxPool"),
-    **_of(MICROSOFT, as_standard("MaxPool", 0), "MaxpoolWithMask"),
-    **_of(MICROSOFT, as_standard("Gemm", 0, 1, 2), "FusedGemm"),
-    **_of(MICROSOFT, fused_matmul, "FusedMatMul FusedMatMulActivation TransposeMatMul"),
-    **_of(MICROSOFT, matmul(0, 1), "GemmFastGelu"),
-    **_of(MICROSOFT, packed_matmul, "MatMulNBits MatMulBnb4"),
-    **_of(MICROSOFT, halved, "BiasSplitGelu"),
-    **_of(MICROSOFT, gated, "SwiGLU"),
-    **_of(MICROSOFT, dropped, "BiasDropout"),
-    **_of(MICROSOFT, dropped_by_bits, "BitmaskBiasDropout BitmaskDropout"),
-    **_of(MICROSOFT, broadcast(0, 1), "ComplexMul ComplexMulConj MulInteger"),
-    **_of(MICROSOFT, as_standard("GatherND", 0, 1), "GatherND"),
-    **_of(MICROSOFT, as_standard("GridSample", 0, 1), "GridSample"),
-    (MICROSOFT, "CDist"): distances,
-    (MICROSOFT, "CausalConvWithState"): causal,
-    (MICROSOFT, "ConvTransposeWithDynamicPads"): transposed_with_pads,
-    (MICROSOFT, "CropAndResize"): cropped,
-    (MICROSOFT, "ExpandDims"): expanded,
-    (MICROSOFT, "Irfft"): signal,
-    (MICROSOFT, "Pad"): padded,
-    (MICROSOFT, "Range"): counted,
-    (MICROSOFT, "Rfft"): spectrum,
-    (MICROSOFT, "TorchEmbedding"): looked_up,
-    (MICROSOFT, "UnfoldTensor"): unfolded,
     (NCHWC, "ReorderInput"): into_blocks,
     (NCHWC, "ReorderOutput"): out_of_blocks,
     (NCHWC, "Conv"): convolved_in_blocks,
     (NCHWC, "Upsample"): upsampled,
-    **{(NCHWC, op): as_standard(op, 0) for op in ["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"]},
 }
+for _op in IN_STANDARD_DOMAIN:
+    RULES["", _op] = normalised
+for _op in ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"):
+    RULES[NCHWC, _op] = as_standard(_op, 0)
+for _rule, _operators in _OF_MICROSOFT:
+    RULES.update(((MICROSOFT, _op), _rule) for _op in _operators.split())
 
 register_in_onnx()

@@ -1,8 +1,8 @@
-"""What If, Loop and Scan write, and how often their bodies run.
+"""The values of the outputs of If, Loop and Scan, and how often their bodies run.
 
-A body reads what it captures by name, so its tensors stand among those of the model (`plain.with_plain_bodies` gives
-them names of their own). How often it runs stands there, too, as the length of a tensor that nothing reads: at other
-batch sizes it may be another one.
+A body reads tensors of the model by name, so its own tensors stand among the tensors of the model
+(`plain.with_plain_bodies` gives them names of their own). How often a body runs stands there as well, as the length of
+a tensor that nothing reads: the number may differ at other batch sizes.
 
     Loop  n, condition, state   -> state, and what every run adds          n runs, or fewer where a run may end it
     Scan  state, sequences      -> state, and sequences of what runs add   a run for every entry of the sequences
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
 from autoauto.graph.onnx_file import bodies
+from autoauto.graph.shapes.shape_rule import integer, integers
 from autoauto.graph.shapes.values import Value, label
 from autoauto.graph.shapes.windows import WindowTooLong
 from autoauto.records.errors import UnreadableModel
@@ -54,18 +55,20 @@ def control_flow_outputs(node: onnx.NodeProto, values: Values, walk: Walk, lengt
     """
     if node.op_type == "If":
         results = _if(node, values, walk)
+    elif node.op_type == "Loop":
+        results = _loop(node, values, walk, lengths)
     else:
-        results = (_loop if node.op_type == "Loop" else _scan)(node, values, walk, lengths)
+        results = _scan(node, values, walk)
     return {name: value for name, value in zip(node.output, results, strict=True) if name}
 
 
 def runs_name(node: onnx.NodeProto) -> str:
-    """The name under which it stands how often the body of a Loop or Scan runs: the length of its only axis."""
+    """The name of the tensor whose only axis is as long as the body of a Loop or Scan runs often."""
     return f"{next(filter(None, node.output))}/runs"
 
 
 def branches(node: onnx.NodeProto, values: Mapping[str, object]) -> list[onnx.GraphProto]:
-    """The bodies of a node that may run: those whose tensors have values."""
+    """The bodies of a node that may run: their tensors have values."""
     return [body for body in bodies(node) if all(entry.name in values for entry in body.output)]
 
 
@@ -74,7 +77,7 @@ def _if(node: onnx.NodeProto, values: Values, walk: Walk) -> list[Value]:
     condition = values[node.input[0]]
     taken = ["then_branch", "else_branch"]
     if condition.data is not None and condition.constant:
-        taken = taken[:1] if bool(condition.data.reshape(-1)[0]) else taken[1:]
+        taken = ["then_branch"] if bool(condition.data.reshape(-1)[0]) else ["else_branch"]
     results = []
     for name in taken:
         try:
@@ -87,84 +90,100 @@ def _if(node: onnx.NodeProto, values: Values, walk: Walk) -> list[Value]:
                 raise
     if len(results) == 1:
         return [value._replace(constant=value.constant and len(taken) == 1) for value in results[0]]
+    # Data choose the branch when the model runs: the larger one stands for both.
+    then, otherwise = results
     largest = max(results, key=lambda branch: sum(prod(value.shape) for value in branch))
-    return [
-        value._replace(data=None, constant=False, data_dependent=value.data_dependent or first.shape != second.shape)
-        for value, first, second in zip(largest, *results, strict=True)
-    ]
+    returned = []
+    for value, first, second in zip(largest, then, otherwise, strict=True):
+        differs = value.data_dependent or first.shape != second.shape
+        returned.append(value._replace(data=None, constant=False, data_dependent=differs))
+    return returned
 
 
 def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> list[Value]:
     [body] = bodies(node)
-    count, condition = (values[name] if name else None for name in (*node.input, "", "")[:2])
     states = [values[name] for name in node.input[2:]]
     scalars = [Value(TensorProto.INT64, (), None, False), Value(TensorProto.BOOL, (), None, False)]
     outcome = _until_stable(body, scalars, states, values, walk)
-    n_runs = _known(count)
-    goes_on = values[body.output[0].name]
-    returns_it = len(body.input) > 1 and body.output[0].name == body.input[1].name  # the condition that it was given
-    may_end = goes_on.data is None and not returns_it and not _passes_on(body)
-    if condition is not None and condition.data is not None and not bool(condition.data.reshape(-1)[0]):
+    may_end = values[body.output[0].name].data is None and not _passes_on(body)
+    n_runs = None
+    count, condition = _first_element(node, 0, values), _first_element(node, 1, values)
+    if count is not None:
+        n_runs = max(int(count), 0)
+    if condition is not None and not bool(condition):
         n_runs = 0
-    given = next((lengths[name] for name in (node.name, *node.output) if name in lengths), None)
-    if given is not None:
-        n_runs = given[0]
+    for name in (node.name, *node.output):
+        if name in lengths:  # what a user says comes first
+            n_runs = lengths[name][0]
+            break
     if n_runs is None or n_runs > MAX_RUNS:
         name = node.name or next(filter(None, node.output))
         raise UnreadableModel(
             f"how often the body of {label(node)} runs depends on data; give it, try --shape {name}=10"
         )
     values[runs_name(node)] = _runs(n_runs)
-    added = [
-        value._replace(shape=(n_runs, *value.shape), data=None, constant=False, data_dependent=may_end)
-        for value in outcome.added
-    ]
-    return [*outcome.states, *added]
+    results = list(outcome.states)
+    for value in outcome.added:
+        shape = (n_runs, *value.shape)
+        results.append(value._replace(shape=shape, data=None, constant=False, data_dependent=may_end))
+    return results
+
+
+def _first_element(node: onnx.NodeProto, index: int, values: Values) -> Any:
+    """The first element of an operand; None where the node leaves it out or it depends on data."""
+    if index >= len(node.input) or not node.input[index]:
+        return None
+    data = values[node.input[index]].data
+    if data is None:
+        return None
+    return data.reshape(-1)[0]
 
 
 def _passes_on(body: onnx.GraphProto) -> bool:
-    """Whether a body returns the condition that it was given."""
-    writer = {name: node for node in body.node for name in node.output}
+    """True if a body returns the condition that it was given."""
+    writer: dict[str, onnx.NodeProto] = {}
+    for node in body.node:
+        writer.update(dict.fromkeys(node.output, node))
     name = body.output[0].name
     while name in writer and writer[name].op_type in ("Identity", "Cast"):
         name = writer[name].input[0]
     return len(body.input) > 1 and name == body.input[1].name
 
 
-def _scan(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> list[Value]:
+def _scan(node: onnx.NodeProto, values: Values, walk: Walk) -> list[Value]:
     [body] = bodies(node)
     if not all(node.input) or any(entry.name == "directions" for entry in node.attribute):
         raise UnreadableModel(
             f"{label(node)} is as operator set 8 defines it, with a batch of its own; try to export with set 9 or newer"
         )
-    integers = {entry.name: list(entry.ints) or int(entry.i) for entry in node.attribute}
-    n_sequences = int(integers["num_scan_inputs"])  # type: ignore[arg-type]
-    first = len(node.input) - n_sequences
-    states, sequences = ([values[name] for name in part] for part in (node.input[:first], node.input[first:]))
-    axes = integers.get("scan_input_axes") or [0] * n_sequences
-    axes = [axis % len(each.shape) for axis, each in zip(axes, sequences, strict=True)]  # type: ignore[arg-type]
-    counts = {each.shape[axis] for axis, each in zip(axes, sequences, strict=True)}
+    n_sequences = integer(node, "num_scan_inputs")
+    inputs = [values[name] for name in node.input]
+    states, sequences = inputs[:-n_sequences], inputs[-n_sequences:]
+    counts: set[int] = set()
+    entries = []  # what one run reads of every sequence
+    axes = integers(node, "scan_input_axes") or (0,) * n_sequences
+    for given, each in zip(axes, sequences, strict=True):
+        axis = given % len(each.shape)
+        counts.add(each.shape[axis])
+        entries.append(Value(each.dtype, each.shape[:axis] + each.shape[axis + 1 :], None, False))
     if len(counts) != 1:
         raise UnreadableModel(f"the sequences of {label(node)} must be equally long, got {sorted(counts)}")
     (n_runs,) = counts
-    entries = [
-        Value(each.dtype, each.shape[:axis] + each.shape[axis + 1 :], None, False)
-        for axis, each in zip(axes, sequences, strict=True)
-    ]
     outcome = _until_stable(body, entries, states, values, walk, behind=True)
     values[runs_name(node)] = _runs(n_runs)
-    out_axes = integers.get("scan_output_axes") or [0] * len(outcome.added)
-    added = [
-        value._replace(shape=_with_axis(value.shape, axis, n_runs), data=None, constant=False)
-        for axis, value in zip(out_axes, outcome.added, strict=True)  # type: ignore[arg-type]
-    ]
-    return [*outcome.states, *added]
+    results = list(outcome.states)
+    out_axes = integers(node, "scan_output_axes") or (0,) * len(outcome.added)
+    for axis, value in zip(out_axes, outcome.added, strict=True):
+        results.append(value._replace(shape=_with_axis(value.shape, axis, n_runs), data=None, constant=False))
+    return results
 
 
 def _until_stable(
     body: onnx.GraphProto, others: list[Value], states: list[Value], values: Values, walk: Walk, behind: bool = False
 ) -> _Outcome:
-    """What a body returns once its states keep their shapes; `others` are its inputs before or `behind` them.
+    """The values that a body returns once its states keep their shapes.
+
+    `others` are the inputs of the body in front of its states, or `behind` them.
 
     Raises:
         UnreadableModel: a state has another shape after every run.
@@ -172,7 +191,7 @@ def _until_stable(
     n_first = 0 if behind else 1  # a Loop returns its condition first
     for _ in range(N_WALKS):
         given = [state._replace(data=None, constant=False) for state in states]
-        inputs = [*given, *others] if behind else [*others, *given]
+        inputs = given + others if behind else others + given
         values.update((entry.name, value) for entry, value in zip(body.input, inputs, strict=True))
         walk(body.node, values)
         results = [values[entry.name]._replace(data=None, constant=False) for entry in body.output][n_first:]
@@ -183,12 +202,6 @@ def _until_stable(
     raise UnreadableModel(
         f"a state must keep its shape from run to run, in body {body.name!r} it grows; try to export without the loop"
     )
-
-
-def _known(count: Value | None) -> int | None:
-    if count is None or count.data is None:
-        return None
-    return max(int(count.data.reshape(-1)[0]), 0)
 
 
 def _runs(n: int) -> Value:

@@ -1,4 +1,4 @@
-"""A format of profiles: an `Importer` of layers in a row, or a `GraphImporter` of layers that may be reordered."""
+"""A format of profiles: an `Importer`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # formats are listed before any is read
-    from autoauto.profile.importers.imported import ImportedGraph
     from autoauto.profile.importers.recorded import RecordedProfile
-    from autoauto.records.hardware import Link
     from autoauto.records.layers import LayerGraph
     from autoauto.records.units import Precision
 
@@ -45,34 +43,3 @@ class Importer:
     name: str
     read: Callable[[Path, Path | None, int | None], RecordedProfile]
     join: Callable[[Path, Path | None, int | None, ProfiledFile], RecordedProfile] | None = None
-
-
-class GraphFile(NamedTuple):
-    """A profile with a graph of layers, as it is named on the command line.
-
-    Attributes:
-        path: of the file or folder.
-        n_devices: how many devices its stages may have.
-        link: between the devices.
-        model: the name of one of its models; None where none is named.
-    """
-
-    path: Path
-    n_devices: int
-    link: Link
-    model: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class GraphImporter:
-    """A format in which another program records a graph of layers, for `autoauto plan`.
-
-    Attributes:
-        name: of the format.
-        read: the graph; raises `BadInput` for a file of another kind.
-        uses: the names of the attributes of `GraphFile` that it reads besides the path.
-    """
-
-    name: str
-    read: Callable[[GraphFile], ImportedGraph]
-    uses: tuple[str, ...] = ()

@@ -1,9 +1,8 @@
-"""The formats of profiles by name: `IMPORTERS` and `GRAPH_IMPORTERS`, entry points of these groups."""
+"""The formats of profiles by name, `IMPORTERS`: entry points of this group."""
 
 from __future__ import annotations
 
 from autoauto.plugins import Registry
-from autoauto.profile.importers.importer import GraphImporter, Importer
+from autoauto.profile.importers.importer import Importer
 
 IMPORTERS = Registry("importer", Importer)
-GRAPH_IMPORTERS = Registry("graph_importer", GraphImporter)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from autoauto.programs.popart.graph import OpKind, PipelineGraph, PipelineOp, Stash, TensorKind
 from autoauto.programs.popart.rules import device_of, stage_of
@@ -37,27 +38,34 @@ def backward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
     >>> [(op.name, op.stage, op.inputs, op.outputs) for op in backward_ops(simple_pipeline(3))]
     [("C'", 2, ('B:0',), ('d(B:0)',)), ("B'", 3, ('d(B:0)', 'A:0'), ('d(A:0)',)), ("A'", 4, ('d(A:0)', 'in'), ())]
     """
-    last = max(map(stage_of, graph.layers))
-    ops = tuple(_gradients(graph, last))
-    _check_stages({stage_of(layer) for layer in graph.layers}, {2 * last - op.stage for op in ops})
+    stages = {stage_of(layer) for layer in graph.layers}
+    ops = tuple(_gradients(graph, max(stages)))
+    _check_stages(stages, {2 * max(stages) - op.stage for op in ops})
     return ops
 
 
 def _gradients(graph: PipelineGraph, last: int) -> Iterator[PipelineOp]:
     """From the loss backwards; a tensor with several readers gets a part of its gradient from each."""
-    n_readers = Counter(name for layer in graph.layers for name in layer.inputs)
+    n_readers: Counter[str] = Counter()
+    for layer in graph.layers:
+        n_readers.update(layer.inputs)
     results = graph.results
     parts: dict[str, list[str]] = {}
     for layer in reversed(graph.layers):
-        gradients = [part for name in layer.outputs for part in parts.get(name, [])]
+        gradients: list[str] = []
+        for name in layer.outputs:
+            gradients += parts.get(name, [])
         is_loss = stage_of(layer) == last and not results.isdisjoint(layer.outputs)
         if not gradients and not is_loss:
             continue
         made = []
         for name in layer.inputs:
             if graph.tensors[name].kind is TensorKind.ACTIVATION:
-                made.append(f"d({name})" if n_readers[name] == 1 else f"d({name}) of {layer.name}")
-                parts.setdefault(name, []).append(made[-1])
+                part = f"d({name})"
+                if n_readers[name] > 1:
+                    part = f"d({name}) of {layer.name}"
+                made.append(part)
+                parts.setdefault(name, []).append(part)
         stage, inputs = 2 * last - stage_of(layer), (*gradients, *layer.gradient_needs)
         yield PipelineOp(f"{layer.name}'", OpKind.MAIN, stage, device_of(layer), inputs, tuple(made), backward=True)
 
@@ -82,10 +90,9 @@ def merge_stages(ops: Sequence[PipelineOp]) -> tuple[PipelineOp, ...]:
 
     Stages on devices 0, 0, 1, 0 become stages 0, 0, 1, 2.
     """
-    merged: list[int] = []
-    devices = stage_devices(ops)
-    for stage, device in enumerate(devices):
-        merged.append(merged[-1] + (device != devices[stage - 1]) if stage else 0)
+    merged = [0]
+    for before, device in pairwise(stage_devices(ops)):
+        merged.append(merged[-1] + (device != before))
     return tuple(replace(op, stage=merged[op.stage]) for op in ops)
 
 
@@ -105,18 +112,20 @@ def add_copies(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipelin
                 stages = arrivals.setdefault(name, {})
                 stages[op.device] = min(op.stage, stages.get(op.device, op.stage))
     devices = stage_devices(ops)
-    copies = (
-        copy
-        for name, stages in arrivals.items()
-        for copy in _chain(name, origins[name].stage, max(stages.values()), devices)
-    )
-    return (*(_with_arrived(op, arrivals) for op in ops), *copies)
+    moved = [_with_arrived(op, arrivals) for op in ops]
+    for name, stages in arrivals.items():
+        moved += _chain(name, origins[name].stage, max(stages.values()), devices)
+    return tuple(moved)
 
 
 def _origins(ops: Sequence[PipelineOp]) -> dict[str, PipelineOp]:
     """For every tensor the op that makes it; for one that no op makes, the first op that reads it."""
-    readers = {name: op for op in sorted(ops, key=lambda op: -op.stage) for name in op.inputs}
-    return readers | {name: op for op in ops for name in op.outputs}
+    origins: dict[str, PipelineOp] = {}
+    for op in sorted(ops, key=lambda op: -op.stage):  # from the last stage, so that the first reader stays
+        origins.update(dict.fromkeys(op.inputs, op))
+    for op in ops:
+        origins.update(dict.fromkeys(op.outputs, op))
+    return origins
 
 
 def _chain(name: str, start: int, stop: int, devices: Sequence[int]) -> Iterator[PipelineOp]:
@@ -130,16 +139,19 @@ def _chain(name: str, start: int, stop: int, devices: Sequence[int]) -> Iterator
 
 def _with_arrived(op: PipelineOp, arrivals: dict[str, dict[int, int]]) -> PipelineOp:
     """The op with its inputs replaced by the copies that arrive on its device."""
-    stages = {name: arrivals.get(name, {}).get(op.device) for name in op.inputs}
-    return replace(op, inputs=tuple(name if stage is None else f"{name}@{stage}" for name, stage in stages.items()))
+    inputs = {}  # a dictionary, because an op may read one tensor twice
+    for name in op.inputs:
+        stage = arrivals.get(name, {}).get(op.device)
+        inputs[name] = name if stage is None else f"{name}@{stage}"
+    return replace(op, inputs=tuple(inputs.values()))
 
 
 def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
     """Run layers a second time, before the gradients that need their outputs (PopART: RecomputationType::Pipeline).
 
-    Layers of the loss stage do not run again, as their gradients follow them at once. Nor do layers whose output a
-    later stage on the device reads, as it is stashed for that stage anyway. A layer runs again on its own tensors, so
-    copies and the host read a clone in the meantime.
+    Layers of the loss stage do not run again, because their gradients follow them at once. Layers whose output a later
+    stage on the device reads do not run again, because the output is stashed for that stage. A second run overwrites
+    the tensors of the first one, so copies and the host read a clone in the meantime.
 
     Raises:
         BadInput: an input of a second run is an anchor, so a stash cannot restore it in place.
@@ -147,8 +159,11 @@ def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipe
     forward = [op for op in ops if op.kind is OpKind.MAIN and not op.backward]
     again = _second_runs(ops, forward)
     anchors = graph.anchors
-    remade = {name for op in again for name in op.outputs}
-    restored = {name for op in again for name in op.inputs if graph.changes(name)} - remade
+    remade, read = set[str](), set[str]()
+    for op in again:
+        remade.update(op.outputs)
+        read.update(filter(graph.changes, op.inputs))
+    restored = read - remade
     for name in sorted(restored & anchors):
         raise BadInput(
             f"a layer that is recomputed reads {name}, so a stash must restore it in place, but it is anchored; "
@@ -158,12 +173,21 @@ def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipe
 
 
 def _second_runs(ops: Sequence[PipelineOp], forward: Sequence[PipelineOp]) -> list[PipelineOp]:
-    makers = {name: op for op in forward for name in op.outputs}
-    stashed = {name for op in forward for name in op.inputs if name in makers and makers[name].stage < op.stage}
+    """For every backward stage, the forward ops that its inputs need and that no stash gives, in order."""
+    made_in: dict[str, int] = {}
+    for op in forward:
+        made_in.update(dict.fromkeys(op.outputs, op.stage))
+    stashed: set[str] = set()
+    for op in forward:
+        stashed.update(name for name in op.inputs if made_in.get(name, op.stage) < op.stage)
     again = []
     for stage in sorted({op.stage for op in ops if op.backward}):
-        wanted = {name for op in ops if op.backward and op.stage == stage for name in op.inputs} - stashed
-        for op in reversed(forward):
+        wanted: set[str] = set()
+        for op in ops:
+            if op.backward and op.stage == stage:
+                wanted.update(op.inputs)
+        wanted -= stashed
+        for op in reversed(forward):  # a layer that runs again needs its own inputs
             if op.stage < stage and not wanted.isdisjoint(op.outputs):
                 wanted |= set(op.inputs) - stashed
                 again.append(replace(op, name=f"{op.name}~", stage=stage, recompute=True))
@@ -172,14 +196,16 @@ def _second_runs(ops: Sequence[PipelineOp], forward: Sequence[PipelineOp]) -> li
 
 def _with_clones(ops: Sequence[PipelineOp], copied: set[str], stored: set[str]) -> tuple[PipelineOp, ...]:
     """Clone tensors that are overwritten before they leave, in the stage that copies or stores them."""
+    makers: dict[str, PipelineOp] = {}  # the op in whose stage a tensor is cloned
+    for op in ops:
+        if not op.recompute:
+            makers.update((name, op) for name in op.outputs if name in stored)
     leaving = {op.inputs[0]: op for op in ops if op.kind is OpKind.COPY and op.inputs[0] in copied}
-    makers = {name: op for op in ops if not op.recompute for name in op.outputs if name in stored}
-    clones = [
-        PipelineOp(f"clone {name}", OpKind.CLONE, op.stage, op.device, (name,), (clone_of(name),))
-        for name, op in (makers | leaving).items()
-    ]
     copies = {op: replace(op, inputs=(clone_of(name),)) for name, op in leaving.items()}
-    return (*(copies.get(op, op) for op in ops), *clones)
+    cloned = [copies.get(op, op) for op in ops]
+    for name, op in (makers | leaving).items():
+        cloned.append(PipelineOp(f"clone {name}", OpKind.CLONE, op.stage, op.device, (name,), (clone_of(name),)))
+    return tuple(cloned)
 
 
 def clone_of(name: str) -> str:
@@ -199,11 +225,12 @@ def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash
     >>> [(s.tensor, s.device, s.stage, s.restore_stages, s.n_entries) for s in stashes]
     [('in', 0, 0, (4,), 5), ('A:0@1', 1, 1, (3,), 3)]
     """
-    main = [op for op in ops if op.kind is OpKind.MAIN]
-    made: dict[str, set[int]] = {}
-    read: dict[str, set[int]] = {}
+    made: dict[str, set[int]] = {}  # the stages that make a tensor
+    read: dict[str, set[int]] = {}  # the stages that read it
     devices: dict[str, int] = {}
-    for op in main:
+    for op in ops:
+        if op.kind is not OpKind.MAIN:
+            continue
         for name in op.outputs:
             made.setdefault(name, set()).add(op.stage)
         for name in filter(graph.changes, op.inputs):
@@ -220,26 +247,20 @@ def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash
 
 
 def add_stashes(ops: Sequence[PipelineOp], stashes: Sequence[Stash]) -> tuple[PipelineOp, ...]:
-    """Add the ops that restore, first in their stage, and those that stash, last in theirs."""
-    restores, ends = [], []
+    """Add the ops that restore a tensor, first in their stage, and the ops that stash one, last in theirs."""
+    restores, moved, ends = [], [], []
     renamed: dict[tuple[str, int], str] = {}
     for stash in stashes:
-        buffer = f"stash({stash.tensor})"
-        ends.append(
-            PipelineOp(f"stash {stash.tensor}", OpKind.STASH, stash.stage, stash.device, (stash.tensor,), (buffer,))
-        )
+        tensor, device, buffer = stash.tensor, stash.device, f"stash({stash.tensor})"
+        ends.append(PipelineOp(f"stash {tensor}", OpKind.STASH, stash.stage, device, (tensor,), (buffer,)))
         for stage in stash.restore_stages:
-            restored = stash.tensor if stash.in_place else f"{stash.tensor}~{stage}"
-            restores.append(
-                PipelineOp(
-                    f"restore {stash.tensor}~{stage}", OpKind.RESTORE, stage, stash.device, (buffer,), (restored,)
-                )
-            )
-            renamed[stash.tensor, stage] = restored
-    moved = (
-        replace(op, inputs=tuple(renamed.get((name, op.stage), name) for name in op.inputs))
-        if op.kind is OpKind.MAIN
-        else op
-        for op in ops
-    )
-    return (*restores, *moved, *ends)
+            name = f"{tensor}~{stage}"
+            restored = tensor if stash.in_place else name
+            restores.append(PipelineOp(f"restore {name}", OpKind.RESTORE, stage, device, (buffer,), (restored,)))
+            renamed[tensor, stage] = restored
+    for op in ops:
+        inputs = op.inputs
+        if op.kind is OpKind.MAIN:
+            inputs = tuple(renamed.get((name, op.stage), name) for name in inputs)
+        moved.append(replace(op, inputs=inputs))
+    return tuple(restores + moved + ends)

@@ -5,8 +5,8 @@ PopART's pipeline as text, as [popart-pipelining] draws it: `program_text`, `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, pairwise, product
 
 from autoauto.programs.popart.graph import (
     Cycle,
@@ -51,7 +51,10 @@ def transform(graph: PipelineGraph, n_micro_batches: int, *, training: bool, rec
     ((0, 1, 2, 1, 0), {0: 5, 1: 3, 2: 0}, 4, 2)
     """
     check_graph(graph)
-    ops = merge_stages((*forward_ops(graph), *(backward_ops(graph) if training else ())))
+    ops = forward_ops(graph)
+    if training:
+        ops += backward_ops(graph)
+    ops = merge_stages(ops)
     devices = stage_devices(ops)
     check_depth(len(devices), n_micro_batches, training=training)
     ops = add_copies(ops, graph)
@@ -66,19 +69,20 @@ def transform(graph: PipelineGraph, n_micro_batches: int, *, training: bool, rec
 
 def add_streams(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
     """Load every stream in the first stage that reads it; store every anchor in the stage that makes it."""
-    firsts = {name: op for op in sorted(ops, key=lambda op: -op.stage) for name in (*op.inputs, *op.outputs)}
-    loads = [_load(name, firsts[name]) for name, tensor in graph.tensors.items() if tensor.kind is TensorKind.STREAM]
+    firsts: dict[str, PipelineOp] = {}  # the first op that reads or makes a tensor
+    for op in sorted(ops, key=lambda op: -op.stage):
+        firsts.update(dict.fromkeys(op.inputs + op.outputs, op))
     clones = {op.inputs[0] for op in ops if op.kind is OpKind.CLONE}
-    stores = [_store(name, clone_of(name) if name in clones else name, firsts[name]) for name in sorted(graph.anchors)]
-    return (*ops, *loads, *stores)
-
-
-def _load(name: str, first: PipelineOp) -> PipelineOp:
-    return PipelineOp(f"load {name}", OpKind.TO_DEVICE, first.stage, first.device, (), (name,))
-
-
-def _store(name: str, source: str, maker: PipelineOp) -> PipelineOp:
-    return PipelineOp(f"store {name}", OpKind.TO_HOST, maker.stage, maker.device, (source,), ())
+    streams = []
+    for name, tensor in graph.tensors.items():
+        if tensor.kind is TensorKind.STREAM:
+            first = firsts[name]
+            streams.append(PipelineOp(f"load {name}", OpKind.TO_DEVICE, first.stage, first.device, (), (name,)))
+    for name in sorted(graph.anchors):
+        source = clone_of(name) if name in clones else name
+        maker = firsts[name]
+        streams.append(PipelineOp(f"store {name}", OpKind.TO_HOST, maker.stage, maker.device, (source,), ()))
+    return (*ops, *streams)
 
 
 def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram:
@@ -105,10 +109,8 @@ def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram
     def cycle(number: int) -> Cycle:
         active = range(max(0, number - n_micro_batches + 1), min(number + 1, n_stages))
         kinds = (Fragment.TO_DEVICE, Fragment.MAIN, Fragment.TO_HOST)
-        return (
-            *(FragmentCall(kind, s) for kind in kinds for s in active if (kind, s) in fragments),
-            FragmentCall(Fragment.COPY),
-        )
+        calls = [FragmentCall(kind, stage) for kind, stage in product(kinds, active) if (kind, stage) in fragments]
+        return (*calls, FragmentCall(Fragment.COPY))
 
     return PipelineProgram(
         fill=tuple(map(cycle, range(fill))),
@@ -152,7 +154,7 @@ def _check_cycle(where: str, cycle: Cycle, devices: Sequence[int]) -> None:
 
 
 Cells = list[str]
-"""The texts of one column or row."""
+"""The texts of one column, or of one row."""
 
 _FORMS = {Fragment.TO_DEVICE: "D{}.", Fragment.MAIN: "M{}", Fragment.TO_HOST: ".H{}"}
 
@@ -164,19 +166,18 @@ def program_text(pipeline: PopartPipeline) -> str:
     leave the loop for the flush phase (loop_out). Stashes stay on their devices.
     """
     program = pipeline.program
-    return "\n".join(
-        [
-            "poplar::Program::Sequence seq;  // the full pipeline program",
-            *(line for cycle in program.fill for line in _added("seq", cycle)),
-            *_added("seq", (f"loop_in[{name}]" for name in program.carried)),
-            "poplar::Program::Sequence main;  // the main cycle",
-            *_added("main", program.main),
-            *_added("main", (f"loop_carry[{name}]" for name in program.carried)),
-            f"seq.add(poplar::Program::Repeat({program.n_main}, main));",
-            *_added("seq", (f"loop_out[{name}]" for name in program.carried)),
-            *(line for cycle in program.flush for line in _added("seq", cycle)),
-        ]
-    )
+    lines = ["poplar::Program::Sequence seq;  // the full pipeline program"]
+    for cycle in program.fill:
+        lines += _added("seq", cycle)
+    lines += _added("seq", (f"loop_in[{name}]" for name in program.carried))
+    lines.append("poplar::Program::Sequence main;  // the main cycle")
+    lines += _added("main", program.main)
+    lines += _added("main", (f"loop_carry[{name}]" for name in program.carried))
+    lines.append(f"seq.add(poplar::Program::Repeat({program.n_main}, main));")
+    lines += _added("seq", (f"loop_out[{name}]" for name in program.carried))
+    for cycle in program.flush:
+        lines += _added("seq", cycle)
+    return "\n".join(lines)
 
 
 def _added(sequence: str, parts: Cycle | Iterable[str]) -> list[str]:
@@ -191,11 +192,11 @@ def stages_view(pipeline: PopartPipeline) -> str:
     cycles = enumerate(pipeline.program.cycles())
     columns = [_stage_cells(cycle, number, pipeline.n_stages) for number, cycle in cycles]
     columns, header = _under_phases(pipeline, columns, str.rjust)
-    rows = []
+    rows = {"": header}
     for stage in range(pipeline.n_stages):
         bar = "C" if stage == pipeline.n_stages // 2 else "|"
-        rows.append("".join(f"{column[stage]}{bar} " for column in columns))
-    return _labelled([f"PS{stage}:" for stage in range(pipeline.n_stages)], [header, *rows])
+        rows[f"PS{stage}:"] = "".join(f"{column[stage]}{bar} " for column in columns)
+    return _labelled(rows)
 
 
 def devices_view(pipeline: PopartPipeline) -> str:
@@ -207,18 +208,21 @@ def devices_view(pipeline: PopartPipeline) -> str:
     cycles = enumerate(pipeline.program.cycles())
     columns = [[_device_cell(cycle, number, pipeline, device) for device in devices] for number, cycle in cycles]
     columns, header = _under_phases(pipeline, columns, str.ljust)
-    rows = [_device_row([column[index] for column in columns]) for index in range(len(devices))]
-    return _labelled([f"IPU{device}:" for device in devices], [header, *rows])
+    rows = {"": header}
+    for index, device in enumerate(devices):
+        rows[f"IPU{device}:"] = _device_row([column[index] for column in columns])
+    return _labelled(rows)
 
 
 def _stage_cells(cycle: Cycle, number: int, n_stages: int) -> Cells:
     """A cell for every stage, with room for the kinds of fragments that any of them has in this cycle."""
-    texts = {
-        (step.fragment, step.stage): _FORMS[step.fragment].format(number - step.stage)
-        for step in cycle
-        if step.stage is not None
-    }
-    widths = {kind: max(len(text) for (other, _), text in texts.items() if other is kind) for kind, _ in texts}
+    texts: dict[tuple[Fragment, int], str] = {}
+    widths: dict[Fragment, int] = {}
+    for step in cycle:
+        if step.stage is not None:
+            text = _FORMS[step.fragment].format(number - step.stage)
+            texts[step.fragment, step.stage] = text
+            widths[step.fragment] = max(len(text), widths.get(step.fragment, 0))
     cells = []
     for stage in range(n_stages):
         slots = (texts.get((kind, stage), "").ljust(width) for kind, width in widths.items())
@@ -232,10 +236,12 @@ def _device_cell(cycle: Cycle, number: int, pipeline: PopartPipeline, device: in
 
 
 def _device_row(cells: Cells) -> str:
-    """A comma stands between two cells in which the device is active."""
+    """The cells of a device, with a comma behind every cell in which it is active but the last one."""
     active = [index for index, cell in enumerate(cells) if cell.strip()]
-    commas = set(active[:-1])
-    return "".join(cell + (", " if index in commas else "  ") for index, cell in enumerate(cells))
+    row = ""
+    for index, cell in enumerate(cells):
+        row += cell + (", " if index in active[:-1] else "  ")
+    return row
 
 
 def _under_phases(
@@ -247,17 +253,20 @@ def _under_phases(
     widened, bars = [], []
     for name, n_cycles in (("fill", len(program.fill)), ("main", program.n_main), ("flush", len(program.flush))):
         phase = list(islice(rest, n_cycles))
-        widths = [max(map(len, column)) for column in phase]
         if not phase:
             continue
-        width = max(sum(widths) + 2 * (len(phase) - 1), len(f"<{name}>"))
-        widths[-1] = width - sum(widths[:-1]) - 2 * (len(phase) - 1)
-        widened += [[align(cell, width) for cell in column] for column, width in zip(phase, widths, strict=True)]
-        bars.append(f"<{f' {name} ':-^{width - 2}}>" if width >= len(name) + 4 else f"<{name:-^{width - 2}}>")
+        widths = [max(map(len, column)) for column in phase]
+        n_between = 2 * (len(phase) - 1)
+        width = max(sum(widths) + n_between, len(f"<{name}>"))
+        widths[-1] = width - sum(widths[:-1]) - n_between  # the last column fills up to the end of the name
+        for column, column_width in zip(phase, widths, strict=True):
+            widened.append([align(cell, column_width) for cell in column])
+        label = f" {name} " if width >= len(name) + 4 else name
+        bars.append(f"<{label:-^{width - 2}}>")
     return widened, "  ".join(bars)
 
 
-def _labelled(labels: Cells, rows: Cells) -> str:
-    """The first row has no label."""
-    width = max(map(len, labels))
-    return "\n".join(f"{label:<{width}} {row}".rstrip() for label, row in zip(["", *labels], rows, strict=True))
+def _labelled(rows: Mapping[str, str]) -> str:
+    """The rows as lines, each behind its label."""
+    width = max(map(len, rows))
+    return "\n".join(f"{label:<{width}} {row}".rstrip() for label, row in rows.items())

@@ -1,93 +1,28 @@
 """A decoder-only language model as its `config.json` describes it: `Decoder`.
 
-Its parts: `Experts`, `Checkpoint`, and the formats of weights, `WeightFormat`, of parts of a block, `BlockPart`. What
-it is asked: `Workload`.
+Its blocks: `records/costs/blocks.py`. How it is published: `Checkpoint`. What it is asked: `Workload`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import NamedTuple
 
+from autoauto.records.costs.blocks import Attention, BlockKind, Dense, Experts, LinearAttention
+from autoauto.records.costs.formats import BlockPart, PartFormat, PartFormats, WeightFormat
 
-class WeightFormat(StrEnum):
-    """How the matrices of the blocks are stored and multiplied; embedding, norms and head stay bf16."""
-
-    BF16 = "bf16"
-    FP8 = "fp8"
-    """One scale a tensor, of activations too, known before the model runs [aiconfigurator: fp8_static]."""
-    FP8_DYNAMIC = "fp8-dynamic"
-    """One scale a tensor; that of activations is computed while the model runs [aiconfigurator: fp8]."""
-    FP8_BLOCK = "fp8-block"
-    """One scale a block of 128 x 128 weights."""
-    FP8_W8A16 = "fp8-w8a16"
-    """Weights only; products are bf16."""
-    INT8 = "int8"
-    """Weights only; products are bf16."""
-    INT8_W8A8 = "int8-w8a8"
-    """Weights and activations; products are int8."""
-    INT4 = "int4"
-    """Weights only; products are bf16."""
-    NVFP4 = "nvfp4"
-    """4 bits a weight and an fp8 scale for 16 of them."""
-
-    @property
-    def n_bytes(self) -> float:
-        """Bytes of one weight, scales of nvfp4 included.
-
-        >>> WeightFormat.BF16.n_bytes, WeightFormat.FP8_BLOCK.n_bytes, WeightFormat.NVFP4.n_bytes
-        (2.0, 1.0, 0.5625)
-        """
-        return {"bf16": 2.0, "int4": 0.5, "nvfp4": 9 / 16}.get(self, 1.0)
-
-
-class BlockPart(StrEnum):
-    """The matrices of a block that engines compute as one, each in one format."""
-
-    QKV = "qkv_proj"
-    OUTPUT = "o_proj"
-    GATE_UP = "gate_up_proj"
-    DOWN = "down_proj"
-    EXPERTS = "experts"
-
-
-class PartFormat(NamedTuple):
-    """How the matrices of a part are stored.
-
-    Attributes:
-        weights: their format.
-        group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
-    """
-
-    weights: WeightFormat = WeightFormat.BF16
-    group_size: int | None = None
-
-    @property
-    def n_bytes(self) -> float:
-        """Bytes of one weight, with 16 bits for the scale of a group of integers.
-
-        >>> PartFormat(WeightFormat.INT4, 128).n_bytes, PartFormat(WeightFormat.FP8, None).n_bytes
-        (0.515625, 1.0)
-        """
-        has_scales = self.weights in (WeightFormat.INT4, WeightFormat.INT8) and self.group_size
-        return self.weights.n_bytes + (2 / self.group_size if has_scales and self.group_size else 0.0)
-
-
-PartFormats = tuple[tuple[BlockPart, PartFormat], ...]
-"""Parts of a block with their formats."""
-
-
-class Window(NamedTuple):
-    """Blocks that attend to the last tokens of a sequence only.
-
-    Attributes:
-        n_layers: how many blocks do.
-        n_tokens: to how many tokens.
-    """
-
-    n_layers: int
-    n_tokens: int
+__all__ = [
+    "BlockPart",
+    "Checkpoint",
+    "Decoder",
+    "DecoderFile",
+    "Experts",
+    "PartFormat",
+    "PartFormats",
+    "WeightFormat",
+    "Workload",
+]
 
 
 class Checkpoint(NamedTuple):
@@ -99,10 +34,8 @@ class Checkpoint(NamedTuple):
         max_length: tokens of the longest sequence for which it has positions; None where its config does not say.
         group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
         unlike: the parts of every block that have another format than `weights`.
-        first: the parts of the first block that have another format than those of other blocks.
-        last: the same of the last block.
-        window: None where all blocks attend to the whole sequence.
         notes: what was assumed of its config, a sentence each.
+        drafts: whether it has layers that predict several tokens (MTP).
     """
 
     weights: WeightFormat = WeightFormat.BF16
@@ -110,32 +43,19 @@ class Checkpoint(NamedTuple):
     max_length: int | None = None
     group_size: int | None = None
     unlike: PartFormats = ()
-    first: PartFormats = ()
-    last: PartFormats = ()
-    window: Window | None = None
     notes: tuple[str, ...] = ()
+    drafts: bool = False
 
 
 IN_BF16 = Checkpoint()
 
 
-class Experts(NamedTuple):
-    """The feed-forward layers of a mixture of experts.
-
-    Attributes:
-        n_experts: of a block.
-        n_chosen: that a token goes through.
-        intermediate_size: of one expert.
-    """
-
-    n_experts: int
-    n_chosen: int
-    intermediate_size: int
-
-
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A model of equal blocks, each of attention and a gated feed-forward layer, between an embedding and a head.
+    """Blocks of attention and a feed-forward layer between an embedding and a head.
+
+    Blocks are alike, of the sizes below, or of `kinds` in an `order`; then the sizes below are those of the kind that
+    most blocks have.
 
     Attributes:
         name: for example "Qwen/Qwen3-32B", or that of its folder.
@@ -150,6 +70,8 @@ class Decoder:
         is_tied: whether embedding and head are one matrix.
         checkpoint: how it is published.
         experts: None in a dense model.
+        kinds: of blocks that are not what the sizes say; empty where they are.
+        order: by block, the number of its kind; empty where all are of one.
     """
 
     name: str
@@ -164,6 +86,61 @@ class Decoder:
     is_tied: bool
     checkpoint: Checkpoint = IN_BF16
     experts: Experts | None = None
+    kinds: tuple[BlockKind, ...] = ()
+    order: tuple[int, ...] = ()
+
+    @property
+    def block_kinds(self) -> tuple[BlockKind, ...]:
+        """The kinds of its blocks, one or more."""
+        if self.kinds:
+            return self.kinds
+        attention = Attention(self.n_heads, self.n_kv_heads, self.head_size)
+        return (BlockKind(attention, self.experts or Dense(self.intermediate_size), self.checkpoint.unlike),)
+
+    @property
+    def block_order(self) -> tuple[int, ...]:
+        """By block, the number of its kind."""
+        return self.order or (0,) * self.n_layers
+
+    @property
+    def kind(self) -> BlockKind:
+        """That of most blocks."""
+        return self.block_kinds[Counter(self.block_order).most_common(1)[0][0]]
+
+    @property
+    def n_windowed(self) -> int:
+        """Blocks that attend to the last tokens of a sequence only."""
+        attentions = [self.block_kinds[number].attention for number in self.block_order]
+        return sum(isinstance(each, Attention) and each.window is not None for each in attentions)
+
+    @property
+    def by_kind(self) -> tuple[Decoder, ...]:
+        """For every kind the decoder if all blocks were of it."""
+        return tuple(self._alike(kind) for kind in self.kinds) if self.kinds else (self,)
+
+    def _alike(self, kind: BlockKind) -> Decoder:
+        attention, feed_forward = kind.attention, kind.feed_forward
+        made = replace(self, checkpoint=self.checkpoint._replace(unlike=kind.unlike), kinds=(kind,), order=())
+        if isinstance(attention, LinearAttention):
+            sizes = attention.n_value_heads, attention.n_key_heads, attention.value_size
+            made = replace(made, n_heads=sizes[0], n_kv_heads=sizes[1], head_size=sizes[2])
+        elif attention is not None:
+            n_kv_heads = getattr(attention, "n_kv_heads", attention.n_heads)
+            head_size = attention.output_size // attention.n_heads
+            made = replace(made, n_heads=attention.n_heads, n_kv_heads=n_kv_heads, head_size=head_size)
+        if isinstance(feed_forward, Dense):
+            return replace(made, intermediate_size=feed_forward.intermediate_size, experts=None)
+        return replace(made, experts=feed_forward)
+
+    def of_kinds(self, blocks: tuple[BlockKind, ...]) -> Decoder:
+        """The decoder with these blocks, and the sizes of the kind that most have."""
+        kinds = tuple(dict.fromkeys(blocks))
+        order = tuple(map(kinds.index, blocks))
+        made = replace(self, kinds=kinds, order=order if len(kinds) > 1 else ())
+        of_most = made._alike(made.kind)
+        experts = next((kind.feed_forward for kind in kinds if isinstance(kind.feed_forward, Experts)), None)
+        made = replace(of_most, kinds=made.kinds, order=made.order, experts=of_most.experts or experts)
+        return replace(made, kinds=()) if replace(made, kinds=()).block_kinds == kinds else made
 
     @property
     def attention_size(self) -> int:
@@ -179,48 +156,34 @@ class Decoder:
         """
         return -(-self.n_kv_heads // tensor_parallel)
 
-    def kv_elements(self, tensor_parallel: int) -> int:
-        """Elements of keys and values of one token in one block on one GPU of a group."""
-        return 2 * self.kv_heads_per_gpu(tensor_parallel) * self.head_size
-
     def part_weights(self, tensor_parallel: int) -> dict[BlockPart, int]:
-        """Weights of the matrices of one block on one GPU of a group."""
-        of_queries = self.hidden_size * self.attention_size // tensor_parallel
-        attention = {
-            BlockPart.QKV: of_queries + self.hidden_size * self.kv_elements(tensor_parallel),
-            BlockPart.OUTPUT: of_queries,
-        }
-        if self.experts is not None:
-            of_expert = 3 * self.hidden_size * self.experts.intermediate_size
-            return {**attention, BlockPart.EXPERTS: self.experts.n_experts * of_expert // tensor_parallel}
-        matrix = self.hidden_size * self.intermediate_size
-        return {
-            **attention,
-            BlockPart.GATE_UP: 2 * matrix // tensor_parallel,
-            BlockPart.DOWN: matrix // tensor_parallel,
-        }
+        """Weights of the matrices of a block of most on one GPU of a group."""
+        return self.kind.part_weights(self.hidden_size, tensor_parallel)
 
     def part_formats(self, weights: WeightFormat) -> dict[BlockPart, PartFormat]:
         """The formats of the matrices of a block that is served with `weights`: those of the checkpoint, if it has it.
 
         An engine that makes another format makes it of all matrices.
         """
-        checkpoint = self.checkpoint
+        checkpoint, kind = self.checkpoint, self.kind
         is_made = weights is not checkpoint.weights
         every = PartFormat(weights, None if is_made else checkpoint.group_size)
-        return dict.fromkeys(self.part_weights(1), every) | ({} if is_made else dict(checkpoint.unlike))
+        return dict.fromkeys(self.part_weights(1), every) | ({} if is_made else dict(kind.unlike))
 
-    def with_blocks_like_the_first(self) -> Decoder:
-        """The decoder if all blocks were stored as the first one is."""
-        return self._with_blocks(self.checkpoint.first)
+    @property
+    def n_weights(self) -> int:
+        """All weights: embedding, blocks, the last norm, and a head of its own."""
+        of_kind = [
+            sum(kind.part_weights(self.hidden_size, 1).values()) + kind.unsplit_weights(self.hidden_size)
+            for kind in self.block_kinds
+        ]
+        of_blocks = sum(of_kind[number] for number in self.block_order)
+        return of_blocks + self.hidden_size + self.table_weights * (2 - self.is_tied)
 
-    def with_blocks_like_the_last(self) -> Decoder:
-        """The decoder if all blocks were stored as the last one is."""
-        return self._with_blocks(self.checkpoint.last)
-
-    def _with_blocks(self, formats: PartFormats) -> Decoder:
-        unlike = tuple((dict(self.checkpoint.unlike) | dict(formats)).items())
-        return replace(self, checkpoint=self.checkpoint._replace(unlike=unlike, first=(), last=()))
+    def cached_bytes(self, tensor_parallel: int, kv_cache: WeightFormat, n_tokens: int) -> float:
+        """What a sequence of so many tokens holds on one GPU of a group, of all blocks."""
+        of_kind = [kind.cached_bytes(tensor_parallel, kv_cache, n_tokens) for kind in self.block_kinds]
+        return sum(of_kind[number] for number in self.block_order)
 
     @property
     def table_weights(self) -> int:
@@ -246,16 +209,67 @@ class DecoderFile(NamedTuple):
     content: str
 
 
+class Speculation(NamedTuple):
+    """Speculative decoding: a draft proposes tokens of every sequence, and one step of the model verifies them.
+
+    Attributes:
+        accept_length: tokens that a sequence gets of a step in the mean: the accepted ones and the model's own.
+        draft_tokens: that are proposed for every sequence and step; 0 where nothing speculates.
+        draft_cost: the time of the draft, as a share of the step that verifies it.
+        draft_model: an EAGLE-3 head; None for the layers of the checkpoint that predict several tokens (MTP).
+    """
+
+    accept_length: float = 1.0
+    draft_tokens: int = 0
+    draft_cost: float = 0.0
+    draft_model: str | None = None
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of a sequence that a step computes: the proposed ones and the one before them."""
+        return 1 + self.draft_tokens
+
+
+NO_SPECULATION = Speculation()
+
+
+def lacks_draft(speculation: Speculation, checkpoint: Checkpoint) -> bool:
+    """Whether answers are to be drafted, with neither a head that is named nor layers of the checkpoint."""
+    return speculation.draft_tokens > 0 and speculation.draft_model is None and not checkpoint.drafts
+
+
 class Workload(NamedTuple):
     """Requests that are alike.
 
     Attributes:
         input_tokens: of a prompt.
         output_tokens: of an answer.
+        speculation: how answers are drafted.
+        cached_share: the share of the tokens of a prompt whose keys and values the prefix cache has, below 1.
     """
 
     input_tokens: int
     output_tokens: int
+    speculation: Speculation = NO_SPECULATION
+    cached_share: float = 0.0
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens of a prompt that are computed, the last one at least.
+
+        >>> Workload(1000, 100).computed_tokens, Workload(1000, 100, cached_share=0.75).computed_tokens
+        (1000, 250)
+        """
+        return max(1, round(self.input_tokens * (1 - self.cached_share)))
+
+    @property
+    def n_steps(self) -> float:
+        """Steps of an answer in the mean; its first token comes with the prompt.
+
+        >>> Workload(1000, 101).n_steps, Workload(1000, 101, Speculation(2.5, 3)).n_steps
+        (101.0, 41.0)
+        """
+        return 1 + (self.output_tokens - 1) / self.speculation.accept_length
 
     @property
     def max_length(self) -> int:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import inf
 from typing import ClassVar, NamedTuple, Self
 
+from autoauto.records.costs.words import TargetWords
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.knob import HasKnobs
 from autoauto.records.units import Precision
@@ -31,19 +32,33 @@ class Session(HasKnobs, ABC):
 
     Attributes:
         runtime: the name of what runs a model's file; None where a target has no runtimes.
-        group: a device of several devices of the cluster, in words.
+        words: what its results are called.
         device_type: what computes.
     """
 
     __slots__ = ()
     runtime: ClassVar[str | None] = None
     device_type: ClassVar[DeviceType] = DeviceType.GPU
-    group: ClassVar[str] = "session of {} cores"
+    words: ClassVar[TargetWords] = TargetWords()
 
     @property
-    def cores_per_device(self) -> int:
-        """Devices of the cluster, cores of the host, that are one device."""
+    def group_size(self) -> int:
+        """Devices of the cluster that compute as one: cores of a session, GPUs of a tensor-parallel group."""
         return 1
+
+    @property
+    def n_beside(self) -> int:
+        """Devices of the cluster that a configuration takes beside those of its pipelines."""
+        return 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is assumed of configurations with it, a sentence each."""
+        return ()
+
+    def kind_beside(self, cluster: Cluster) -> str:
+        """The name of these devices where a cluster has several kinds; else empty."""
+        return ""
 
     @property
     def computes_in(self) -> Precision | None:
@@ -54,6 +69,10 @@ class Session(HasKnobs, ABC):
     def n_parts(self) -> int:
         """Equal parts of a micro-batch that a device computes at the same time."""
         return 1
+
+    def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
+        """The sizes of a micro-batch with which it may compute."""
+        return [size for size in sizes if size % self.n_parts == 0]
 
     @property
     def is_possible(self) -> bool:
@@ -172,9 +191,9 @@ class CompileOptions:
     session: Session = PlainSession()
 
     @property
-    def cores_per_device(self) -> int:
-        """Devices of the cluster, cores of the host, that are one device."""
-        return self.session.cores_per_device
+    def group_size(self) -> int:
+        """`Session.group_size`."""
+        return self.session.group_size
 
     @property
     def weight_precision(self) -> Precision:

@@ -129,6 +129,16 @@ class Chart:
     panels: tuple[Panel, ...]
 
     @property
+    def n_points(self) -> int | None:
+        """Different dots and cells of what was found, without rings around them; None for a chart of bars."""
+        every = [series for panel in self.panels for series in panel.series]
+        if any(series.shape is Shape.BAR for series in every):
+            return None
+        shapes = (Shape.DOT, Shape.JOINED, Shape.CELL)
+        of_series = (series.marks for series in every if series.shape in shapes and series.style != RING)
+        return len({(mark.x, mark.y) for marks in of_series for mark in marks if mark.y is not None})
+
+    @property
     def legend(self) -> list[tuple[str, str]]:
         """The style and the name of everything with a colour, grey last."""
         coloured = (

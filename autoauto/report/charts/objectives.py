@@ -11,7 +11,7 @@ from typing import NamedTuple
 from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.plan import time_unit
 from autoauto.report.style import format_value
-from autoauto.report.wording import origin_of, unit_of
+from autoauto.report.wording import objective_unit, trials_origin, unit_of, words_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.objectives import Objective, objective_tuple
 from autoauto.space.study_summary import StudySummary
@@ -54,7 +54,11 @@ class _Measure(NamedTuple):
         value = self.of(trial) or 0.0
         if self.objective.is_throughput:
             return f"{value:,.1f} {trial.unit}"
-        return format_value("latency_s", value) if self.objective.unit == "s" else f"{value:,.4g} {self.objective.unit}"
+        return (
+            format_value("latency_s", value)
+            if self.objective.unit == "s"
+            else f"{value:,.4g} {objective_unit(self.objective, [trial.knobs])}"
+        )
 
 
 class _Measures(NamedTuple):
@@ -81,7 +85,8 @@ def _measures(summary: StudySummary) -> _Measures:
 def _measure(summary: StudySummary, objective: Objective, position: int) -> _Measure:
     if objective.is_throughput:
         return _Measure(objective, position, unit_of(trial.knobs for trial in summary.trials))
-    made = _Measure(objective, position, objective.metric_name)
+    unit = objective_unit(objective, [trial.knobs for trial in summary.trials])
+    made = _Measure(objective, position, f"{objective.metric} ({unit})")
     if objective.unit != "s":
         return made
     unit_s, unit = time_unit(max((made.of(trial) or 0.0 for trial in summary.trials), default=0.0))
@@ -96,7 +101,7 @@ def objectives_chart(summary: StudySummary) -> Chart | None:
         return None
     bounds = [_bounds(summary, each, max(map(each.on_axis, running))) for each in measures]
     x, y = (
-        Axis(f"{each.unit}, {origin_of(summary)}", 0.0, _MARGIN * max([*map(each.on_axis, running), *its_bounds]))
+        Axis(f"{each.unit}, {trials_origin(summary)}", 0.0, _MARGIN * max([*map(each.on_axis, running), *its_bounds]))
         for each, its_bounds in zip(measures, bounds, strict=True)
     )
     lines = [
@@ -107,7 +112,7 @@ def objectives_chart(summary: StudySummary) -> Chart | None:
     best = [Series("", RING, Shape.DOT, (measures.mark(winner),)) for winner in summary.finalists[:1]]
     series = (*lines, *front, *_dots(running, measures), *best)
     remarks = {
-        f"Dots are {origin_of(summary)}": running,
+        f"Dots are {trials_origin(summary)}": running,
         "the ring is the best configuration": best,
         "the line is the Pareto front": front,
         "orange lines are the constraints": lines,
@@ -143,6 +148,7 @@ def _dots(running: Sequence[Trial], measures: _Measures) -> Iterator[Series]:
     broken = tuple(measures.mark(trial) for trial in running if not trial.fits)
     if broken:
         yield Series("breaks a constraint", OTHER, Shape.DOT, broken)
+    called = words_of(trial.knobs for trial in running).name("n_ipu")
     for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in running if trial.fits})):
         marks = (measures.mark(trial) for trial in running if trial.fits and trial.knobs.n_ipu == n_ipu)
-        yield Series(f"n_ipu {n_ipu}", f"s{index % 8}", Shape.DOT, tuple(marks))
+        yield Series(f"{called} {n_ipu}", f"s{index % 8}", Shape.DOT, tuple(marks))

@@ -15,11 +15,13 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import CHECK
-from autoauto.records.units import MIB, IntArray, format_bytes
+from autoauto.records.units import GIB, MIB, IntArray, format_bytes
 from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.reasons import part_names
 from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
 from autoauto.report.wording import duration, shows_stage, timeline_title
+from autoauto.space.modes.inference import Inference
+from autoauto.space.modes.mode import Mode
 from autoauto.space.trial import Trial
 
 N_BARS = 2_000
@@ -31,7 +33,12 @@ _DEVICE, _ACTIVITY, _STAGE, _MICRO_BATCH, _START, _STOP = range(6)
 
 
 def timeline_chart(
-    timeline: Timeline, clock_hz: float | None, n_bars: int = N_BARS, *, in_seconds: bool = False
+    timeline: Timeline,
+    clock_hz: float | None,
+    n_bars: int = N_BARS,
+    *,
+    in_seconds: bool = False,
+    device: str = "device",
 ) -> Chart:
     """The bars of all actions and exchanges, and of the end of a step; of a longer timeline those at both ends.
 
@@ -40,12 +47,16 @@ def timeline_chart(
         clock_hz: turns cycles into time; None shows cycles.
         n_bars: the most bars.
         in_seconds: whether the numbers are made of seconds, so that no cycles stand beside the time.
+        device: what a row is of.
     """
     rows = _rows(timeline)
     whole = len(rows) <= n_bars
     parts = {"": rows} if whole else _ends(rows, n_bars // 2)
     hover_hz = clock_hz if in_seconds else None
-    panels = (_panel(timeline, part, clock_hz, hover_hz, name, _WIDTH // len(parts)) for name, part in parts.items())
+    panels = (
+        _panel(timeline, part, clock_hz, hover_hz, name, device)._replace(width=_WIDTH // len(parts))
+        for name, part in parts.items()
+    )
     text = _period(timeline, clock_hz, in_seconds) + ("" if whole else f"; {_shown(list(parts.values()), len(rows))}")
     return Chart("timeline", "Timeline", text, tuple(panels))
 
@@ -98,7 +109,7 @@ def _shown(parts: list[IntArray], n_rows: int) -> str:
 
 
 def _panel(
-    timeline: Timeline, rows: IntArray, clock_hz: float | None, hover_hz: float | None, name: str, width: int
+    timeline: Timeline, rows: IntArray, clock_hz: float | None, hover_hz: float | None, name: str, called: str
 ) -> Panel:
     """A row per device, from the first start to the last stop of `rows`."""
     n_devices, stop_tick = timeline.schedule.n_devices, max(timeline.stop_tick, 1)
@@ -110,9 +121,9 @@ def _panel(
     return Panel(
         name,
         Axis(f"time ({unit}), {timeline.origin}", low, high),
-        category_axis("", tuple(f"device {device}" for device in range(n_devices))),
+        category_axis("", tuple(f"{called} {device}" for device in range(n_devices))),
         (tracks, *_series(timeline, rows, per_tick, hover_hz)),
-        width,
+        _WIDTH,
         n_devices * (37.5 if n_devices <= 8 else 27.5),
     )
 
@@ -136,6 +147,9 @@ def _series(timeline: Timeline, rows: IntArray, per_tick: float, hover_hz: float
 
 
 REST = "other"
+_INFERENCE = Inference()
+_DIGITS = {MIB: 6, GIB: 3}
+"""Of a limit in a picture."""
 N_CATEGORIES = 7
 """If there are at least two categories more than this, the smallest are summed up as `REST`."""
 
@@ -163,8 +177,10 @@ class StageMemory(NamedTuple):
         return sum(self.memory_bytes.values())
 
 
-def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None) -> list[StageMemory]:
-    """The memory of every stage or phase, by the same few categories."""
+def memory_by_part(
+    measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None, mode: Mode = _INFERENCE
+) -> list[StageMemory]:
+    """The memory of every stage or phase, by the same few categories; the mode names its layers."""
     if isinstance(measured, Plan) and isinstance(estimate, Plan):
         estimate = estimate.in_order_of(measured)
     parts: tuple[Stage | Phase, ...] = measured.parts
@@ -177,7 +193,7 @@ def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | No
         estimated_part = estimated[index] if index < len(estimated) else None
         rows.append(
             StageMemory(
-                f"{name} {part.layers}",
+                f"{name} {mode.parts_short(part.layers, measured.partition[-1])}",
                 memory_bytes | ({REST: rest} if rest else {}),
                 part.limit_bytes,
                 None if estimated_part is None else estimated_part.total_bytes,
@@ -198,32 +214,41 @@ def _categories(parts: Sequence[Stage | Phase]) -> list[str]:
 
 def memory_chart(finalist: Trial, origin: str) -> Chart:
     """A bar per stage on the track of its limit; ticks show the estimate, the limit and the limit of planning."""
-    rows = memory_by_part(finalist.plan, finalist.estimate)
+    rows = memory_by_part(finalist.plan, finalist.estimate, finalist.knobs.mode)
     largest_bytes = max(max(row.limit_bytes, row.total_bytes) for row in rows)
-    tracks = (Mark(0.0, y, stop=row.limit_bytes / MIB) for y, row in enumerate(rows))
+    unit = format_bytes(largest_bytes).rpartition(" ")[2]
+    unit_bytes = GIB if unit == "GiB" else MIB
+    tracks = (Mark(0.0, y, stop=row.limit_bytes / unit_bytes) for y, row in enumerate(rows))
     shares = (
         f"{format_bytes(row.total_bytes)}, {100 * row.total_bytes / max(row.limit_bytes, 1):.0f} %" for row in rows
     )
     labels = (
-        Mark(row.total_bytes / MIB, y, "", share) for y, (row, share) in enumerate(zip(rows, shares, strict=True))
+        Mark(row.total_bytes / unit_bytes, y, "", share)
+        for y, (row, share) in enumerate(zip(rows, shares, strict=True))
     )
     series = (
         Series("", "track", Shape.BAR, tuple(tracks)),
-        *_memory_series(rows),
-        _ticks("estimated", "estimated", [row.estimated_bytes for row in rows]),
-        _ticks("device limit", "limit", [row.limit_bytes for row in rows], is_named=True),
-        _ticks("planned limit", "planned", [row.planned_bytes for row in rows], is_named=True),
+        *_memory_series(rows, unit_bytes),
+        _ticks(unit_bytes, "estimated", "estimated", [row.estimated_bytes for row in rows]),
+        _ticks(
+            unit_bytes,
+            f"{finalist.knobs.session.words.unit} limit",
+            "limit",
+            [row.limit_bytes for row in rows],
+            is_named=True,
+        ),
+        _ticks(unit_bytes, "planned limit", "planned", [row.planned_bytes for row in rows], is_named=True),
         Series("", "value", Shape.LABEL, tuple(labels)),
     )
     height = len(rows) * (42.0 if len(rows) <= 8 else 34.0)
-    across = Axis(f"memory (MiB), {origin}", 0.0, largest_bytes / MIB)
+    across = Axis(f"memory ({unit}), {origin}", 0.0, largest_bytes / unit_bytes)
     panel = Panel("", across, category_axis("", tuple(row.label for row in rows)), series, _WIDTH, height)
     marks = "the tick is what the estimate promised, orange lines are the limits."
     text = f"Trial {finalist.number}, {origin}; {marks}"
     return Chart("memory", "Memory against the limit", text, (panel,))
 
 
-def _memory_series(rows: list[StageMemory]) -> list[Series]:
+def _memory_series(rows: list[StageMemory], unit_bytes: int) -> list[Series]:
     """One series per category, its bars after those of the categories before."""
     categories = list(dict.fromkeys(category for row in rows for category in row.memory_bytes))
     starts_bytes, series = [0] * len(rows), []
@@ -233,17 +258,17 @@ def _memory_series(rows: list[StageMemory]) -> list[Series]:
             start_bytes, n_bytes = starts_bytes[y], row.memory_bytes.get(category, 0)
             starts_bytes[y] += n_bytes
             hover = f"{category}: {format_bytes(n_bytes)}"
-            marks.append(Mark(start_bytes / MIB, y, hover, "", starts_bytes[y] / MIB))
+            marks.append(Mark(start_bytes / unit_bytes, y, hover, "", starts_bytes[y] / unit_bytes))
         series.append(Series(category, OTHER if category == REST else f"s{index}", Shape.BAR, tuple(marks)))
     return series
 
 
-def _ticks(name: str, style: str, sizes_bytes: Sequence[int | None], is_named: bool = False) -> Series:
+def _ticks(unit_bytes: int, name: str, style: str, sizes_bytes: Sequence[int | None], is_named: bool = False) -> Series:
     """A tick for every size; where all stages have the same, its name may be written above, in the axis's unit."""
     common_bytes = sizes_bytes[0] if is_named and len(set(sizes_bytes)) == 1 else None
-    text = f"{name} {common_bytes / MIB:,.6g}" if common_bytes else ""
+    text = f"{name} {common_bytes / unit_bytes:,.{_DIGITS[unit_bytes]}g}" if common_bytes else ""
     marks = (
-        Mark(n_bytes / MIB, y, f"{name}: {format_bytes(n_bytes)}", text)
+        Mark(n_bytes / unit_bytes, y, f"{name}: {format_bytes(n_bytes)}", text)
         for y, n_bytes in enumerate(sizes_bytes)
         if n_bytes is not None
     )

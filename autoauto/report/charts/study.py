@@ -13,14 +13,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from autoauto.records.interval import Interval
 from autoauto.records.plans.timeline import Timeline
-from autoauto.records.target import Origin
+from autoauto.records.target import Origin, studied_origin
 from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
+from autoauto.report.charts.engines import engines_chart
 from autoauto.report.charts.objectives import objectives_chart
 from autoauto.report.charts.plan import N_BARS, memory_chart, timeline_chart
+from autoauto.report.charts.rates import rates_chart
 from autoauto.report.charts.users import users_chart
 from autoauto.report.style import difference_percent
-from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, shown_clock, unit_of, varying_knobs
+from autoauto.report.wording import (
+    ALL,
+    clock_of,
+    counted,
+    label,
+    origin_of,
+    shown_clock,
+    speed_text,
+    trials_origin,
+    unit_of,
+    varying_knobs,
+    words_of,
+)
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.space.study_summary import StudySummary
@@ -110,12 +125,15 @@ def heat_map_chart(summary: StudySummary) -> Chart:
                     frames.append(Mark(x, y, full[-1].hover, "", x + 1))
     series = [Series("", "heat", Shape.CELL, tuple(full)), Series("", "empty", Shape.CELL, tuple(empty))]
     series += [Series("", RING, Shape.CELL, (frame,)) for frame in frames]
-    rows, columns = category_axis("n_ipu", grid.rows), tuple(map(str, grid.columns))
+    called = words_of(cell.knobs for cell in summary.cells).name
+    rows, columns = category_axis(called("n_ipu"), grid.rows), tuple(map(str, grid.columns))
     width = max(_WIDTH, 40 + 7 * max(map(len, grid.rows)) + _MIN_COLUMN_WIDTH * len(columns))
     height = len(grid.rows) * max(44.0, min(76.0, _MAP_HEIGHT / len(grid.rows)))
-    panel = Panel("", category_axis(_across(summary).replace("_", " "), columns), rows, tuple(series), width, height)
+    panel = Panel(
+        "", category_axis(called(_across(summary)).replace("_", " "), columns), rows, tuple(series), width, height
+    )
     best = f"Best {_unit(summary)} of every combination of knobs over all batch sizes"
-    text = f"{best}, {origin_of(summary)}; the framed one wins."
+    text = f"{best}, {trials_origin(summary)}; the framed one wins."
     return Chart("heat-map", "Best throughput", text, (panel,))
 
 
@@ -123,18 +141,28 @@ def _unit(summary: StudySummary) -> str:
     return unit_of(trial.knobs for trial in summary.trials)
 
 
+_ACROSS = ("tensor_parallel", "memory_proportion", "cores_per_device")
+
+
 def _across(summary: StudySummary) -> str:
-    """The knob of the columns: what targets of a kind vary most."""
-    of_gpus = (cell.knobs.values for cell in summary.cells)
-    return "tensor_parallel" if any("tensor_parallel" in values for values in of_gpus) else "memory_proportion"
+    """The knob of the columns: the first of these that the configurations have, what targets of a kind vary most."""
+    own = {name for cell in summary.cells for name in cell.knobs.values}
+    return next(
+        (name for name in ("tensor_parallel", "memory_proportion", "cores_per_device") if name in own), "replicas"
+    )
 
 
 def _cell(trial: Trial, across: str, corner: tuple[int, int], opacity: float) -> Mark:
     (x, y), knobs, speed = corner, trial.knobs, trial.samples_per_s
-    where = f"n_ipu {knobs.n_ipu}, {across.replace('_', ' ')} {flat_value(knobs, across)}"
-    hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {speed:,.1f} {trial.unit}"
+    called = knobs.session.words.name
+    where = f"{called('n_ipu')} {knobs.n_ipu}, {called(across).replace('_', ' ')} {flat_value(knobs, across)}"
+    hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {_speed(trial)}"
     shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
     return Mark(x, y, hover, f"{shown}\nbatch {knobs.batch_size}", x + 1, opacity)
+
+
+def _speed(trial: Trial) -> str:
+    return f"{speed_text(Interval(trial.samples_per_s, None), trial.unit)} {trial.unit}"
 
 
 def _opacity(worth: float, worths: list[float]) -> float:
@@ -171,7 +199,7 @@ def parity_chart(summary: StudySummary) -> Chart:
     counts = sorted({trial.knobs.n_ipu for trial in trials})
     dots = (
         Series(
-            f"n_ipu {n_ipu}",
+            f"{words_of(trial.knobs for trial in trials).name('n_ipu')} {n_ipu}",
             f"s{index % 8}",
             Shape.DOT,
             tuple(_dot(t, origin) for t in trials if t.knobs.n_ipu == n_ipu),
@@ -218,11 +246,20 @@ def batches_chart(summary: StudySummary) -> Chart:
         of_count.setdefault(n_ipu, []).append(Series("", HOLLOW, Shape.DOT, marks))
     across, up = _axes(summary)
     width = _WIDTHS.get(len(of_count), 360)
+    called = words_of(cell.knobs for cell in summary.cells).name
     panels = (
-        Panel(f"n_ipu {n_ipu}", across, up, (*_grey_first(lines), *_ring(summary, n_ipu)), width, _HEIGHT, "no fit")
+        Panel(
+            f"{called('n_ipu')} {n_ipu}",
+            across,
+            up,
+            (*_grey_first(lines), *_ring(summary, n_ipu)),
+            width,
+            _HEIGHT,
+            "no fit",
+        )
         for n_ipu, lines in sorted(of_count.items())
     )
-    text = f"Dots are {origin_of(summary)}, crosses do not fit; the ring is the best configuration."
+    text = f"Dots are {trials_origin(summary)}, crosses do not fit; the ring is the best configuration."
     text += " Hollow marks are estimates of what was not tried." if _estimates(summary) else ""
     return Chart("batches", "Throughput over batch size", text, tuple(panels))
 
@@ -265,7 +302,9 @@ def _axes(summary: StudySummary) -> tuple[Axis, Axis]:
     sizes = [trial.knobs.batch_size for trial in summary.trials] + [int(mark.x) for mark in estimates]
     largest = max(sizes, default=1)
     across = Axis("batch size", 0.0, max(largest * 1.03, 5.0))
-    return across, Axis(f"{_unit(summary)}, {origin_of(summary)}", max(0.0, min(speeds) - margin), max(speeds) + margin)
+    return across, Axis(
+        f"{_unit(summary)}, {trials_origin(summary)}", max(0.0, min(speeds) - margin), max(speeds) + margin
+    )
 
 
 def _ring(summary: StudySummary, n_ipu: int) -> list[Series]:
@@ -279,12 +318,13 @@ def _mark(trial: Trial) -> Mark:
     size = trial.knobs.batch_size
     if not trial.fits:
         return Mark(size, None, f"trial {trial.number}: batch {size} does not fit")
-    speed = trial.samples_per_s
-    return Mark(size, speed, f"trial {trial.number}: batch {size}, {speed:,.1f} {trial.unit}")
+    return Mark(size, trial.samples_per_s, f"trial {trial.number}: batch {size}, {_speed(trial)}")
 
 
 def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int = N_BARS) -> list[Chart]:
     """Timeline and memory of the winner, heat map, parity of what was measured, speeds, throughput over sizes.
+
+    A chart with a single point, which compares nothing, is left out.
 
     Args:
         summary: the study.
@@ -294,11 +334,12 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
     charts, winner = [], summary.winner
     if winner is not None:
         if timeline is not None:
-            in_seconds = shown_clock(summary) is not None
-            best = timeline_chart(timeline, clock_of(summary, winner), n_bars, in_seconds=in_seconds)
+            in_seconds, device = shown_clock(summary) is not None, winner.knobs.session.words.device
+            best = timeline_chart(timeline, clock_of(summary, winner), n_bars, in_seconds=in_seconds, device=device)
             charts.append(replace(best, title=f"{best.title} of the best configuration"))
-        charts += [memory_chart(winner, origin_of(summary)), heat_map_chart(summary)]
+        charts += [memory_chart(winner, studied_origin(summary.attributes)), heat_map_chart(summary)]
         is_forecast = origin_of(summary) is Origin.ESTIMATED or isinstance(winner.knobs.mode, Generation)
         charts += [] if is_forecast else [parity_chart(summary)]
-    of_speeds = filter(None, (users_chart(summary), objectives_chart(summary)))
-    return [*charts, *of_speeds, batches_chart(summary)]
+    rates = rates_chart(summary.rate_curves)
+    of_speeds = filter(None, (rates, engines_chart(summary), users_chart(summary), objectives_chart(summary)))
+    return [chart for chart in (*charts, *of_speeds, batches_chart(summary)) if chart.n_points != 1]

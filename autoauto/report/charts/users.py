@@ -12,7 +12,7 @@ other beats in both:
 from __future__ import annotations
 
 from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
-from autoauto.report.wording import configuration, origin_of
+from autoauto.report.wording import configuration, trials_origin, words_of
 from autoauto.space.study_summary import StudySummary, UsersPoint
 from autoauto.space.trial import Trial
 
@@ -29,7 +29,7 @@ def users_chart(summary: StudySummary) -> Chart | None:
     if not running:
         return None
     fitting = [trial for trial in running if trial.fits]
-    origin = origin_of(summary)
+    origin = trials_origin(summary)
     front = summary.users_front
     of_users = [*map(_of_user, running), *(point.of_user for point in front)]
     of_gpus = [*(trial.device_samples_per_s for trial in running), *(point.of_gpu for point in front)]
@@ -38,9 +38,10 @@ def users_chart(summary: StudySummary) -> Chart | None:
     broken = tuple(_mark(trial) for trial in running if not trial.fits)
     series = [Series("", "front", Shape.LINE, tuple(map(_point, front)))] if front else []
     series += [Series("breaks a constraint", OTHER, Shape.DOT, broken)] if broken else []
+    called = words_of(trial.knobs for trial in running).name("n_ipu")
     for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in fitting})):
         marks = tuple(_mark(trial) for trial in fitting if trial.knobs.n_ipu == n_ipu)
-        series.append(Series(f"n_ipu {n_ipu}", f"s{index % _N_COLOURS}", Shape.DOT, marks))
+        series.append(Series(f"{called} {n_ipu}", f"s{index % _N_COLOURS}", Shape.DOT, marks))
     series += [Series("", RING, Shape.DOT, (_mark(winner),)) for winner in summary.finalists[:1]]
     line = f"; the line joins the {len(front):,} configurations of the space that none beats in both" if front else ""
     text = f"Dots are {origin}; the ring is the best configuration{line}."

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autoauto.records.costs.profile import LayerProfile, ModelProfile
-from autoauto.records.hardware import Cluster, Link
-from autoauto.records.target import Origin
-from autoauto.records.units import gbps
+from autoauto.records.units import GIB, gbps
 from autoauto.report.tables.table import Column, Style, Table, TableCell
-from autoauto.report.wording import duration
-from autoauto.space.objectives import Objective
+
+if TYPE_CHECKING:
+    from autoauto.records.costs.profile import LayerProfile, ModelProfile
+    from autoauto.records.hardware import Cluster, Link
+    from autoauto.records.target import Origin
 
 
 def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -25,6 +25,29 @@ def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
         "Built-in models",
         (Column("name"), *numbers),
         tuple((row["name"], *(row[column.quantity] for column in numbers)) for row in rows),
+    )
+
+
+MODELLED = "modelled decoders are "
+"""What the reason of a decoder that is not read ends with."""
+
+
+def decoders_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """One row per decoder, with its `name`, `n_weights`, the format of its `weights`, or the `reason` for none."""
+    cells: list[tuple[str, str, str]] = []
+    known = ""  # what is read instead, which the reasons repeat
+    for row in rows:
+        if row["reason"]:
+            reason, _, others = row["reason"].partition(f"; {MODELLED}")
+            known = others or known
+            cells.append((row["name"], "not read", reason))
+        else:
+            cells.append((row["name"], f"{row['n_weights'] / 1e9:,.1f} billion", row["weights"]))
+    return Table(
+        "Decoders whose configs come with autoauto or extra gpu",
+        (Column("name"), Column("parameters"), Column("format of weights")),
+        tuple(cells),
+        "\n".join(filter(None, ["any other: the folder of its config.json", known and f"{MODELLED}{known}"])),
     )
 
 
@@ -49,20 +72,19 @@ def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
     return Table(
         "Studies",
         (
-            *(Column("name\nmodel on cluster, objective"), Column("best", "value")),
+            *(Column("name\nmodel on cluster, objective"), Column("best\nunit", "value")),
             *(Column("trials", "n_trials"), Column("last trial\nstate")),
         ),
         tuple(
             (
                 f"{row['name']}\n{row['model']} on {row['cluster']}, {row['objective'].replace(',', ' and ')}",
-                f"{row['values'][0]:,.6g}" if row["values"] else None,
+                f"{row['values'][0]:,.6g}\n{row['unit']}" if row["values"] else None,
                 row["n_trials"],
                 "\n".join((_age(now, row["last_trial"]) if row["last_trial"] else "-", row["state"])),
             )
             for row in rows
         ),
-        f"best: {', '.join(f'{each.unit} for {each}' for each in Objective)}; an unfinished search runs, or was "
-        "interrupted",
+        "an unfinished search runs, or was interrupted",
     )
 
 
@@ -108,6 +130,19 @@ def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters"
     )
 
 
+def systems_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """One row per system of GPUs, with its `name`, `n_gpus_per_node`, `memory_bytes` and `engines`."""
+    return Table(
+        "GPUs with measured kernels",
+        (Column("system"), Column("a node", "n_devices"), Column("memory of a GPU"), Column("engines")),
+        tuple(
+            (row["name"], row["n_gpus_per_node"], f"{row['memory_bytes'] / GIB:.1f} GiB", ", ".join(row["engines"]))
+            for row in rows
+        ),
+        "a cluster is SYSTEM-N: h100_sxm-6, h100_sxm-16, h100_sxm-8+l40s-8; memory is what a program can have of it",
+    )
+
+
 def _kinds(cluster: Cluster) -> list[tuple[Cluster, Link | None]]:
     """The devices of every kind, with the link between devices; all of them where the order is given."""
     if cluster.kinds:
@@ -128,6 +163,8 @@ def profile_table(profile: ModelProfile, origin: Origin, top: int = 20, clock_hz
         top: how many kinds to show.
         clock_hz: of the cycles, where time is shown instead.
     """
+    from autoauto.report.wording import duration  # imports all that a report may say
+
     cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]
     total = max(1, sum(cycles))
     kinds = sorted(_kinds_of_layers(profile), key=lambda layers: -sum(cycles[i] for i in layers))

@@ -22,12 +22,14 @@ from autoauto.records.units import format_bytes
 from autoauto.report.style import format_value
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.wording import duration, stage_devices
+from autoauto.space.knobs import Knobs
 
+_PLAIN = Knobs()
 MAX_COLUMNS = 8
 """Devices in a row; a machine with more of them has several rows."""
 
 
-def placement_table(plan: Plan) -> Table | None:
+def placement_table(plan: Plan, knobs: Knobs = _PLAIN) -> Table | None:
     """One row a machine, and in it the replica and the stage that each of its devices holds.
 
     Replicas are counted in the order of their first devices.
@@ -45,13 +47,14 @@ def placement_table(plan: Plan) -> Table | None:
         row = cells.setdefault((machine, device // width), ["-"] * width)
         row[device % width] = holder
     several_rows = any(part for _, part in cells)
+    noun = knobs.session.words.single(knobs.session.group_size).partition(" ")[0]
     rows = (
-        (f"{machine}, from device {part * width}" if several_rows else str(machine), *row)
+        (f"{machine}, from {noun} {part * width}" if several_rows else str(machine), *row)
         for (machine, part), row in sorted(cells.items())
     )
     what = "replica and stage" if len(plan.stages) > 1 else "replica"
-    columns = (Column("machine"), *(Column(f"device {device}") for device in range(width)))
-    return Table(f"What every device holds: {what}", columns, tuple(rows))
+    columns = (Column("machine"), *(Column(f"{noun} {device}") for device in range(width)))
+    return Table(f"What every {noun} holds: {what}", columns, tuple(rows))
 
 
 def _holders(plan: Plan) -> dict[MachineDevice, str]:
@@ -132,26 +135,36 @@ _PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B
 
 
 def parts_tables(
-    plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin | None, clock_hz: float | None = None
+    plan: Plan | PhasedPlan,
+    names: Sequence[str] | None,
+    origin: Origin | None,
+    clock_hz: float | None = None,
+    knobs: Knobs = _PLAIN,
 ) -> list[Table]:
     """The phases of a plan; or its stages, for every plan of its replicas, and which device holds which.
 
     Args:
-        plan, names, origin, clock_hz: as for `stages_table`.
+        plan, names, origin, clock_hz, knobs: as for `stages_table`.
     """
     if isinstance(plan, PhasedPlan):
         return [phases_table(plan, origin)]
-    tables = [stages_table(each, names, origin, clock_hz) for each in plan.plans]
+    tables = [stages_table(each, names, origin, clock_hz, knobs) for each in plan.plans]
     if plan.other_plans:
         tables = [
             replace(table, title=f"{table.title}: replica {', '.join(map(str, replicas))}")
             for table, replicas in zip(tables, plan.replica_numbers, strict=True)
         ]
-    placement = placement_table(plan)
+    placement = placement_table(plan, knobs)
     return [*tables, placement] if placement else tables
 
 
-def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, clock_hz: float | None = None) -> Table:
+def stages_table(
+    plan: Plan,
+    names: Sequence[str] | None,
+    origin: str | None,
+    clock_hz: float | None = None,
+    knobs: Knobs = _PLAIN,
+) -> Table:
     """One row per stage, two lines high.
 
     "slowest" and "longest" mark the stages whose compute or transfer determines the period (`Period`), "busiest" those
@@ -164,13 +177,15 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, cl
         names: the name of every layer; None when they are not known.
         origin: of the numbers; None where it is not known.
         clock_hz: of the cycles, where time is shown instead.
+        knobs: the configuration, which says what its target calls devices and layers.
     """
+    mode, n_layers = knobs.mode, plan.partition[-1]
     one_each = plan.n_devices == len(plan.stages)
     n_recompute = sum(stage.recomputes for stage in plan.stages)
     some_recompute = 0 < n_recompute < len(plan.stages)
     slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
     columns = (
-        *map(Column, ("stage", "layers", "first, last layer")),
+        *map(Column, ("stage", mode.parts, "first, last layer")),
         _of_cycles("compute", clock_hz),
         _of_cycles("transfer", clock_hz),
         Column("memory of\nits limit"),
@@ -180,7 +195,7 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, cl
         rows.append(
             (
                 _stage(index, stage, one_each) + ("\nrecomputes" if some_recompute and stage.recomputes else ""),
-                str(stage.layers),
+                mode.parts_of(stage.layers, n_layers),
                 _ends(stage, names),
                 _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else "", clock_hz),
                 _cycles(stage, stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else "", clock_hz),
@@ -188,7 +203,8 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None, cl
             )
         )
     # The period that devices measured does not follow from the stages' cycles.
-    caption = "" if origin == Origin.MEASURED else f"period: {duration(plan.cost_cycles, clock_hz)}, {_period(plan)}"
+    period = _period(plan).replace("device", knobs.session.words.unit)
+    caption = "" if origin == Origin.MEASURED else f"period: {duration(plan.cost_cycles, clock_hz)}, {period}"
     table = Table(_titled("Stages", origin), columns, tuple(rows), caption)
     return table.without("first, last layer") if names is None else table
 

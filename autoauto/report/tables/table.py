@@ -72,6 +72,11 @@ class Column(NamedTuple):
         return self.head.strip().replace("\n", " ")
 
 
+def speeds_column(unit: str, head: str = "") -> Column:
+    """The column of throughputs in samples/s or tokens/s."""
+    return Column(f"{head}{unit}", "tokens_per_s" if unit == "tokens/s" else "samples_per_s")
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table.
@@ -161,8 +166,6 @@ def show_command(what: str, command: str) -> None:
 def renderable(table: Table) -> RenderableType:
     """A table with a line under its head, and its caption below it."""
     drawn = RichTable(
-        title=Text(printable(table.title), "bold"),
-        title_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         show_header=table.has_heads,
@@ -182,7 +185,9 @@ def renderable(table: Table) -> RenderableType:
     for index, cells in enumerate(rows):
         ends = table.grouped and cells[0] != rows[min(index + 1, len(rows) - 1)][0]
         drawn.add_row(*map(_content, cells), end_section=ends)
-    return Group(drawn, Text(printable(table.caption), "table.caption")) if table.caption else drawn
+    title = [Text(printable(table.title), "bold")] if table.title else []  # wider than the table it may be
+    caption = [Text(printable(table.caption), "table.caption")] if table.caption else []
+    return Group(*title, drawn, *caption)
 
 
 def _is_crowded(table: Table) -> bool:

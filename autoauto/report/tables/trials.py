@@ -11,10 +11,23 @@ from math import inf
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
-from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import duration, head, knob_value, label, stage_devices, unit_of
+from autoauto.report.tables.serving import serving_facts
+from autoauto.report.tables.table import Column, Table, Value, speeds_column
+from autoauto.report.wording import (
+    counted,
+    duration,
+    has_groups,
+    head,
+    knob_value,
+    label,
+    objective_unit,
+    price_text,
+    stage_devices,
+    unit_of,
+    words_of,
+)
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import NUMBERS
+from autoauto.space.numbers import NUMBERS, USD_PER_MILLION
 from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text, shown_values
 from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
@@ -26,11 +39,11 @@ def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | N
     Args:
         trial: with its plan.
         counts: how many configurations were tried and measured.
-        origin: of the measured numbers.
+        origin: of the numbers of trials; engines may have measured this one.
     """
     others = "the estimate ruled out the others" if counts.n_measured < counts.n_tried else ""
     rows = (
-        *best_facts(trial, origin, clock_hz),
+        *best_facts(trial, Origin.MEASURED if trial.origin is Origin.MEASURED else origin, clock_hz),
         ("tried", _tried(counts), ""),
         (origin, f"{counts.n_measured:,} of those tried", others),
     )
@@ -45,17 +58,20 @@ def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> l
         origin: of the measured numbers.
         clock_hz: of the cycles, where time is shown instead.
     """
+    if has_groups(trial.knobs):
+        return serving_facts(trial, origin)
     knobs, plan = trial.knobs, trial.plan
-    rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in shown(knobs)]
+    words = knobs.session.words
+    rows = [(words.name(knob.name), knob_value(knobs, knob.name), "") for knob in shown(knobs)]
     rows.append(("partition", " ".join(map(str, plan.partition)), ""))
     if isinstance(plan, Plan) and any(stage.n_replicas > 1 for stage in plan.stages):
-        rows.append(("devices of stages", ", ".join(map(stage_devices, plan.stages)), ""))
+        rows.append((f"{words.device}s of stages", ", ".join(map(stage_devices, plan.stages)), ""))
     rows.append(("throughput", f"{trial.samples_per_s:,.1f} {trial.unit}", origin))
     if trial.estimated_samples_per_s:
         difference = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
         rows.append(("", f"{trial.estimated_samples_per_s:,.1f} {trial.unit}", f"{Origin.ESTIMATED}, {difference}"))
     if trial.device_samples_per_s < trial.samples_per_s:
-        rows.append(("a device", f"{trial.device_samples_per_s:,.1f} {trial.unit}", origin))
+        rows.append((f"a {words.unit}", f"{trial.device_samples_per_s:,.1f} {trial.unit}", origin))
     if trial.device_samples_per_s < trial.replica_samples_per_s < trial.samples_per_s:
         rows.append(("a replica", f"{trial.replica_samples_per_s:,.1f} {trial.unit}", origin))
     if origin is Origin.MEASURED:
@@ -69,6 +85,8 @@ def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> l
     numbers = numbers_of(trial)
     titled = (number for number in NUMBERS if number.title and number.name in numbers)
     rows += [(number.title, number.text(numbers[number.name]), number.origin or origin) for number in titled]
+    if text := price_text(trial.result, knobs.mode.sample):
+        rows.append(("cost", text, origin))
     return rows
 
 
@@ -84,21 +102,24 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
         trials: of a study.
         top: how many to show.
         objectives: of the study.
-        origin: of the throughputs.
+        origin: of the throughputs; those that have another say so.
     """
     sign = -1 if objective_tuple(objectives)[0].maximise else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
     names, others = _shown_knobs(trials)
-    of_objectives = objective_columns(objectives)
+    of_objectives = objective_columns(objectives, [trial.knobs for trial in trials])
     ranks = [] if others or of_objectives else [Column("rank", "number")]  # the words and these need its room
     is_asked = not of_objectives or Objective.LATENCY in objective_tuple(objectives)
     latencies = [Column("latency", "latency_s")] if is_asked else []
+    is_priced = Objective.COST not in objective_tuple(objectives) and any(_price(trial) for trial in trials)
+    prices = [Column("USD\n/ million", "number")] if is_priced else []
     columns = (
         *ranks,
         Column("trial", "number"),
-        *_knob_columns(names, others),
-        Column(unit_of(trial.knobs for trial in trials), "samples_per_s"),
+        *_knob_columns(names, others, [trial.knobs for trial in trials]),
+        speeds_column(unit_of(trial.knobs for trial in trials)),
         *latencies,
+        *prices,
         *of_objectives,
         Column("state"),
     )
@@ -109,22 +130,31 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
             *_knob_values(trial.knobs, names, others),
             trial.samples_per_s or None,
             *[trial.latency_s or None for _ in latencies],
+            *[value_text(_price(trial)) for _ in prices],
             *objective_values(objectives, trial),
-            trial.state,
+            trial.state if trial.origin in (None, origin) else f"{trial.state}, {trial.origin}",
         )
         for rank, trial in enumerate(best, start=1)
     )
-    title = f"Trials by {objectives_text(objectives)}, {origin}"
+    origins = dict.fromkeys([origin, *(trial.origin for trial in trials if trial.origin)])
+    title = f"Trials by {objectives_text(objectives)}, {' and '.join(origins)}"
     return Table(title, columns, tuple(rows), f"{len(best)} of {len(trials)} trials")
+
+
+def _price(trial: Trial) -> float | None:
+    """US dollars of a million samples; None where nobody says a price."""
+    return trial.result.derived.get(USD_PER_MILLION)
 
 
 _SHOWN_ANYWAY = ("samples_per_s", "latency_s")
 
 
-def objective_columns(objectives: Objectives, besides: Collection[str] = _SHOWN_ANYWAY) -> list[Column]:
+def objective_columns(
+    objectives: Objectives, configurations: Collection[Knobs], besides: Collection[str] = _SHOWN_ANYWAY
+) -> list[Column]:
     """A column for every objective that is none of the numbers that have one anyway."""
     others = (each for each in objective_tuple(objectives) if each.number not in besides)
-    return [Column(each.unit.replace(" / ", "\n/ "), "number") for each in others]
+    return [Column(objective_unit(each, configurations).replace(" / ", "\n/ "), "number") for each in others]
 
 
 def objective_values(
@@ -154,8 +184,9 @@ def _shown_knobs(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
     return [knob.name for knob in COLUMNS if knob.name in (*always, *others)], []
 
 
-def _knob_columns(names: Sequence[str], others: Sequence[str]) -> list[Column]:
-    return [*(Column(head(name), name) for name in names), *([Column("other knobs")] if others else [])]
+def _knob_columns(names: Sequence[str], others: Sequence[str], configurations: Sequence[Knobs]) -> list[Column]:
+    called = words_of(configurations).name
+    return [*(Column(head(called(name)), name) for name in names), *([Column("other knobs")] if others else [])]
 
 
 def _knob_values(knobs: Knobs, names: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -225,10 +256,10 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
     names, others = _shown_knobs(front)
     columns = (
         Column("trial", "number"),
-        *_knob_columns(names, others),
-        Column(unit_of(trial.knobs for trial in front), "samples_per_s"),
+        *_knob_columns(names, others, [trial.knobs for trial in front]),
+        speeds_column(unit_of(trial.knobs for trial in front)),
         Column("latency", "latency_s"),
-        *objective_columns(objectives),
+        *objective_columns(objectives, [trial.knobs for trial in front]),
     )
     rows: Iterator[tuple[Value, ...]] = (
         (
@@ -249,38 +280,39 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
 
 
 def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Table:
-    """One row per cell, best by the first objective on top: its best batch size by the estimate, and how many tries."""
+    """One row per cell in which something fits, best by the first objective on top, with the knobs that vary.
+
+    A row has the cell's best batch size by the estimate, and how many tries.
+    """
     first, *_ = objective_tuple(objectives)
-    ordered = sorted(map(_shown, cells), key=lambda row: -first.worth(row[0]) if row[0].fits else 0.0)
-    names = [name for name in of_every([each.cell.knobs for each in cells]) if name != "batch_size"]
+    fitting = [row for row in map(_shown, cells) if row[0].fits]
+    ordered = sorted(fitting, key=lambda row: -first.worth(row[0]))
+    configurations = [each.cell.knobs for each in cells]
+    vary = varying(configurations)
+    names = [name for name in of_every(configurations) if name != "batch_size"]
+    others = [name for name in vary if name not in OF_EVERY]
     columns = (
-        *(Column(head(name), name) for name in names),
-        Column("other knobs"),
+        *_knob_columns(names, others, configurations),
         Column("best\nbatch", "batch_size"),
-        Column(unit_of(each.cell.knobs for each in cells), "samples_per_s"),
-        *objective_columns(objectives, ("samples_per_s",)),
+        speeds_column(unit_of(configurations)),
+        *objective_columns(objectives, configurations, ("samples_per_s",)),
         Column("tries", "n_tries"),
     )
     rows: Iterator[tuple[Value, ...]] = (
         (
-            *(knob_value(best.knobs, name) for name in names),
-            _other_knobs(best.knobs),
-            str(best.knobs.batch_size) if best.fits else "none",
-            best.samples_per_s if best.fits else None,
+            *_knob_values(best.knobs, names, others),
+            str(best.knobs.batch_size),
+            best.samples_per_s,
             *objective_values(objectives, best, ("samples_per_s",)),
             n_tries,
         )
         for best, n_tries in ordered
     )
-    return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows))
+    n_unfit = len(cells) - len(fitting)
+    caption = f"no batch size fits in {counted(n_unfit, 'further combination')}" if n_unfit else ""
+    return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows), caption)
 
 
 def _shown(expected: ExpectedCell) -> tuple[Trial, int]:
     """The best of a cell, its smallest batch where none fits, and the number of tries."""
     return expected.cell.best or expected.cell.trials[0], expected.n_tries
-
-
-def _other_knobs(knobs: Knobs) -> str:
-    """The knobs without a column that matter."""
-    names = [knob.name for knob in shown(knobs) if knob.name not in OF_EVERY]
-    return label(knobs, names) if names else ""

@@ -18,8 +18,10 @@ from autoauto.server.store.searches import SearchState
 
 _STATES = (("", "all"), *((str(state), str(state)) for state in SearchState))
 _FILTERS = (Field("state", "State", Kind.CHOICE, choices=_STATES), Field("owner", "Owner"))
-_COLUMNS = tuple(map(Column, ("search", "objective", "state", "owner", "best so far", "asked for")))
+_COLUMNS = tuple(map(Column, ("search", "id", "objective", "state", "owner", "best so far", "asked for")))
 _NAME_WIDTH = 40
+ID_WIDTH = 6
+"""Characters of an id that tell searches of one name apart."""
 
 
 def searches_page(service: Service, call: Call) -> Answer:
@@ -45,6 +47,7 @@ def _nothing(is_filtered: bool) -> str:
 def _row(search: Mapping[str, Any]) -> tuple[TableCell | str | None, ...]:
     return (
         TableCell(name_of(search), link=f"/searches/{search['id']}"),
+        search["id"][:ID_WIDTH],
         search["objective"],
         search["state"],
         search["owner"],
@@ -58,9 +61,12 @@ def name_of(search: Mapping[str, Any]) -> str:
 
     >>> name_of({"model_name": "net.onnx", "cluster_name": "c600", "target": "ipu"})
     'net.onnx on c600, ipu'
+    >>> name_of({"model_name": "resnet50", "cluster_name": "host", "target": "host"})
+    'resnet50 on host'
     """
     model, cluster = (shorten(search[part], _NAME_WIDTH) for part in ("model_name", "cluster_name"))
-    return f"{model} on {cluster}, {search['target']}"
+    target = "" if cluster == search["target"] else f", {search['target']}"
+    return f"{model} on {cluster}{target}"
 
 
 def best_text(search: Mapping[str, Any]) -> str | None:

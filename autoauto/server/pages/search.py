@@ -12,30 +12,34 @@ from functools import lru_cache
 from shlex import quote
 from typing import Any
 
-from autoauto.exporters.registry import FORMATS
-from autoauto.records.errors import BadInput
+from autoauto.exporters.registry import formats_for
 from autoauto.report.charts.objectives import objectives_chart
-from autoauto.report.html import command_line, figure, front_section, section, winner_section
+from autoauto.report.charts.rates import rates_chart
+from autoauto.report.html import (
+    choices_section,
+    command_line,
+    engines_section,
+    figure,
+    front_section,
+    section,
+    winner_section,
+)
 from autoauto.report.style import tag, words
 from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.wording import counted
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.pages.asked import asked_texts, labels_text
 from autoauto.server.pages.forms import Field, Kind, button, fields, form
 from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
-from autoauto.server.store.asked import is_held, names_of, read_submission
+from autoauto.server.store.asked import asked_texts, is_held, labels_text, names_of, read_submission
 from autoauto.server.store.queue import n_before
 from autoauto.server.store.searches import SearchState
-from autoauto.server.store.submission import SearchLimits, Submission
+from autoauto.server.store.submission import STARTS_ENGINES, SearchLimits, Submission
 from autoauto.server.store.tables import DatabaseAway
-from autoauto.server.store.trials import study_name
+from autoauto.server.store.trials import summary_of
 from autoauto.server.store.users import Role
-from autoauto.space.study_summary import StudySummary
-from autoauto.study.analysis.best import summarise_study
 from autoauto.study.analysis.comparisons import study_comparisons
-from autoauto.study.store.study import load_study
 
 PATH = "/searches"
 REFRESH_S = 2
@@ -66,8 +70,8 @@ def search_page(service: Service, call: Call) -> Answer:
         _live("actions", _actions(service, call, search), None),
         _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
         _request(submission, names),
-        _links(search),
-        _commands(service, call, search, submission, names),
+        _live("links", _links(search), None),
+        _live("commands", _commands(service, call, search, submission, names), None),
     )
     return html(page(call.user, name_of(search), (*facts, owner), *content, refresh_s=refresh_s))
 
@@ -104,7 +108,11 @@ def _state_lines(service: Service, search: Mapping[str, Any], submission: Submis
 
 
 def _waits_text(before: int | None, labels: Mapping[str, str]) -> str:
-    worker = f"a worker with {labels_text(labels)}" if labels else "a worker"
+    worker, own = "a worker", {name: text for name, text in labels.items() if name not in STARTS_ENGINES}
+    if len(own) < len(labels):
+        worker += " that starts engines (autoauto worker --launch WAY)"
+    if own:
+        worker += f" with {labels_text(own)}"
     others = f"{counted(before, 'search', 'es')} {'begins' if before == 1 else 'begin'} before it" if before else ""
     return f"waiting for {worker}: {others or 'it is the next'}"
 
@@ -142,23 +150,21 @@ def _results(storage: str, search_id: str, n_trials: int, state: SearchState) ->
 
 
 def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchState) -> str:
-    summary = _summary(storage, search_id) if n_trials else None
+    summary = summary_of(storage, search_id) if n_trials else None
     if summary is None:
         return ""
     if summary.winner is None and not state.has_ended:
         text = f"None of {counted(len(summary.trials), 'configuration')} fits so far."
         return tag("section", tag("div", tag("p", words(text)), class_="card"))
-    chart = objectives_chart(summary)
+    charts = filter(None, (rates_chart(summary.rate_curves), objectives_chart(summary)))
     best = winner_section(summary, study_comparisons(summary) if state.has_ended else (), ())
-    return best + front_section(summary) + (figure(chart) if chart else "")
-
-
-def _summary(storage: str, search_id: str) -> StudySummary | None:
-    """The trials of a search; None before the first is stored."""
-    try:
-        return summarise_study(load_study(storage, study_name(search_id)), storage)
-    except BadInput:
-        return None
+    return (
+        best
+        + front_section(summary)
+        + engines_section(summary)
+        + choices_section(summary)
+        + "".join(map(figure, charts))
+    )
 
 
 def _request(submission: Submission, names: Mapping[str, str]) -> str:
@@ -169,21 +175,27 @@ def _request(submission: Submission, names: Mapping[str, str]) -> str:
 def _links(search: Mapping[str, Any]) -> str:
     """Where more of it is, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
-    links = {
-        "Report": f"{own}/report?as=html",
-        "Trials as CSV": f"{own}/table?as=csv",
-        "Compare with another": f"/compare?search={search['id']}",
-        "JSON": own,
-    }
+    links = {"Compare with another": f"/compare?search={search['id']}", "JSON": own}
+    if search["n_trials"]:
+        links = {"Report": f"{own}/report?as=html", "Trials as CSV": f"{own}/table?as=csv"} | links
     items = (tag("li", tag("a", name, href=path)) for name, path in links.items())
-    export = _export(own) if search["may_export"] else tag("p", words(_NO_WEIGHTS), class_="muted")
+    export = _export(own, search) if search["may_export"] else tag("p", words(_NO_WEIGHTS), class_="muted")
     return section("More", tag("div", tag("ul", *items), export, class_="card"), "more")
 
 
-def _export(own: str) -> str:
-    """What asks for the best as files of another runtime."""
-    choices = tuple((name, name) for name in sorted(FORMATS.names))
-    control = fields([Field("to", "Best as files for", Kind.CHOICE, choices=choices)], {"to": "onnx"})
+def _formats(search: Mapping[str, Any]) -> list[str]:
+    """The formats in which the best of a search may be exported, the preferred one first; none before there is one."""
+    front = (search["answer"] or {}).get("front") or [None]
+    best = search["best"] or front[0]
+    return formats_for(best) if best else []
+
+
+def _export(own: str, search: Mapping[str, Any]) -> str:
+    """What asks for the best as files of another runtime; empty where there is none."""
+    choices = tuple((name, name) for name in _formats(search))
+    if not choices:
+        return ""
+    control = fields([Field("to", "Best as files for", Kind.CHOICE, choices=choices)], {})
     return form(f"{own}/export", control, button("Export"), method="get", name="Export the best")
 
 
@@ -192,11 +204,15 @@ def _commands(
 ) -> str:
     """What a terminal does with the search; `search` only where its options say all that was asked for."""
     search_id, server = search["id"], f"--server {quote(call.server)}"
-    commands = {"Report": f"autoauto report {search_id} --html report.html {server}"}
-    if search["may_export"]:
-        commands |= {"Export": f"autoauto export {search_id} --to onnx --output artifact {server}"}
-    if submission.limits == SearchLimits() and not submission.labels:
+    commands = {}
+    if search["n_trials"]:
+        commands["Report"] = f"autoauto report {search_id} --html report.html {server}"
+    if search["may_export"] and (formats := _formats(search)):
+        commands["Export"] = f"autoauto export {search_id} --to {formats[0]} --output artifact {server}"
+    if submission.limits == SearchLimits() and submission.labels.items() <= STARTS_ENGINES.items():
         commands |= {"Ask for the same": f"{service.write_command(submission.named_by(names))} {server}"}
+    if not commands:
+        return ""
     lines = "".join(command_line(name, command) for name, command in commands.items())
     return section("In a terminal", tag("div", lines, class_="card"), "terminal")
 

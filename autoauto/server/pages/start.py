@@ -6,15 +6,13 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
-from autoauto.graph.decoders.huggingface import bundled_names
-from autoauto.graph.load import builtin_models
 from autoauto.records.errors import BadInput
-from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.records.knob import Knob
 from autoauto.report.style import tag, words
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import (
@@ -29,102 +27,20 @@ from autoauto.server.pages.forms import (
 )
 from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.multipart import Form, read_form
+from autoauto.server.pages.search_fields import CHOSEN, FILES, LIMITS, SWITCHES, FieldGroup, search_fields
 from autoauto.server.pages.uploads import upload_choices
 from autoauto.server.store.models import store_model
-from autoauto.space.objectives import Objective
-from autoauto.targets.clusters import builtin_clusters
-from autoauto.targets.registry import TARGETS
+from autoauto.space.table import TABLE
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
+from autoauto.targets.target import NamedTarget
 
 PATH = "/new"
 Handler = Callable[[Service, Call], Answer]
-Choices = tuple[tuple[str, str], ...]
-_OBJECTIVES = (*map(str, Objective), f"{Objective.THROUGHPUT},{Objective.LATENCY}")
-_SEVERAL = "one value, several with commas, or FROM:TO; empty: as the devices allow"
-_FILES = {"model_file": "model", "cluster_file": "cluster"}
-_KNOBS = ("n_ipu", "replicas", "batch_size", "memory_proportion", "precision")
-_LIMITS = ("measurements", "trials")
-_SWITCHES = ("shared", "share_weights")
-_CHOSEN = {f"{what}_upload": what for what in _FILES.values()}
-"""Fields in which an upload is chosen, by what it is."""
-
-
-def _groups(uploads: Mapping[str, Choices] = MappingProxyType({})) -> tuple[tuple[str, tuple[Field, ...]], ...]:
-    """The fields of the form, by what they are about; uploads of the user are by what they are."""
-    models, clusters = (*builtin_models(), *bundled_names()), tuple(builtin_clusters())
-    targets = tuple((name, f"{name}: {entry.summary}") for name, entry in TARGETS.items())
-    return (
-        (
-            "Model and cluster",
-            (
-                Field(
-                    "model",
-                    "Model",
-                    hint=f"a name, offered while you write; empty: {DEFAULT_MODEL}",
-                    suggestions=models,
-                ),
-                *_chosen("model", uploads),
-                Field("model_file", "or an ONNX file", Kind.FILE, "one file, with its weights"),
-                Field("target", "Target", Kind.CHOICE, choices=targets),
-                Field(
-                    "cluster",
-                    "Cluster",
-                    hint="a name, for example bow-pod16; empty: that of the target",
-                    suggestions=clusters,
-                ),
-                *_chosen("cluster", uploads),
-                Field("cluster_file", "or a cluster in TOML", Kind.FILE, "as `autoauto clusters --detect` writes it"),
-                Field("mode", "Mode", Kind.CHOICE, choices=tuple((each,) * 2 for each in ("inference", "training"))),
-            ),
-        ),
-        (
-            "What may vary",
-            (
-                Field("n_ipu", "Devices in a pipeline (n_ipu)", hint=_SEVERAL),
-                Field("replicas", "Pipelines side by side (replicas)", hint=_SEVERAL),
-                Field("batch_size", "Samples in a micro-batch (batch_size)", hint=_SEVERAL),
-                Field("memory_proportion", "Share of memory (memory_proportion)", hint="of IPUs, for example 0.3, 0.6"),
-                Field("precision", "Precision", hint="for example fp16; empty: that of the target"),
-            ),
-        ),
-        (
-            "What is best",
-            (
-                Field("objective", "Objective", Kind.CHOICE, choices=tuple((each, each) for each in _OBJECTIVES)),
-                Field("constraints", "Bounds", Kind.LINES, "one a line, for example latency_s <= 0.002"),
-            ),
-        ),
-        (
-            "Budget and queue",
-            (
-                Field("time_budget", "Seconds", hint="after which nothing further is tried; empty: no bound"),
-                Field("measurements", "Measurements", hint="at most"),
-                Field("trials", "Trials", hint="at most"),
-                Field("priority", "Priority", hint="-100 to 100, among your own searches; empty: 0"),
-                Field("labels", "Labels of its worker", hint="for example gpu=h100"),
-                Field("shared", "All users may see it", Kind.CHECKBOX),
-                Field("share_weights", "and export it, with the weights of an uploaded model", Kind.CHECKBOX),
-            ),
-        ),
-        (
-            "All else",
-            (Field("further", "Further options", Kind.LINES, "lines of a search file in TOML; knobs under [knobs]"),),
-        ),
-    )
-
-
-def _chosen(what: str, uploads: Mapping[str, Choices]) -> Iterator[Field]:
-    """The field in which one of the uploads is chosen; none where there are none."""
-    if choices := uploads.get(what):
-        yield Field(f"{what}_upload", "or an uploaded one", Kind.CHOICE, choices=(("", "none"), *choices))
-
-
-FIELDS = (*(field.name for _, some in _groups() for field in some), *_CHOSEN)
-"""The names of all fields."""
 
 
 def start_page(service: Service, call: Call) -> Answer:
-    """The empty form."""
-    return html(_page(service, call, {}))
+    """The empty form, for the target that the query names."""
+    return html(_page(service, call, {"target": call.query["target"]}))
 
 
 def starting(submit: Handler) -> Handler:
@@ -139,7 +55,7 @@ def starting(submit: Handler) -> Handler:
             body = msgspec.json.encode(submission_of(_with_chosen(values)))
             search_id = submit(service, call._replace(body=body, file=None)).content["id"]
         except BadInput as error:
-            return html(_page(service, call, values, _mistake(str(error))), HTTPStatus.BAD_REQUEST)
+            return html(_page(service, call, values, str(error)), HTTPStatus.BAD_REQUEST)
         finally:
             for file in given.files.values():
                 file.content.close()
@@ -154,7 +70,7 @@ def _uploaded(service: Service, call: Call, given: Form) -> Iterator[tuple[str, 
     Raises:
         BadInput: a name is given beside the file.
     """
-    for name, what in _FILES.items():
+    for name, what in FILES.items():
         if file := given.files.get(name):
             if given.values.get(what, "").strip():
                 raise BadInput(f"{what} is a name or a file, got both; leave one out")
@@ -169,8 +85,8 @@ def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
     Raises:
         BadInput: a name is given beside one.
     """
-    named = {name: text for name, text in values.items() if name not in _CHOSEN}
-    for field, what in _CHOSEN.items():
+    named = {name: text for name, text in values.items() if name not in CHOSEN}
+    for field, what in CHOSEN.items():
         if chosen := values.get(field):
             if named.get(what, "").strip():
                 raise BadInput(f"{what} is a name or an uploaded file, got both; leave one out")
@@ -189,14 +105,19 @@ def submission_of(values: Mapping[str, str]) -> dict[str, Any]:
     """
     written = {name: text.strip() for name, text in values.items() if text.strip()}
     further = _further(written.pop("further", ""))
-    space = {name: _values(written.pop(name)) for name in _KNOBS if name in written}
-    limits = {name: _scalar(written.pop(name)) for name in _LIMITS if name in written}
+    space = {name: _values(TABLE[name], written.pop(name)) for name in TABLE if name in written}
+    limits = {name: _scalar(written.pop(name)) for name in LIMITS if name in written}
     given: dict[str, Any] = {name: _option(name, text) for name, text in written.items()}
     given |= {name: some for name, some in (("space", space), ("limits", limits)) if some}
     return _joined(given, further)
 
 
+_OPTIONS = {option.name: option for entry in TARGETS.values() for option in entry.options}
+_NUMBERS = ("time_budget", "priority", "gpus", "measure", "max_ttft_ms", "max_tpot_ms")
+
+
 def _option(name: str, text: str) -> object:
+    option = _OPTIONS.get(name)
     if name == "constraints":
         return [line.strip() for line in text.splitlines() if line.strip()]
     if name == "objective" and "," in text:
@@ -204,17 +125,22 @@ def _option(name: str, text: str) -> object:
     if name == "labels":
         pairs = [part.partition("=") for part in text.split(",")]
         return {key.strip(): value.strip() for key, _, value in pairs}
-    if name in _SWITCHES:
+    if name in SWITCHES or (option and option.kind is bool):
         return True
-    return _scalar(text) if name in ("time_budget", "priority") else text
+    is_number = name in _NUMBERS or (option and option.kind in (int, float))
+    return _scalar(text) if is_number else text
 
 
-def _values(text: str) -> object:
-    """Values of a knob: a range, or a list.
+def _values(knob: Knob, text: str) -> object:
+    """Values of a knob: a range, or a list; of a switch on and off, as options have them.
 
-    >>> _values("1:8"), _values("0.3, 0.6"), _values("fp16")
-    ({'from': 1, 'to': 8}, [0.3, 0.6], ['fp16'])
+    >>> size, switch = TABLE["batch_size"], TABLE["stage_replicas"]
+    >>> _values(size, "1:8"), _values(size, "2, 4"), _values(switch, "on,off")
+    ({'from': 1, 'to': 8}, [2, 4], [True, False])
     """
+    if knob.domain.kind is bool:
+        switch = {"on": True, "off": False}
+        return [switch.get(part, _scalar(part)) for part in map(str.strip, text.split(","))]
     first, colon, last = (part.strip() for part in text.partition(":"))
     if colon:
         return {"from": _scalar(first), "to": _scalar(last)}
@@ -254,18 +180,38 @@ def _joined(given: dict[str, Any], further: Mapping[str, Any]) -> dict[str, Any]
     return given
 
 
-def _mistake(text: str) -> Mistake:
-    every = [field for _, some in _groups() for field in some if field.name not in _FILES]
-    return mistake_in(every, text)
-
-
-def _page(service: Service, call: Call, values: Mapping[str, str], mistake: Mistake | None = None) -> str:
-    uploads = upload_choices(service.database, call.user)
-    groups = "".join(
-        tag("fieldset", tag("legend", words(name)), fields(some, values, mistake)) for name, some in _groups(uploads)
-    )
+def _page(service: Service, call: Call, values: Mapping[str, str], error: str = "") -> str:
+    name = values.get("target") or DEFAULT_TARGET
+    entry = TARGETS[name if name in TARGETS else DEFAULT_TARGET]
+    groups = search_fields(entry, upload_choices(service.database, call.user))
+    written = [field for group in groups for field in group.every if field.kind is not Kind.FILE]
+    shown = re.sub(r"^(?:space\.)?(\w+): (?=\1\b)", "", error)  # the field is named once
+    mistake = mistake_in(written, shown) if error else None
+    of_target = fields([Field("target", "", Kind.HIDDEN)], {"target": entry.name})
+    sets = "".join(_fieldset(group, values, mistake) for group in groups)
     actions = tag("div", button("Start the search", is_main=True), class_="actions")
-    whole = form(PATH, groups, actions, encoding="multipart/form-data", name="Start a search")
-    card = tag("section", tag("div", whole, class_="card"))
+    whole = form(PATH, of_target, sets, actions, encoding="multipart/form-data", name="Start a search")
+    card = tag("section", tag("div", _targets(entry), whole, class_="card"))
     facts = ("an equal search that is known gives its answer at once",)
     return page(call.user, "New search", facts, summary(mistake), card, here=PATH)
+
+
+def _targets(chosen: NamedTarget) -> str:
+    """Links to the forms of all targets; the one that is shown is marked."""
+    links = ""
+    for entry in TARGETS.values():
+        current = "page" if entry is chosen else None
+        link = tag("a", words(entry.name), href=f"{PATH}?target={quote(entry.name)}", aria_current=current)
+        links += tag("li", link, f" {words(entry.summary)}")
+    return tag("div", tag("ul", links), role="navigation", aria_label="Target", class_="targets")
+
+
+def _fieldset(group: FieldGroup, values: Mapping[str, str], mistake: Mistake | None) -> str:
+    """Fields below their title; those that a click shows are open where something is written in one, or is wrong."""
+    shown = fields(group.typical, values, mistake)
+    if group.others:
+        is_open = any(values.get(field.name) or (mistake and mistake.name == field.name) for field in group.others)
+        title = tag("summary", words(f"{len(group.others)} further"))
+        inner = tag("div", fields(group.others, values, mistake), class_="fields")
+        shown += tag("details", title, inner, open="open" if is_open else None)
+    return tag("fieldset", tag("legend", words(group.title)), shown)

@@ -17,7 +17,7 @@ from autoauto.server.store.room import check_room
 from autoauto.server.store.searches import MAX_PRIORITY, SearchState
 from autoauto.server.store.submission import Submission
 from autoauto.server.store.tables import DatabaseAway
-from autoauto.space.request import SearchRequest
+from autoauto.space.requests.request import SearchRequest
 
 _OF_SERVER = ("request", "limits", "labels", "priority", "shared", "share_weights")
 _SWITCHES = ("shared", "share_weights")

@@ -9,6 +9,7 @@ from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput
 from autoauto.server.client import MAX_PAGE
 from autoauto.server.store.searches import SearchState
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 Schema = Mapping[str, Any]
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50}
@@ -20,7 +21,11 @@ COLUMNS: Schema = {"type": "integer", "minimum": 40, "maximum": 1_000, "descript
 FILE_NAME: Schema = {"type": "string", "description": "of the file, as people read it"}
 TO: Schema = {"type": "string", "enum": sorted(FORMATS.names)}
 CHECK: Schema = {"type": "string", "enum": ["true", "false"], "default": "false"}
-BY_NAME: Mapping[str, Schema] = {"limit": LIMIT, "before": NUMBER, "first": NUMBER, "state": STATE}
+TARGET: Schema = {"type": "string", "enum": list(TARGETS), "default": DEFAULT_TARGET}
+BY_NAME: Mapping[str, Schema] = {
+    **{"limit": LIMIT, "before": NUMBER, "first": NUMBER},
+    **{"state": STATE, "target": TARGET},
+}
 """The schemas of parameters that mean one thing everywhere; others are texts."""
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages import access, comparison, dashboard, listing, search, start, uploads
+from autoauto.server.pages.search_fields import FIELDS
 from autoauto.server.rest import handlers, leases, views
 from autoauto.server.rest.events import EVENTS
 from autoauto.server.rest.parameters import (
@@ -150,6 +151,7 @@ ROUTES = (
     _view("report", views.report, "The best of a search, its stages and top trials", "text html json"),
     _view("explain", views.explain, "Why the best won, and what every other cell lacks", "text json"),
     _view("table", views.table, "All trials of a search in a table", "text csv json parquet", top=TOP),
+    _view("difference", views.difference, "A search beside another one", "text json", other=TEXT),
     _view("export", views.export, "The best as files of another runtime", "text json", to=TO, check=CHECK)._replace(
         media=MEDIA["zip"]
     ),
@@ -218,8 +220,8 @@ ROUTES = (
     _page("/login", access.login_page, None, "Where a token is typed", "next"),
     _form("/login", access.login, None, "Keep a token in the browser", "token", "next"),
     _form("/logout", access.logout, None, "Forget the token that the browser keeps"),
-    _page("/new", start.start_page, Role.SUBMITTER, "The form that starts a search"),
-    _form("/new", start.starting(handlers.submit), Role.SUBMITTER, "Start a search", *start.FIELDS)._replace(
+    _page("/new", start.start_page, Role.SUBMITTER, "The form that starts a search", "target"),
+    _form("/new", start.starting(handlers.submit), Role.SUBMITTER, "Start a search", *FIELDS)._replace(
         body=BodyKind.FORM_WITH_FILES
     ),
     _page("/uploads", uploads.uploads_page, Role.SUBMITTER, "The files that you have uploaded", "limit", "before"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from os import strerror
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,19 @@ def report(service: Service, call: Call) -> Answer:
 def explain(service: Service, call: Call) -> Answer:
     """Why the best of a search won, and why every other cell lost."""
     return _text(service, call, "explain")
+
+
+def difference(service: Service, call: Call) -> Answer:
+    """A search and another one, side by side.
+
+    Raises:
+        NotFound: there is no such other one that the caller may see.
+        Conflict: it has no trials yet.
+    """
+    search, name, key = _study(service, call)
+    other, other_name, other_key = _study(service, call._replace(path={"search_id": call.query["other"] or ""}))
+    names = {**_names(service, search), **_names(service, other)}
+    return _printed_text(service, call, ["diff", name, other_name], (key, other_key), names)
 
 
 def table(service: Service, call: Call) -> Answer:
@@ -117,11 +130,18 @@ def _names(service: Service, search: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(service: Service, call: Call, command: str) -> Answer:
-    form = call.query["as"]
     search, name, key = _study(service, call)
-    words = [command, name] + ([] if form == "text" else [f"--{form}"])
+    words = [command, name]
     words += ["--top", str(call.query["top"])] if "top" in call.query else []
-    printed = service.commands.printed(words, call.query["columns"], key, _names(service, search))
+    return _printed_text(service, call, words, key, _names(service, search))
+
+
+def _printed_text(
+    service: Service, call: Call, words: Sequence[str], key: Hashable, names: Mapping[str, str]
+) -> Answer:
+    form = call.query["as"]
+    option = [] if form == "text" else [f"--{form}"]
+    printed = service.commands.printed([*words, *option], call.query["columns"], key, names)
     _refuse(printed)
     return _answer(printed.stdout.encode(), form, printed)
 

@@ -1,4 +1,7 @@
-"""What was asked for, and by whom: `read_submission`, `is_held`, `names_of`; of searches that a user may see."""
+"""What was asked for, and by whom: `read_submission`, `is_held`, `names_of`; of searches that a user may see.
+
+In words: `asked_texts`, `labels_text`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from sqlalchemy import select
 from autoauto.server.store.submission import Submission
 from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase
 from autoauto.server.store.users import Role, User
+from autoauto.study.analysis.asked import asked_of
 
 
 def read_submission(database: ServiceDatabase, search_id: str) -> Submission:
@@ -27,3 +31,27 @@ def is_held(database: ServiceDatabase, user: User, search_id: str) -> bool:
 def names_of(search: Mapping[str, Any], submission: Submission) -> dict[str, str]:
     """The names of the uploaded files of a search by their digests, for the reader of whom it was read."""
     return {digest: search[f"{what}_name"] for what, digest in submission.uploads.items()}
+
+
+def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, str]:
+    """What differs from the defaults, and the model, the cluster, the target and the objective, by their names.
+
+    Args:
+        submission: what was asked for.
+        names: of its uploaded files by their digests.
+    """
+    texts = asked_of(submission.request)
+    limits = {"measurements": submission.limits.measurements, "trials": submission.limits.trials}
+    texts |= {name: str(value) for name, value in limits.items() if value is not None}
+    if submission.labels:
+        texts["labels"] = labels_text(submission.labels)
+    return texts | {what: f"{names[digest]} (sha256:{digest[:8]})" for what, digest in submission.uploads.items()}
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """What a worker must say of itself.
+
+    >>> labels_text({"gpu": "h100", "site": "a"})
+    'gpu=h100, site=a'
+    """
+    return ", ".join(f"{name}={value}" for name, value in labels.items())

@@ -9,8 +9,8 @@ from sqlalchemy import and_, func, not_, select
 
 from autoauto.records.units import format_bytes
 from autoauto.server.store.room import folders
-from autoauto.server.store.searches import SearchState, count_states, has_expired
-from autoauto.server.store.tables import SCHEMA, SEARCHES, ServiceDatabase
+from autoauto.server.store.searches import SearchState, count_states
+from autoauto.server.store.tables import LEASES, SCHEMA, SEARCHES, ServiceDatabase
 from autoauto.server.store.users import list_tokens
 
 
@@ -27,6 +27,6 @@ def check_lines(database: ServiceDatabase) -> Iterator[str]:
 
 
 def _n_workers(database: ServiceDatabase) -> int:
-    held = and_(SEARCHES.c.state == SearchState.RUNNING, SEARCHES.c.token.is_not(None), not_(has_expired(database)))
+    held = and_(SEARCHES.c.state == SearchState.RUNNING, not_(LEASES.are_free(database.now())))
     counting = select(func.count(SEARCHES.c.process.distinct())).where(held)
     return database.write(lambda connection: connection.scalar(counting)) or 0

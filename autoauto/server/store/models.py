@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, update
 
+from autoauto.database.leases import is_gone, this_process
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
 from autoauto.records.files.uploads import is_intact, uploaded_path, uploads_dir
@@ -40,7 +41,6 @@ from autoauto.server.store.tables import (
     insert_new,
 )
 from autoauto.server.store.users import Role, User
-from autoauto.study.execution.leases import is_gone, this_process
 
 PART_BYTES = 1 << 20
 LEFT_S = 600.0

@@ -12,7 +12,6 @@ among those of each, and runs in the turn that comes first.
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
@@ -21,13 +20,13 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, and_, func, not_, or_, select, update
 
+from autoauto.database.leases import this_process
 from autoauto.database.registry import backend_of
 from autoauto.server.store.models import fetch_uploads
-from autoauto.server.store.searches import LEASE_S, SearchState, is_free, read_limits
+from autoauto.server.store.searches import SearchState, is_free, read_limits
 from autoauto.server.store.submission import SearchLimits, Submission
-from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase
+from autoauto.server.store.tables import HOLDERS, LEASES, SEARCHES, ServiceDatabase
 from autoauto.server.store.trials import n_trials_of
-from autoauto.study.execution.leases import is_gone, this_process
 
 MAX_ATTEMPTS = 3
 """A search that lost its worker so often without a further trial is not given to another."""
@@ -103,7 +102,7 @@ class Queue:
 
         def work(connection: Connection) -> Lease | None:
             self._database.alone(connection)
-            self._end_leases_of_gone_processes(connection)
+            LEASES.free_those_of_gone_processes(connection, SEARCHES.c.state == SearchState.RUNNING)
             allowed = filter(self._may_run, connection.execute(_waiting(self._database, SEARCHES.c.submission)))
             for turn in _in_turns(self._database, connection, allowed, self._max_running):
                 if (lease := self._claim(connection, turn)) is not None:
@@ -123,7 +122,7 @@ class Queue:
 
     def renew(self, lease: Lease | LeaseKey, standing: Standing | None) -> bool | None:
         """Extend a lease, and store how far its search is; returns whether it is to stop, None where it is lost."""
-        values: dict[str, Any] = {"expires_s": self._database.now() + LEASE_S}
+        values = LEASES.renewed(self._database.now())
         if standing is not None:
             values |= {
                 "progress": msgspec.json.encode(standing.progress).decode(),
@@ -179,12 +178,12 @@ class Queue:
         return connection.execute(keep).rowcount == 1
 
     def _claim(self, connection: Connection, turn: Any) -> Lease | None:
-        this, token = and_(SEARCHES.c.id == turn.id, is_free(self._database)), uuid.uuid4().hex
+        this = and_(SEARCHES.c.id == turn.id, is_free(self._database))
         if self._fail(connection, this):
             return None
         values = {
-            **{"state": str(SearchState.RUNNING), "token": token, "process": self._process},
-            **{"expires_s": self._database.now() + LEASE_S, "started_s": time.time()},
+            **LEASES.taken(self._database.now(), self._process),
+            **{"state": str(SearchState.RUNNING), "started_s": time.time()},
             **{"owner": turn.holder, "n_trials": n_trials_of(turn.id)},
         }
         claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
@@ -194,7 +193,7 @@ class Queue:
         limits, seconds = read_limits(row.limits)
         left_s = None if seconds is None else seconds - row.used_s
         submission = Submission.from_json(row.submission)
-        return Lease(row.id, submission, limits, left_s, row.used_s, row.n_trials, token)
+        return Lease(row.id, submission, limits, left_s, row.used_s, row.n_trials, row.token)
 
     def _fail(self, connection: Connection, which: Any) -> bool:
         """End a search that has cost too many workers; returns whether it has."""
@@ -210,14 +209,6 @@ class Queue:
     def _may_run(self, row: Any) -> bool:
         labels = msgspec.json.decode(row.submission)["labels"]
         return all(self._labels.get(name) == value for name, value in labels.items())
-
-    def _end_leases_of_gone_processes(self, connection: Connection) -> None:
-        """A worker of this machine that was killed delays its search by no lease."""
-        held = and_(SEARCHES.c.state == SearchState.RUNNING, SEARCHES.c.token.is_not(None))
-        processes = connection.scalars(select(SEARCHES.c.process).where(held).distinct()).all()
-        if gone := [process for process in processes if is_gone(process)]:
-            ended = update(SEARCHES).where(held, SEARCHES.c.process.in_(gone))
-            connection.execute(ended.values(token=None))
 
     def _is_held(self, lease: Lease | LeaseKey) -> Any:
         return and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.token == lease.token)

@@ -41,7 +41,7 @@ from autoauto.records.errors import AutoautoError
 from autoauto.records.files.uploads import UPLOADED
 from autoauto.server.store.sharing import called, held_names, names_for, shares_weights
 from autoauto.server.store.submission import SearchLimits, Submission
-from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase, insert_new
+from autoauto.server.store.tables import HOLDERS, LEASES, SEARCHES, ServiceDatabase, insert_new
 from autoauto.server.store.users import Role, User
 
 MAX_PRIORITY = 100
@@ -332,7 +332,7 @@ def read_limits(text: str) -> tuple[SearchLimits, float | None]:
 
 def _is_lost(database: ServiceDatabase) -> ColumnElement[bool]:
     """Whether the worker of a search was lost, which is waiting then."""
-    return and_(SEARCHES.c.state == SearchState.RUNNING, or_(SEARCHES.c.token.is_(None), has_expired(database)))
+    return and_(SEARCHES.c.state == SearchState.RUNNING, LEASES.are_free(database.now()))
 
 
 def is_free(database: ServiceDatabase) -> ColumnElement[bool]:
@@ -347,16 +347,6 @@ def _is_in(database: ServiceDatabase, state: SearchState) -> ColumnElement[bool]
     if state is SearchState.RUNNING:
         return and_(SEARCHES.c.state == SearchState.RUNNING, not_(_is_lost(database)))
     return SEARCHES.c.state == str(state)
-
-
-def has_expired(database: ServiceDatabase) -> ColumnElement[bool]:
-    """Whether the lease of a search has run out; one that would last longer was written before a clock was set."""
-    now = database.now()
-    return or_(SEARCHES.c.expires_s < now, SEARCHES.c.expires_s > now + 2 * LEASE_S)
-
-
-LEASE_S = 30.0
-"""Duration of a lease that is not renewed."""
 
 
 def _query(database: ServiceDatabase, user: User) -> Any:

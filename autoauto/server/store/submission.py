@@ -15,27 +15,33 @@ from operator import itemgetter
 import msgspec
 
 from autoauto.graph.decoders.huggingface import bundled_names
-from autoauto.graph.load import builtin_models
 from autoauto.records.costs.options import PlainSession
 from autoauto.records.errors import BadInput, MissingExtra, did_you_mean
 from autoauto.records.files.json import to_plain
 from autoauto.records.files.uploads import UPLOADED
-from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.records.installation import DEFAULT_MODEL, builtin_models
 from autoauto.records.layers import ModelInputs
 from autoauto.space.constraint import Constraint
 from autoauto.space.grid import Grid, default_values
-from autoauto.space.problem import Problem, check_n_constraints
-from autoauto.space.request import KnobValues, SearchRequest
+from autoauto.space.objectives import MAX_MEASURED
+from autoauto.space.requests.problem import Problem, check_n_constraints
+from autoauto.space.requests.request import KnobValues, MeasureConfig, SearchRequest
+from autoauto.space.requests.target_choice import chosen_target
 from autoauto.space.space import SearchSpace, check_n_configurations, in_order
 from autoauto.space.table import TABLE
 from autoauto.study.methods.registry import method_for
-from autoauto.targets.clusters import load_cluster
-from autoauto.targets.registry import TARGETS
-from autoauto.targets.target import NamedTarget
+from autoauto.targets.clusters import builtin_clusters, load_cluster
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
+from autoauto.targets.target import NamedTarget, TargetOption
 
 MAX_LIMIT = 2**31 - 1
+_DECODER = "Qwen/Qwen3-8B"
 _OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
 """In what stands for the value of an option: files and addresses of a machine, which no client may name."""
+
+
+STARTS_ENGINES = {"engines": "started"}
+"""The label of workers that start engines, which searches that measure ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,17 @@ class Submission:
         seconds = study.time_budget_s
         if seconds is not None and not (isinstance(seconds, int | float) and isfinite(seconds) and seconds > 0):
             raise BadInput(f"a time budget must be a number of seconds above 0, got {seconds!r:.60}")
-        return Submission(SearchRequest(problem, study), SearchLimits.of(limits or {}), read_labels(labels or {}))
+        said = read_labels(labels or {})
+        if study.measure.n_most:
+            said |= STARTS_ENGINES
+        for count in (study.measure.n_most, study.measure.n_flips):
+            if not 0 <= count <= MAX_MEASURED:
+                raise BadInput(f"a search measures from 0 to {MAX_MEASURED} configurations on engines, got {count}")
+        if study.measure != MeasureConfig(study.measure.n_most, n_flips=study.measure.n_flips):
+            raise BadInput(
+                "a worker decides how engines are started, and how long it waits; leave out --launch and others"
+            )
+        return Submission(SearchRequest(problem, study), SearchLimits.of(limits or {}), said)
 
     def to_json(self) -> str:
         """The submission in the one form of which the digest is made."""
@@ -167,6 +183,22 @@ def read_labels(given: object) -> dict[str, str]:
     return dict(given)
 
 
+def check_options(problem: Problem) -> None:
+    """Refuse options of the target that name a file or an address of a machine.
+
+    Raises:
+        BadInput: one is given.
+    """
+    for option in TARGETS[problem.target].options:
+        if option.name in problem.options and is_of_machine(option):
+            raise BadInput(f"a server takes no {option.flag} from clients, since it is of a machine; leave it out")
+
+
+def is_of_machine(option: TargetOption) -> bool:
+    """True of an option that names a file or an address of a machine, which no client may."""
+    return bool(option.metavar and _OF_MACHINES.search(option.metavar))
+
+
 def _without_files(problem: Problem) -> Problem:
     """A problem with its defaults, which names no file of this machine.
 
@@ -177,19 +209,17 @@ def _without_files(problem: Problem) -> Problem:
         raise BadInput("a server does not read files of profiles, got profile; search without --server")
     if problem.target not in TARGETS:
         raise BadInput(f"target is one of {', '.join(TARGETS)}, got {problem.target!r:.60}")
+    check_options(problem)
     entry = TARGETS[problem.target]
-    for option in entry.options:
-        if option.name in problem.options and option.metavar and _OF_MACHINES.search(option.metavar):
-            raise BadInput(f"a server takes no {option.flag} from clients, since it is of a machine; leave it out")
     model, cluster = problem.model or DEFAULT_MODEL, problem.cluster or entry.default_cluster
     known = bundled_names() if entry.serves_decoders else tuple(builtin_models())
     if entry.serves_decoders and model not in known:
-        hint = did_you_mean(model, known, "search the folder of another one without --server")
-        raise BadInput(
-            f"a model of --target {problem.target} on a server is a built-in name, got {model!r:.100}; {hint}"
-        )
+        if problem.model is None:
+            raise BadInput(f"a search for --target {entry.name} needs a model, got none; try one such as {_DECODER}")
+        hint = did_you_mean(model, known, f"`autoauto models --target {entry.name}` lists them")
+        raise BadInput(f"a model of --target {entry.name} on a server is a built-in name, got {model!r:.100}; {hint}")
     if model not in known and not UPLOADED.fullmatch(model):
-        hint = did_you_mean(model, known, "upload the file, POST /v1/models, and give sha256: and its digest")
+        hint = did_you_mean(model, known, "give its file, or upload it by POST /v1/models")
         raise BadInput(f"a model is a built-in name or an uploaded file, got {model!r:.100}; {hint}")
     if not UPLOADED.fullmatch(cluster) and re.search(r"[/\\.\0]", cluster):
         raise BadInput(
@@ -207,6 +237,9 @@ def _check_cluster(name: str, entry: NamedTarget) -> None:
     """
     if name == entry.default_cluster or UPLOADED.fullmatch(name):
         return
+    target = chosen_target(None, name, reads_files=False)  # the default one where it is unknown
+    if target != entry.name and (target != DEFAULT_TARGET or name in builtin_clusters()):
+        raise BadInput(f"the cluster must be for --target {entry.name}, {name} is for {target}; try another")
     try:
         cluster = entry.cluster_named(name) or load_cluster(name, TARGETS)
     except MissingExtra:  # a worker may have it

@@ -39,6 +39,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from autoauto.database.leases import LeasedRows
 from autoauto.database.registry import BACKENDS, LONG_BYTES, LONG_TEXT, backend_of
 from autoauto.database.retries import first_line, retried
 from autoauto.database.tables import create_table
@@ -91,6 +92,8 @@ SEARCHES = Table(
     Index("autoauto_searches_state", "state", "number"),
     Index("autoauto_searches_owner", "owner", "started_s"),
 )
+LEASES = LeasedRows(SEARCHES)
+"""Each search is run by one worker."""
 HOLDERS = Table(
     "autoauto_holders",
     _METADATA,

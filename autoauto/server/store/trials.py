@@ -1,4 +1,4 @@
-"""The trials of searches, which are the studies of the database: `study_name`, `list_trials`, `delete_trials`."""
+"""The trials of searches, which are the studies of the database: `study_name`, `summary_of`, `list_trials`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from typing import Any, NamedTuple
 from optuna.storages import RDBStorage
 from sqlalchemy import ScalarSelect, column, func, select, table
 
+from autoauto.records.errors import BadInput
 from autoauto.server.store.searches import check_visible
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.users import User
+from autoauto.space.study_summary import StudySummary
+from autoauto.study.analysis.best import summarise_study
 from autoauto.study.store.rows import UNREADABLE, rows_of
+from autoauto.study.store.study import load_study
 
 _STUDIES = table("studies", column("study_id"), column("study_name"))
 TRIALS = table("trials", column("trial_id"), column("study_id"), column("number"))
@@ -30,6 +34,14 @@ class TrialsPage(NamedTuple):
 def study_name(search_id: str) -> str:
     """The study that holds the trials of a search."""
     return f"search-{search_id}"
+
+
+def summary_of(storage: str, search_id: str) -> StudySummary | None:
+    """The trials of a search, and what they say; None before the first is stored."""
+    try:
+        return summarise_study(load_study(storage, study_name(search_id)), storage)
+    except BadInput:
+        return None
 
 
 def name_of_study(database: ServiceDatabase, study_number: str) -> str | None:

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from autoauto.database.leases import this_process
 from autoauto.database.sqlite import file_url
 from autoauto.server.client import Client, Refused
 from autoauto.server.store.models import keep_upload
@@ -27,7 +28,6 @@ from autoauto.server.store.study_copy import add_trials, head_of, read_trial, tr
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.trials import number_of_study, study_name
 from autoauto.server.work.worker import Unwelcome
-from autoauto.study.execution.leases import this_process
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.trial_storage import TrialStorage
 

@@ -27,7 +27,7 @@ from autoauto.server.store.queue import Lease, Standing
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.trials import study_name
 from autoauto.server.work.paths import without_paths
-from autoauto.space.request import SearchRequest
+from autoauto.space.requests.request import SearchRequest
 from autoauto.space.trial import Trial
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import Observers, SearchProgress, SearchResult
@@ -57,11 +57,13 @@ class Task(NamedTuple):
         lease: of it, with the paths of files on this machine.
         storage: the URL of the database.
         wants_stop: whether only the best so far is wanted.
+        launch: how engines are started to be measured.
     """
 
     lease: Lease
     storage: str
     wants_stop: bool
+    launch: str | None = None
 
     @property
     def request(self) -> SearchRequest:
@@ -138,6 +140,7 @@ class _RunningSearch:
         self._n_measured = 0
         self._now: SearchProgress | None = None
         self._origin: Origin | None = None
+        self._is_stopped, self._n_lines = False, 0
 
     @property
     def uploads(self) -> Mapping[str, str]:
@@ -159,6 +162,10 @@ class _RunningSearch:
                 ended_by = "seconds" if result.out_of_time else None
             except _Ended as end:
                 ended_by = end.by
+            except KeyboardInterrupt:  # while an engine was measured
+                if not self._is_stopped:
+                    raise
+                ended_by = STOP
         if result is None:
             result = self._search(flow, _NOW_S)
         self._n_measured = result.counts.n_measured
@@ -169,10 +176,18 @@ class _RunningSearch:
 
     def _search(self, flow: Flow, left_s: float | None) -> SearchResult:
         budget_s = None if left_s is None else max(left_s, _NOW_S)
-        config = replace(self._task.request.study, time_budget_s=budget_s)
+        config = self._task.request.study
+        measure = replace(config.measure, launch=self._task.launch or config.measure.launch)
+        config = replace(config, time_budget_s=budget_s, measure=measure)
         storage = StudyStorage(self._task.storage, study_name(self._task.lease.search_id), request=self._task.request)
         is_last = left_s == _NOW_S
-        observers = Observers(self._on_trial, None if is_last else self._on_progress, self._on_verification)
+        observers = Observers(
+            self._on_trial,
+            None if is_last else self._on_progress,
+            self._on_verification,
+            on_measurement=self._on_measurement,
+            is_stopped=self._wants_stop,
+        )
         return search_study(flow, config, storage, observers=observers)
 
     def _on_trial(self, _: Trial) -> None:
@@ -184,12 +199,27 @@ class _RunningSearch:
         if is_better or monotonic() - self._sent_s >= _PERIOD_S:
             self._send(str(now.activity), now.done, now.total, now.left_s)
         limits = self._task.lease.limits
-        if self._channel.poll() and self._channel.recv() == STOP:
+        if self._wants_stop():
             raise _Ended(STOP)
         if limits.measurements is not None and now.n_measured >= limits.measurements and now.knobs is not None:
             raise _Ended("measurements")
         if limits.trials is not None and self._n_trials >= limits.trials and now.knobs is not None:
             raise _Ended("trials")
+
+    def _wants_stop(self) -> bool:
+        """Whether a stop has arrived, now or before; also where the worker is gone."""
+        if not self._is_stopped and self._channel.poll():
+            try:
+                self._is_stopped = self._channel.recv() == STOP
+            except EOFError:
+                self._is_stopped = True
+        return self._is_stopped
+
+    def _on_measurement(self, _: str) -> None:
+        """Say how many engines were tried; there is a line when one is started, and one of what came of it."""
+        most = self._task.request.study.measure.n_most
+        self._n_lines += 1
+        self._send("measuring on engines", min(self._n_lines // 2, most), most, None)
 
     def _on_verification(self, done: int, total: int) -> None:
         self._send("verifying", done, total, None)

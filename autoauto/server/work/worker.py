@@ -14,11 +14,12 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any, Protocol
 
+from autoauto.database.leases import LEASE_S
 from autoauto.processes.channel import BadMessage
 from autoauto.processes.start import ChildProcess
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.store.queue import Lease, Standing
-from autoauto.server.store.searches import LEASE_S, SearchState
+from autoauto.server.store.searches import SearchState
 from autoauto.server.work.paths import without_paths
 from autoauto.server.work.runner import STOP, Describers, Outcome, Task, run_searches
 
@@ -75,6 +76,7 @@ class SearchWorker:
         describers: make plain values of results.
         log: is called with a line about what went wrong.
         on_end: is called with the id of every search that has ended here, and its state.
+        launch: how engines of searches that measure are started; None where this worker runs no such search.
     """
 
     def __init__(
@@ -83,7 +85,9 @@ class SearchWorker:
         describers: Describers,
         log: Callable[[str], None],
         on_end: Callable[[str, SearchState], None] = lambda search_id, state: None,
+        launch: str | None = None,
     ) -> None:
+        self._launch = launch
         self._source, self._describers = source, describers
         self._log, self._on_end = log, on_end
         self._runner: ChildProcess | None = None
@@ -210,7 +214,7 @@ class SearchWorker:
             reason = without_paths(str(error), lease.submission.uploads)
             self._source.finish(lease, SearchState.FAILED, None, reason, lease.used_s)
             return None
-        return Task(lease, storage, bool(wants_stop))
+        return Task(lease, storage, bool(wants_stop), self._launch)
 
     def _message(self, runner: ChildProcess) -> Standing | Outcome | str | None:
         """What the runner says within a moment: None is nothing, a text that it has ended, and how."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from autoauto.records.costs.profile import WeightUpdate
 from autoauto.records.knob import HasKnobs, Knob, words
+from autoauto.records.layers import LayerRange
 from autoauto.records.schedule import Order
 
 MAX_VALUES = 100_000  # of one knob, and of a count of devices
@@ -47,6 +48,7 @@ class Mode(HasKnobs, ABC):
         strategy: pipeline or phases.
         purpose, option: what it is for, and the option that asks for it.
         sample: what throughput counts, as one noun.
+        parts: the layers of a stage that are shown, as several.
     """
 
     __slots__ = ()
@@ -54,6 +56,7 @@ class Mode(HasKnobs, ABC):
     purpose: ClassVar[str]
     option: ClassVar[str]
     sample: ClassVar[str] = "sample"
+    parts: ClassVar[str] = "layers"
 
     @property
     def training(self) -> bool:
@@ -84,6 +87,23 @@ class Mode(HasKnobs, ABC):
     def stage_replicas(self) -> bool:
         """Whether several devices of a pipeline may run one stage and take its micro-batches in turn."""
         return False
+
+    def parts_of(self, layers: LayerRange, n_layers: int) -> str:
+        """The layers of a stage in words, below `parts` as a head.
+
+        Args:
+            layers: of the stage.
+            n_layers: of the model.
+        """
+        return str(layers)
+
+    def parts_text(self, layers: LayerRange, n_layers: int) -> str:
+        """The layers of a stage in words that stand alone."""
+        return f"{self.parts} {self.parts_of(layers, n_layers)}"
+
+    def parts_short(self, layers: LayerRange, n_layers: int) -> str:
+        """The layers of a stage beside its number, where there is little room."""
+        return self.parts_of(layers, n_layers)
 
     def weight_update(self, replicas: int) -> WeightUpdate:
         """How the weights change at the end of a step of training."""

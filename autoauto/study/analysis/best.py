@@ -12,14 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 from optuna import Study
 
+from autoauto.evaluate.serving.margins import simplest_of_tie
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives, objective_tuple, parse_objectives, scores_of
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import Alternative, LeftOut, StudySummary
+from autoauto.space.study_summary import ENGINE_MEASUREMENTS, Alternative, LeftOut, StudySummary
 from autoauto.space.table import simplicity
 from autoauto.space.trial import Counts, Trial
 from autoauto.study.analysis.verification import VERIFIED, verifications, verified_winners, with_means
@@ -30,11 +32,16 @@ from autoauto.study.store.database import attributes_of, reads, set_attribute, s
 from autoauto.study.store.study import ANSWER, STARTED, space_of
 from autoauto.study.store.trials import knobs_of, stored_trials, with_plans
 
+if TYPE_CHECKING:
+    from autoauto.space.engine_measurements import EngineMeasurements
+
 ALTERNATIVES = "alternatives"
 """The attribute of a study that holds the alternatives of its last search."""
 NOISE = "noise"
 """The attribute of a study that holds the noise of its last search as text; see `best_of`."""
-_NOT_SHOWN = (VERIFIED, ALTERNATIVES, ANSWER, STARTED)
+STRICT = "strict"
+"""The attribute of a study that says whether its last search takes the highest forecast, "True" or "False"."""
+_NOT_SHOWN = (VERIFIED, ALTERNATIVES, ANSWER, STARTED, STRICT)
 N_FINALISTS = 10
 """Number of the best configurations whose stages are read; reading those of thousands would take long."""
 MIN_SCORE = 1e-9
@@ -45,10 +52,25 @@ N_REFINED = 8
 def best_of_study(study: Study, trials: Mapping[Knobs, Trial]) -> Trial | None:
     """The best of `trials` of a study, after the verification of its searches.
 
-    None when nothing fits, and for a study of several objectives, whose best trials are `front_of`.
+    None when nothing fits, and for a study of several objectives, whose best trials are `front_of`. Where engines were
+    measured it is the best of these; None where none of them is known to keep the bounds.
     """
+    measured = measurements_of(study)
+    if measured is not None and measured.n_measured and any(row.knobs in trials for row in measured.rows):
+        return trials.get(measured.best.knobs) if measured.best else None
     noise = float(attributes_of(study).get(NOISE, 0.0))
-    return best_of(trials, objectives_of_study(study), noise, verified_winners(study))
+    strict = attributes_of(study).get(STRICT) == str(True)
+    return best_of(trials, objectives_of_study(study), noise, verified_winners(study), strict=strict)
+
+
+def measurements_of(study: Study) -> EngineMeasurements | None:
+    """What was measured on engines for a study; None where nothing was."""
+    attributes = attributes_of(study)
+    if ENGINE_MEASUREMENTS not in attributes:
+        return None
+    from autoauto.space.engine_measurements import EngineMeasurements
+
+    return EngineMeasurements.read(attributes[ENGINE_MEASUREMENTS])
 
 
 def objectives_of_study(study: Study) -> Objectives:
@@ -66,16 +88,20 @@ def best_of(
     objectives: Objectives,
     noise: float = 0.0,
     winners: Mapping[Knobs, Knobs] | None = None,
+    *,
+    strict: bool = False,
 ) -> Trial | None:
     """The best measured one of `trials`; among those that are worse by at most the share `noise`, the simplest.
 
-    Of equally simple ones (`Knobs.simplicity`) it is the oldest. By several objectives no trial is the best.
+    Of equally simple ones (`Knobs.simplicity`) it is the oldest. By several objectives no trial is the best. Of engines
+    on GPUs those are ties that the error of forecasts does not tell apart (`simplest_of_tie`).
 
     Args:
         trials: finished trials, oldest first.
         objectives: of their study.
         noise: values that differ by at most this share tie.
         winners: best of a search -> the winner of its verification, where that is another one.
+        strict: take the highest forecast of engines, whatever the error of forecasts is.
     """
     scores = _scores(trials, objectives)
     if not scores or len(objective_tuple(objectives)) > 1:
@@ -83,6 +109,8 @@ def best_of(
     lowest = max(scores.values())[0] * (1.0 - noise)
     ties = [knobs for knobs, (score,) in scores.items() if score >= lowest]
     best = min(ties, key=simplicity)
+    if "tensor_parallel" in best.values and not strict and objective_tuple(objectives)[0].follows_throughput:
+        best = simplest_of_tie(best, {knobs: score for knobs, (score,) in scores.items()})
     winner = (winners or {}).get(best, best)
     return trials[winner if winner in scores else best]
 
@@ -138,6 +166,8 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
     front = front_of(finished, objectives) if len(objective_tuple(objectives)) > 1 else ()
     best = best_of_study(study, finished) or next(iter(front), None)
     verification = next((entry for entry in verifications(study) if best and entry.winner.knobs == best.knobs), None)
+    if best is not None and best.origin is not None:  # measured on engines, which no verification of forecasts was
+        verification = None
     if verification is not None:
         means = with_means(finished.values(), verification, objective_tuple(objectives)[0])
         finished = {trial.knobs: trial for trial in means}
@@ -155,7 +185,8 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
         front=front,
         left_out=LeftOut(len(ended) - len(inside)),
     )
-    return replace(summary, finalists=tuple(with_plans(study, trial) for trial in summary.ranked[:n_finalists]))
+    ranked = () if best is None else summary.ranked[:n_finalists]  # forecasts may fit where nothing measured does
+    return replace(summary, finalists=tuple(with_plans(study, trial) for trial in ranked))
 
 
 def expected_alternatives(

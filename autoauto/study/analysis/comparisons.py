@@ -12,7 +12,6 @@ from math import inf
 
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
-from autoauto.space.modes.generation import Generation
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import (
@@ -161,7 +160,7 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
     for row in rows:
         if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
             yield _against_repeated(verification, row.name, row, "measured in the same turns")
-    if summary.winner and not isinstance(summary.winner.knobs.mode, Generation):  # of which it knows nothing
+    if summary.winner and summary.winner.knobs.session.words.has_auto_pipeline:
         yield _against_grid_bisect(summary)
 
 

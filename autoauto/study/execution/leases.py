@@ -9,19 +9,15 @@ A row of the table autoauto_leases is one configuration. Its life:
     withdraw deletes a waiting row; retry makes a row waiting again whose trial failed
 
 Every arrow is one transaction, so any number of processes may use the table at once. A worker that dies delays its
-configuration by one lease at most; a worker that was stopped for longer finds its lease gone and writes nothing.
+configuration by one lease at most (`LeasedRows`); a worker that was stopped for longer finds its lease gone and writes
+nothing.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import socket
-import uuid
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from optuna import Study
@@ -49,6 +45,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from autoauto.database.leases import LEASE_S, LeasedRows, this_process
 from autoauto.database.registry import LONG_TEXT, backend_of
 from autoauto.database.tables import create_table
 from autoauto.memo import Memo
@@ -58,10 +55,7 @@ from autoauto.study.store.database import database_of, through_restarts
 from autoauto.study.store.trial_storage import TrialStorage
 from autoauto.study.store.trials import Ranges, from_optuna, knobs_of
 
-LEASE_S = 30.0
-"""Duration of a lease that is not renewed."""
 _MAX_TRIALS = 64  # in memory: those that ended last
-_MAX_LEFT_S = 2 * LEASE_S  # a lease that would last longer was written before the clock was set back
 _LEASES = Table(
     "autoauto_leases",
     MetaData(),
@@ -71,7 +65,7 @@ _LEASES = Table(
     Column("ranges", LONG_TEXT, nullable=False),
     Column("n_claims", Integer, nullable=False),
     Column("token", String(32)),
-    Column("owner", String(256)),
+    Column("process", String(256)),
     Column("expires_s", Float(53)),
     Column("trial_id", Integer),
     UniqueConstraint("study_id", "configuration"),
@@ -102,16 +96,11 @@ class _LeaseLost(Exception):
 
 
 class Leases:
-    """The requested configurations of one study; see the top of this file.
-
-    Times are those of the database (`Backend.clock_s`): of the server, or of the one machine that uses a file. So a
-    worker whose clock is set forward or back ends no lease. After a restart of the machine, or when the server's clock
-    is set, a lease may end early, which costs time only; none lasts longer.
-    """
+    """The requested configurations of one study; see the top of this file."""
 
     def __init__(self, study: Study, lease_s: float = LEASE_S) -> None:
         assert lease_s <= LEASE_S
-        self.lease_s = lease_s
+        self.lease_s, self._rows = lease_s, LeasedRows(_LEASES, lease_s)
         storage, self._study_id = database_of(study)
         assert isinstance(storage, TrialStorage)  # `open_study` and `join_study` gave it one
         self._storage = storage
@@ -157,8 +146,8 @@ class Leases:
     def renew(self, claim: Claim) -> bool:
         """Extend a lease to `lease_s` from now; False when the claim does not hold it any more."""
         with self._engine.begin() as connection:
-            expires_s = backend_of(connection).clock_s() + self.lease_s
-            renewal = update(_LEASES).where(self._is_held(claim)).values(expires_s=expires_s)
+            renewed = self._rows.renewed(backend_of(connection).clock_s())
+            renewal = update(_LEASES).where(self._is_held(claim)).values(renewed)
             return connection.execute(renewal).rowcount == 1
 
     def release(self, requested: Collection[Knobs], claims: Collection[Claim]) -> None:
@@ -200,29 +189,18 @@ class Leases:
         return {_knobs(configuration): self.trial(trial_id) for configuration, trial_id in rows}
 
     def _claim(self, among: Collection[Knobs] | None) -> Claim | None:
-        backend, token = backend_of(self._engine), uuid.uuid4().hex
-        now = backend.clock_s()
-        free = or_(_LEASES.c.token.is_(None), _LEASES.c.expires_s < now, _LEASES.c.expires_s > now + _MAX_LEFT_S)
+        backend = backend_of(self._engine)
+        now_s = backend.clock_s()
         eligible = _LEASES.c.study_id == self._study_id if among is None else self._are(among)
-        leased = {"token": token, "owner": this_process(), "expires_s": now + self.lease_s}
-        values = {**leased, "n_claims": _LEASES.c.n_claims + 1}
+        free = and_(eligible, _LEASES.c.trial_id.is_(None), self._rows.are_free(now_s))
+        values = {**self._rows.taken(now_s, this_process()), "n_claims": _LEASES.c.n_claims + 1}
         with self._engine.begin() as connection:
-            row = backend.claim_first(connection, _LEASES, and_(eligible, _LEASES.c.trial_id.is_(None), free), values)
-        return None if row is None else Claim(_knobs(row.configuration), _load(row.ranges), token, row.n_claims)
+            row = backend.claim_first(connection, _LEASES, free, values)
+        return None if row is None else Claim(_knobs(row.configuration), _load(row.ranges), row.token, row.n_claims)
 
     def _free_leases_of_gone_processes(self) -> bool:
-        """End the leases of processes of this machine that are gone; returns whether there were any."""
-        leased = and_(_LEASES.c.study_id == self._study_id, _LEASES.c.token.is_not(None))
-        with self._engine.connect() as connection:
-            gone = [
-                owner
-                for owner in connection.scalars(select(_LEASES.c.owner).where(leased).distinct())
-                if is_gone(owner)
-            ]
-        if gone:
-            with self._engine.begin() as connection:
-                connection.execute(update(_LEASES).where(leased, _LEASES.c.owner.in_(gone)).values(token=None))
-        return bool(gone)
+        with self._engine.begin() as connection:
+            return self._rows.free_those_of_gone_processes(connection, _LEASES.c.study_id == self._study_id)
 
     def _are(self, configurations: Collection[Knobs]) -> ColumnElement[bool]:
         names = list(map(_name, configurations))
@@ -246,36 +224,6 @@ class Leases:
         finished = and_(_LEASES.c.study_id == self._study_id, _LEASES.c.trial_id.is_not(None))
         with self._engine.begin() as connection:
             connection.execute(delete(_LEASES).where(finished, ~exists(trials)))
-
-
-def this_process() -> str:
-    """This process among those of all machines: its machine and its process number."""
-    return f"{_machine_id()}:{os.getpid()}"
-
-
-def is_gone(owner: str) -> bool:
-    """Whether a process of this machine has ended; False for one of another machine, of which nothing is known."""
-    machine_id, _, number = owner.rpartition(":")
-    if machine_id != _machine_id():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return False
-
-
-@cache
-def _machine_id() -> str:
-    """Where a process number means the same process: a boot of a machine, and one of its containers."""
-    facts = [socket.gethostname()]
-    with suppress(OSError):
-        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-    with suppress(OSError):
-        facts.append(str(Path("/proc/self/ns/pid").stat().st_ino))
-    return "/".join(facts)
 
 
 def _name(knobs: Knobs) -> str:

@@ -18,12 +18,13 @@ from typing import Self
 
 from optuna import Study
 
+from autoauto.database.leases import LEASE_S
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives
 from autoauto.space.trial import Status, Trial
 from autoauto.study.execution.executors import Executor
-from autoauto.study.execution.leases import LEASE_S, Claim, Leases
+from autoauto.study.execution.leases import Claim, Leases
 from autoauto.study.execution.process import failed_trial
 from autoauto.study.store.trials import Ranges, to_optuna
 

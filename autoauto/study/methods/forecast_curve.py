@@ -225,6 +225,11 @@ class ErrorModel:
     all are scaled down, weighted by the number of measurements: the mean of the scale of the prior and the scale of the
     measurements, conjugate to a normal distribution of unknown scale.
 
+    `Ratios` is the model of the same errors where all of a space is forecast (`few`, `MeasureNext`). This one stays for
+    searches that forecast by and by: it bounds configurations and whole cells that have no forecast yet, by what they
+    share with measured ones, so that most are never forecast. `Ratios` has a column for every forecast configuration,
+    and its mixture has no such bound. Which is measured next is decided by one rule for both, `expected_gains`.
+
     It is our own because scikit-learn's GaussianProcessRegressor gives the same numbers with a kernel and a scale that
     would be our code as well, and takes twice to five times as long.
     """

@@ -31,10 +31,11 @@ from autoauto.space.modes.mode import Recompute
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import simplicity
 from autoauto.study.methods.candidates import Candidate, Candidates
+from autoauto.study.methods.fewest import fewest
 from autoauto.study.methods.forecast_curve import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
-from autoauto.study.methods.surveyed import surveyed
+from autoauto.study.methods.surveyed import Survey, surveyed
 
 MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
@@ -71,7 +72,8 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
             with the best are measured too.
     """
     if predictor.survey is not None:
-        yield from surveyed(space, known, predictor.survey)
+        method = fewest if isinstance(predictor.survey, Survey) and predictor.survey.counts_devices else surveyed
+        yield from method(space, known, predictor.survey)
         return
     search = _BranchAndBound(space, predictor, noise)
     total = search.n_cells

@@ -16,6 +16,7 @@ from autoauto.space.objectives import Method, Objectives, objective_tuple, objec
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status, Trial
 from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
+from autoauto.study.methods.few import few
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import (
@@ -81,7 +82,7 @@ class MethodChoice(NamedTuple):
         n_measurements: the budget of tpe and random.
         last: one more configuration, which it proposes in the end.
         first: the configurations that it proposes first.
-        most: configurations that it measures at most; None for as many as it wants.
+        most: configurations that it measures at most, which `few` then chooses; None for as many as it wants.
     """
 
     method: Method
@@ -93,7 +94,10 @@ class MethodChoice(NamedTuple):
 
     def proposer(self, predictor: Predictor, objectives: Objectives) -> Proposer:
         """The method, as `run_search` takes it."""
-        method = method_of(self.method, predictor, objectives, self.noise, self.n_measurements, self.last)
+        if self.most is not None:
+            method = Proposer(lambda space, known: few(space, known, predictor, self.noise), f"few {self.noise}")
+        else:
+            method = method_of(self.method, predictor, objectives, self.noise, self.n_measurements, self.last)
         return limited(preceded_by(method, self.first), self.most)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.costs.options import Session
+from autoauto.records.costs.words import TargetWords
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 
@@ -23,27 +23,27 @@ class SimpleUse(NamedTuple):
     """Pipelines of a length and a number, with any memory proportion, batch size and schedule.
 
     Attributes:
-        n_ipu, replicas, cores_per_device: as in `Knobs`.
-        group: one device of several cores or GPUs, in words.
+        n_ipu, replicas, group_size: as in `Knobs`.
+        words: of the target.
     """
 
     n_ipu: int
     replicas: int
-    cores_per_device: int
-    group: str = Session.group
+    group_size: int
+    words: TargetWords = TargetWords()
 
     @property
     def name(self) -> str:
         """What it is in words.
 
-        >>> SimpleUse(1, 4, 1).name, SimpleUse(4, 1, 1).name, SimpleUse(1, 1, 4).name
+        >>> SimpleUse(1, 4, 1).name, SimpleUse(4, 1, 1).name, SimpleUse(1, 1, 4, TargetWords("session", "core")).name
         ('4 replicas of one device', 'one pipeline of 4', 'one session of 4 cores')
         """
         if self.n_ipu > 1:
             return f"one pipeline of {self.n_ipu}"
         if self.replicas > 1:
-            return f"{self.replicas} replicas of one device"
-        return f"one {self.group.format(self.cores_per_device)}" if self.cores_per_device > 1 else "one device"
+            return self.words.replicas(self.replicas, self.group_size)
+        return f"one {self.words.single(self.group_size)}"
 
     def has(self, knobs: Knobs) -> bool:
         """True if a configuration is one of the simple uses."""
@@ -52,15 +52,15 @@ class SimpleUse(NamedTuple):
 
 def use_of(knobs: Knobs) -> SimpleUse:
     """The length and the number of the pipelines of a configuration."""
-    return SimpleUse(knobs.n_ipu, knobs.replicas, knobs.session.cores_per_device, knobs.session.group)
+    return SimpleUse(knobs.n_ipu, knobs.replicas, knobs.session.group_size, knobs.session.words)
 
 
 def simple_uses(space: SearchSpace) -> tuple[SimpleUse, ...]:
     """The simple uses in a space: one device; the most replicas, the longest pipeline or the most cores alone."""
     uses = {use_of(cell[0]) for cell in space.cells if not cell[0].is_phased}
-    single = SimpleUse(1, 1, 1, next(iter(uses)).group if uses else Session.group)
+    single = SimpleUse(1, 1, 1, next(iter(uses)).words if uses else TargetWords())
     most = (
         max((use for use in uses if use == single._replace(**{axis: getattr(use, axis)})), default=single)
-        for axis in ("replicas", "n_ipu", "cores_per_device")
+        for axis in ("replicas", "n_ipu", "group_size")
     )
     return tuple(use for use in dict.fromkeys((single, *most)) if use in uses)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 
+from autoauto.evaluate.serving.margins import simplest_of_tie
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
@@ -19,17 +20,39 @@ CLOSE = 1e-6
 """By which share measurements and forecasts differ that round differently."""
 PATIENCE = 8
 """So many configurations are tried whose forecasts are above the best, or that come next to working where none does."""
+N_COMPARED = 4
+"""So many other choices are simulated beside the best."""
 _COUNTS = ("n_ipu", "replicas", "batch_size")
 
 
 class Survey:
-    """The forecasts of cells as the search asks them, each made once."""
+    """The forecasts of cells as the search asks them, each made once.
 
-    def __init__(self, forecasts: Callable[[Sequence[Knobs]], Sequence[Trial]], objective: Objective) -> None:
-        """Take what makes the trials of a cell, without plans, and what scores them."""
-        self._forecasts, self._objective = forecasts, objective
+    Attributes:
+        exceeds: whether a measurement gives a score or more, where arrivals are simulated and forecasts are upper
+            bounds; None where it gives what the forecast says.
+    """
+
+    def __init__(
+        self,
+        forecasts: Callable[[Sequence[Knobs]], Sequence[Trial]],
+        objective: Objective,
+        exceeds: Callable[[Knobs, float], bool] | None = None,
+    ) -> None:
+        """Take what makes the trials of a cell, without plans, what scores them, and what tells more of bounds."""
+        self._forecasts, self._objective, self.exceeds = forecasts, objective, exceeds
         self._known: dict[Knobs, Forecast] = {}
         self._fitting: list[Trial] = []
+
+    @property
+    def counts_devices(self) -> bool:
+        """Whether the fewest devices are searched."""
+        return self._objective is Objective.DEVICES
+
+    @property
+    def simulates(self) -> bool:
+        """True if arrivals are simulated."""
+        return self.exceeds is not None
 
     @property
     def fitting(self) -> Sequence[Trial]:
@@ -38,16 +61,18 @@ class Survey:
 
     def __call__(self, cell: Sequence[Knobs]) -> list[Forecast]:
         """The forecasts of configurations that differ in their batch size alone."""
-        if not all(knobs in self._known for knobs in cell):
+        known = [self._known[knobs] for knobs in cell if knobs in self._known]
+        if len(known) < len(cell):
             trials = self._forecasts(cell)
             self._fitting += [trial for trial in trials if trial.fits]
-            self._known |= {trial.knobs: self._forecast(trial) for trial in trials}
-        return [self._known[knobs] for knobs in cell]
+            known = list(map(self._forecast, trials))
+            self._known.update(zip(cell, known, strict=True))
+        return known
 
     @property
     def front(self) -> list[Trial]:
-        """Of all that were made, see `users_front`."""
-        return users_front(self._fitting)
+        """Of all that were made, see `users_front`; none where forecasts do not tell what users get."""
+        return users_front(self._fitting) if not self.simulates else []
 
     def _forecast(self, trial: Trial) -> Forecast:
         score = self._objective.worth(trial) if trial.runs else None
@@ -60,6 +85,9 @@ def surveyed(
     survey: Callable[[Sequence[Knobs]], Sequence[Forecast]],
 ) -> Proposals:
     """Measure the best forecasts until none is above the best measurement, then the best of every other choice.
+
+    At last the simplest that is not told apart from the best. Where arrivals are simulated, forecasts are bounds: those
+    above the best are measured, the largest first, where one simulation at the best's throughput does not rule it out.
 
     Other choices are the values of all knobs but counts, and pipelines of one stage: they say why others lost.
     """
@@ -76,14 +104,25 @@ def surveyed(
             observation = yield Proposal(knobs, len(cells), len(cells))
             scores[knobs] = (observation.score if observation else None) or 0.0
 
-    for knobs in islice(ranked, PATIENCE):
-        if _score(forecasts[knobs]) * (1 - CLOSE) <= max(scores.values(), default=0.0):
+    exceeds = survey.exceeds if isinstance(survey, Survey) else None
+    for knobs in islice(ranked, None if exceeds else PATIENCE):
+        best = max(scores.values(), default=0.0)
+        if _score(forecasts[knobs]) * (1 - CLOSE) <= best:
             break
+        if exceeds and best and knobs not in scores:
+            yield Proposal(None, len(cells), len(cells), knobs)
+            if not exceeds(knobs, best):
+                continue
         yield from measured(knobs)
-    for knobs in _best_of_choices(ranked):
+    for knobs in islice(_best_of_choices(ranked), N_COMPARED if exceeds else None):
         yield from measured(knobs)
+    if ranked and "tensor_parallel" in ranked[0].values:  # the answer, where its margin is smaller than its error
+        kinds: dict[object, Knobs] = {}
+        for knobs in ranked:  # the best batch size of each
+            kinds.setdefault((knobs.session, knobs.mode, knobs.n_ipu), knobs)
+        yield from measured(simplest_of_tie(ranked[0], {knobs: _score(forecasts[knobs]) for knobs in kinds.values()}))
     if not any(scores.values()):
-        for knobs in islice(sorted(forecasts, key=lambda knobs: _distance(forecasts[knobs])), PATIENCE):
+        for knobs in islice(sorted(forecasts, key=lambda knobs: distance(forecasts[knobs])), PATIENCE):
             yield from measured(knobs)
 
 
@@ -91,7 +130,7 @@ def _score(forecast: Forecast) -> float:
     return forecast.score or 0.0
 
 
-def _distance(forecast: Forecast) -> tuple[bool, bool, float]:
+def distance(forecast: Forecast) -> tuple[bool, bool, float]:
     """Smaller for what is nearer to working: first what runs, last what no size makes run."""
     return forecast.unsupported, forecast.score is None, forecast.shortfall
 

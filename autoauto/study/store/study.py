@@ -253,7 +253,7 @@ def format_values(values: Sequence[object]) -> str:
 _MAX_NAMED = 5  # studies in a message
 _STUDIES = select(table("studies", column("study_id"), column("study_name")))
 _STORED = table("study_user_attributes", *map(column, ("study_id", "key", "value_json")))
-_SHOWN = _STORED.c.key.in_(("model", "cluster", "target", "objective", ANSWER, STARTED))
+_SHOWN = _STORED.c.key.in_(("model", "cluster", "target", "mode", "objective", ANSWER, STARTED))
 _ATTRIBUTES = select(_STORED).where(_SHOWN).order_by(_STORED.c.study_id)
 _OF_TRIALS = table("trials", column("study_id"), column("datetime_complete", DateTime))
 _LAST = func.max(_OF_TRIALS.c.datetime_complete).label("last")
@@ -265,7 +265,7 @@ class StoredStudy(NamedTuple):
 
     Attributes:
         name: its name.
-        attributes: those of its model, cluster, target and objective, and of its last search (`note_start`).
+        attributes: those of its model, cluster, target, mode and objective, and of its last search (`note_start`).
         n_trials: number of its trials.
         last_trial: when the last one ended, in UTC; None without trials.
     """

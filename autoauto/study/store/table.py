@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 from optuna import Study
 
-from autoauto.space.numbers import NUMBERS
+from autoauto.records.target import studied_origin
+from autoauto.space.numbers import MAX_JOULES, NUMBERS, USD_PER_MILLION, Result
 from autoauto.space.objectives import objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS
@@ -26,14 +27,18 @@ _SWITCHES = [knob.name for knob in COLUMNS if knob.domain.kind is bool and knob.
 """Switches that have other values besides on and off, which are words here, too."""
 _BY_DEVICE = [knob.name for knob in COLUMNS if knob.domain.by_device]
 """Knobs of which a trial may have a number for each device, as a text."""
-_RESULTS = {
-    **{number.name: _KINDS[int if number.is_whole else float] for number in NUMBERS},
-    **dict.fromkeys(("host_cycles", "shared_cycles"), "Int64"),
+_RESULTS = {number.name: _KINDS[int if number.is_whole else float] for number in NUMBERS} | {
+    USD_PER_MILLION: "float64",
+    MAX_JOULES: "float64",
+    "host_cycles": "Int64",
+    "shared_cycles": "Int64",
     "period": "string",
     "reason": "string",
+    "origin": "string",
     "constraint": "float64",
     "in_space": "boolean",
-    **dict.fromkeys(("datetime_start", "datetime_complete"), "datetime64[ns]"),
+    "datetime_start": "datetime64[ns]",
+    "datetime_complete": "datetime64[ns]",
     "duration_s": "float64",
 }
 
@@ -42,11 +47,10 @@ def trials_dataframe(study_name: str, storage: str) -> pd.DataFrame:
     """The trials of a study; every study has the same columns with the same types, whatever its trials are.
 
     One row a trial, by number, and in this order: `number`, `state` (Optuna's), `status`; `value`, or of several
-    objectives a column each, such as `value_throughput` and `value_latency`; all knobs; the results; `reason`;
-    `constraint`, above 0 for an infeasible configuration; `in_space`, whether it is in the space of the last search;
-    times. `docs/python.md` describes each. User attributes of
-    other programs that are a number or a text come last. A knob that the search did not vary has its default. What a
-    trial does not have is missing: NaN, NaT or NA.
+    objectives a column each, such as `value_throughput` and `value_latency`; all knobs; the results; `reason`; `origin`
+    of the numbers; `constraint`, above 0 for an infeasible configuration; `in_space`, true if the space of the last
+    search has it; times. `docs/python.md` describes each. User attributes of other programs that are a number or a text
+    come last. A knob that the search did not vary has its default. A cell without a value is NaN, NaT or NA.
 
     Args:
         study_name: its name.
@@ -61,27 +65,36 @@ def trials_dataframe(study_name: str, storage: str) -> pd.DataFrame:
 
 @reads
 def trial_table(study: Study) -> pd.DataFrame:
-    """The same of a study that is loaded."""
+    """The table of `trials_dataframe` for a study that is loaded."""
     objectives = objective_tuple(parse_objectives(attributes_of(study)["objective"]))
-    values = ["value"] if len(objectives) == 1 else [f"value_{name.replace('-', '_')}" for name in objectives]
+    values = ["value"]
+    if len(objectives) > 1:
+        values = [f"value_{name.replace('-', '_')}" for name in objectives]
+    types = _HEAD | dict.fromkeys(values, "float64") | _KNOBS | _RESULTS
     space = space_of(study)
+    origin = studied_origin(attributes_of(study))
     rows = []
+    names: set[str] = set()
     for stored in trial_rows(study):
         cells = {name: None if value is UNREADABLE else value for name, value in stored.items()}
-        rows.append(row := _named(cells, values))
+        row = _named(cells, values)
         if "status" in row:
             row["in_space"] = _is_in(cells, space)
+            row.setdefault("origin", str(origin))
         for name in _SWITCHES:
             if isinstance(row.get(name), bool):
                 row[name] = "on" if row[name] else "off"
-    types = {**_HEAD, **dict.fromkeys(values, "float64"), **_KNOBS, **_RESULTS}
-    types |= {name: "object" for name in _BY_DEVICE if any(isinstance(row[name], str) for row in rows if name in row)}
-    others = sorted({name for row in rows for name in row} - set(types))
-    return pd.DataFrame(rows, columns=[*types, *others]).astype(types)
+        for name in _BY_DEVICE:
+            if isinstance(row.get(name), str):
+                types[name] = "object"
+        rows.append(row)
+        names.update(row)
+    others = sorted(names - types.keys())
+    return pd.DataFrame(rows, columns=list(types) + others).astype(types)
 
 
 def _is_in(row: Mapping[str, Any], space: SearchSpace | None) -> bool | None:
-    """Whether the configuration of a row lies in a space; None where another program edited it."""
+    """True if the configuration of a row lies in a space; None where another program edited it."""
     try:
         return space is None or knobs_of_row(row) in space
     except (KeyError, TypeError, ValueError):
@@ -90,8 +103,18 @@ def _is_in(row: Mapping[str, Any], space: SearchSpace | None) -> bool | None:
 
 def _named(row: Mapping[str, Any], values: Sequence[str]) -> dict[str, Any]:
     """A row of `trial_rows` with local times, named objectives, and the defaults of knobs in our own trials."""
-    times = {name: local_time(row[name]) for name in ("datetime_start", "datetime_complete")}
-    defaults = _DEFAULTS if "status" in row else {}
-    by_number = ("value", *(f"value_{index}" for index in range(1, len(values))))
-    others = {name: value for name, value in row.items() if name not in by_number}
-    return {**defaults, **others, **times, **{name: row.get(key) for name, key in zip(values, by_number, strict=True)}}
+    named: dict[str, Any] = {}
+    if "status" in row:
+        named.update(_DEFAULTS)
+    by_number = ["value"]  # the names of objectives in `trial_rows`
+    by_number += [f"value_{index}" for index in range(1, len(values))]
+    named.update((name, value) for name, value in row.items() if name not in by_number)
+    speed = row.get("samples_per_s")
+    if isinstance(speed, int | float):
+        derived = Result(speed, usd_per_hour=row.get("usd_per_hour"), power_limit_w=row.get("power_limit_w")).derived
+        named |= {name: derived[name] for name in (USD_PER_MILLION, MAX_JOULES) if name in derived}
+    for name in ("datetime_start", "datetime_complete"):
+        named[name] = local_time(row[name])
+    for name, key in zip(values, by_number, strict=True):
+        named[name] = row.get(key)
+    return named

@@ -34,7 +34,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.knob import Domain
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.target import studied_origin
+from autoauto.records.target import Origin, studied_origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import NO_RESULT, NUMBERS, OF_RESULTS
 from autoauto.space.objectives import Objectives, values_of
@@ -48,6 +48,8 @@ Ranges = dict[str, BaseDistribution]
 """Parameters of a trial and the values that they may take."""
 MAX_VIOLATION = 1e6
 """The stored violation of a configuration that violates a constraint by more; JSON has no infinity."""
+ORIGIN = "origin"
+"""The attribute of a trial with the origin of its numbers, where it is not that of the study."""
 N_SHOWN = 100
 """The most characters of a user attribute, which the dashboard shows in one line; it shows no system attributes."""
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
@@ -87,15 +89,17 @@ def _range(domain: Domain, values: Sequence[Any]) -> BaseDistribution:
     return FloatDistribution(low, high) if domain.kind is float else IntDistribution(low, high)
 
 
-def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives) -> FrozenTrial:
+def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives, origin: Origin | None = None) -> FrozenTrial:
     """A trial as Optuna stores it, to be added to a study in one write, so that none stays RUNNING when a process dies.
 
     It is COMPLETE with its values when the configuration fits and all constraints hold, PRUNED with a reason when not,
-    FAIL when the measurement itself failed.
+    FAIL when the measurement itself failed. The origin of its numbers is stored where it is not that of the study.
     """
     own = trial.knobs.values
     params = {name: own[name] for name in ranges}
     attributes = {"status": str(trial.status), **_attributes(trial)}
+    if origin is not None:
+        attributes[ORIGIN] = str(origin)
     long = {name: value for name, value in attributes.items() if len(str(value)) > N_SHOWN}
     shown = {name: value for name, value in attributes.items() if name not in long}
     if "reason" in long:
@@ -151,10 +155,10 @@ def _from_optuna(stored: FrozenTrial) -> Trial:
 
 
 @row_errors()
-def add_trial(study: Study, trial: FrozenTrial) -> FrozenTrial:
-    """Write a finished trial in one transaction; returns it with its number."""
+def add_trial(study: Study, trial: FrozenTrial) -> int:
+    """Write a trial that has ended; returns its number."""
     storage, study_id = database_of(study)
-    return storage.get_trial(storage.create_new_trial(study_id, trial))
+    return storage.get_trial(storage.create_new_trial(study_id, trial)).number
 
 
 class StoredTrials(NamedTuple):
@@ -204,9 +208,17 @@ def own_trial(row: Mapping[str, Any], n_objectives: int) -> Trial | None:
 
 
 def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, Trial]:
-    """The trials that did not fail by configuration, oldest first, without their plans; only those in a given space."""
-    trials = {trial.knobs: trial for trial in read_trials(study) if not trial.failed}
+    """The trials that did not fail by configuration, oldest first, without their plans; only those in a given space.
+
+    Those with another origin than the study's are left out: a search compares numbers of one origin.
+    """
+    trials = {trial.knobs: trial for trial in read_trials(study) if not trial.failed and trial.origin is None}
     return {knobs: trial for knobs, trial in trials.items() if space is None or knobs in space}
+
+
+def engine_trials(study: Study) -> list[Trial]:
+    """The trials of a study that engines gave, beside those of its own origin; by number."""
+    return [trial for trial in read_trials(study) if trial.origin is not None]
 
 
 @reads
@@ -217,7 +229,8 @@ def with_plans(study: Study, trial: Trial) -> Trial:
     read = from_optuna(_stored_trial(study, trial.number))
     if read.measured is None:
         raise ValueError(f"trial {trial.number} ran and has no stages")
-    return read.with_values(result=trial.result, origin=studied_origin(attributes_of(study)))
+    origin = trial.origin or studied_origin(attributes_of(study))
+    return read.with_values(result=trial.result, origin=origin)
 
 
 @through_restarts
@@ -239,6 +252,7 @@ def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
         values=values,
         result=NO_RESULT.with_values({name: cells[name] for name in _OF_RESULT if name in cells}),
         excess_bytes=cells.get("excess_bytes", 0),
+        origin=Origin(cells[ORIGIN]) if ORIGIN in cells else None,
     )
 
 

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from math import exp, log, pi, sqrt
+from math import exp, log, log2, pi, sqrt
 from statistics import NormalDist, median
 from typing import NamedTuple
+
+from autoauto.records.costs.decoder import Workload
+from autoauto.targets.gpu.family_errors import DENSE, ErrorKey, Prior, Priors, priors_of
 
 INTERVAL = 0.8
 """The share of rows that lie within a shown interval."""
@@ -33,26 +36,10 @@ _N_HALVINGS = 50
 _STANDARD = NormalDist()
 
 
-class Prior(NamedTuple):
-    """What is known of a quantity before anything of a group was measured, as standard deviations of logarithms.
-
-    Attributes:
-        scatter: of rows around the mean of their group.
-        near: of the means of most groups around 0.
-        far: of the means of the others.
-        p_far: the probability that a group is one of the others.
-    """
-
-    scatter: float
-    near: float
-    far: float
-    p_far: float = 0.15
-
-
-TPOT_PRIOR = Prior(0.08, 0.06, 0.9, p_far=0.06)
-TTFT_PRIOR = Prior(0.24, 0.13, 0.9)
-"""Of the even half of the measured rows, by `studies/gpu_fit.py`: the deviation in a group, by its median, and the
-deviation of the groups' medians; far groups lie as far as those that the program names."""
+_OCTAVE_TPOT, _OCTAVE_TTFT = 0.003, 0.06
+"""Variances of logarithms that requests have whose lengths are further by a factor of 2 from those that were measured,
+by the even half of the questions, so that 8 of 10 rows of other lengths lie in their interval:
+`studies/carried_ratios.py`."""
 
 
 class _Mean(NamedTuple):
@@ -112,12 +99,19 @@ class Group(NamedTuple):
         engine: its name.
         system: the GPUs.
         precision: the format of weights.
+        family: of the model, as `family_of` has it.
     """
 
     model: str
     engine: str
     system: str
     precision: str
+    family: str = DENSE
+
+    @property
+    def error_key(self) -> ErrorKey:
+        """What shares its errors."""
+        return ErrorKey(self.family, self.engine, self.precision, self.system)
 
 
 class Ratio(NamedTuple):
@@ -127,11 +121,13 @@ class Ratio(NamedTuple):
         group: what shares its factor.
         tpot: of the time between two tokens; None where it was not measured.
         ttft: of the time to the first; None where it was not measured.
+        requests: that were answered; None where that is not known.
     """
 
     group: Group
     tpot: float | None
     ttft: float | None
+    requests: Workload | None = None
 
 
 class Factor(NamedTuple):
@@ -181,9 +177,13 @@ class Factors(NamedTuple):
     tpot: Factor
     ttft: Factor
 
-    def widened(self, deviation: float) -> Factors:
-        """See `Factor.widened`."""
-        return Factors(self.tpot.widened(deviation), self.ttft.widened(deviation))
+    def widened(self, tpot: float, ttft: float | None = None) -> Factors:
+        """See `Factor.widened`; that of TTFT is by default that of TPOT."""
+        return Factors(self.tpot.widened(tpot), self.ttft.widened(tpot if ttft is None else ttft))
+
+    def carried(self, n_octaves: float) -> Factors:
+        """For requests whose lengths differ by so many octaves from those that were measured."""
+        return self.widened(sqrt(_OCTAVE_TPOT * n_octaves), sqrt(_OCTAVE_TTFT * n_octaves))
 
     def holding(self, ratios: Sequence[float]) -> Factors:
         """With an interval of TPOT that holds these measured ratios, too."""
@@ -193,13 +193,28 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors of the groups that were measured."""
+    """Factors of the groups that were measured.
+
+    Attributes:
+        factors: of requests as they were measured.
+        requests: that were measured.
+    """
 
     factors: Mapping[Group, Factors]
+    requests: Mapping[Group, frozenset[Workload]] = field(default_factory=dict)
 
-    def of(self, group: Group) -> Factors:
-        """The factors of a group; 1 where nothing was measured, with the intervals of all measured rows."""
-        return self.factors.get(group, UNMEASURED)
+    def of(self, group: Group, requests: Workload | None = None) -> Factors:
+        """The factors of a group; where the user measured nothing, those of its family.
+
+        Args:
+            group: what shares a factor.
+            requests: for which they are, if for some: the further from those that were measured, the wider.
+        """
+        measured = self.requests.get(group)
+        factors = self.factors.get(group) or unmeasured(group.error_key)
+        if requests is None or not measured:
+            return factors
+        return factors.carried(min(octaves(requests, other) for other in measured))
 
     def tpot(self, group: Group) -> Factor:
         """The factor of the time between two tokens."""
@@ -215,12 +230,29 @@ def fit(ratios: Iterable[Ratio]) -> Calibration:
     groups: dict[Group, list[Ratio]] = defaultdict(list)
     for ratio in ratios:
         groups[ratio.group].append(ratio)
-    return Calibration({group: _factors(rows) for group, rows in groups.items()})
+    requests = {group: frozenset(row.requests for row in rows if row.requests) for group, rows in groups.items()}
+    return Calibration({group: _factors(rows, priors_of(group.error_key)) for group, rows in groups.items()}, requests)
 
 
-def _factors(rows: Sequence[Ratio]) -> Factors:
+def octaves(first: Workload, second: Workload) -> float:
+    """How far lengths of prompts and of answers are from each other, in factors of 2, added up.
+
+    >>> octaves(Workload(1024, 256), Workload(2048, 1024))
+    3.0
+    """
+    pairs = (first.input_tokens, second.input_tokens), (first.output_tokens, second.output_tokens)
+    return sum(abs(log2(a / b)) for a, b in pairs)
+
+
+def _factors(rows: Sequence[Ratio], priors: Priors) -> Factors:
     tpot, ttft = [row.tpot for row in rows if row.tpot], [row.ttft for row in rows if row.ttft]
-    return Factors(factor_of(tpot, TPOT_PRIOR), factor_of(ttft, TTFT_PRIOR))
+    return Factors(factor_of(tpot, priors.tpot), factor_of(ttft, priors.ttft))
+
+
+@cache
+def unmeasured(key: ErrorKey) -> Factors:
+    """Of a group of which the user measured nothing."""
+    return _factors((), priors_of(key))
 
 
 def factor_of(ratios: Sequence[float], prior: Prior) -> Factor:
@@ -231,10 +263,10 @@ def factor_of(ratios: Sequence[float], prior: Prior) -> Factor:
     [1.0, 1.05, 1.09, 2.97]
     """
     n_rows = len(ratios)
-    measured = median(map(log, ratios)) if ratios else 0.0
+    measured = median(map(log, ratios)) - prior.centre if ratios else 0.0
     n_effective = 1 + (n_rows - 1) * 2 / pi if ratios else 0.0  # a median of n rows tells as much as the mean of fewer
     near, far = (_shrunk(measured, n_effective, prior.scatter, spread) for spread in (prior.near, prior.far))
-    near, far = (mean._replace(variance=mean.variance + prior.scatter**2) for mean in (near, far))
+    near, far = (_Mean(mean.centre + prior.centre, mean.variance + prior.scatter**2) for mean in (near, far))
     return _factor(_Rows(near, far, _probability_far(measured, n_effective, prior)), n_rows)
 
 
@@ -261,6 +293,6 @@ def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
     return 1 / (1 + exp(-log_odds)) if log_odds < _CERTAIN else 1.0
 
 
-UNMEASURED = _factors(())
-"""Of a group of which nothing was measured."""
+UNMEASURED = unmeasured(ErrorKey(DENSE))
+"""Of a group of dense models of which nothing was measured."""
 NOT_CALIBRATED = Calibration({})

@@ -2,44 +2,55 @@
 
 embedding ── block 0 ── ... ── block n-1 ── norm ── head          one row a layer, one column a batch size
 
-All blocks have the same row. What the first block costs more than others, since it is stored otherwise, is in the row
-of the embedding, and what the last one does in that of the norm: the first and the last stage have these in any case.
+Blocks of a kind have the same row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.engines.engine import Engine
+from autoauto.records.costs.blocks import Attention, LatentAttention
 from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.errors import Unsupported
 from autoauto.records.units import FloatArray, IntArray
-from autoauto.targets.gpu.memory import BF16_BYTES, block_kv_bytes, block_weight_bytes, table_bytes
+from autoauto.targets.gpu.memory import BF16_BYTES, block_cache_bytes, block_weight_bytes, table_bytes
 from autoauto.targets.gpu.systems import GpuSystem, check_group
 from autoauto.targets.gpu.tables import KernelTables, Serving, Times, open_tables
+
+_ROWS_OF_A_READ = 64
+"""Rows of a product of matrices of a group of warps on H100, the smallest that attention is computed by."""
 
 
 class DecoderCosts(NamedTuple):
     """Costs of the layers of a decoder on one GPU of a group.
 
     Attributes:
-        decode_s: of a decode step of b sequences, shape (layers, batch sizes).
+        decode_s: of a decode step of b sequences, shape (layers, batch sizes); 0 where answers have one token.
         prompt_s: that one prompt adds to the steps that compute it, of the same shape.
         weight_bytes: shape (layers,). Embedding and head of one matrix are two: the last stage has a copy.
-        kv_bytes: of one token of one sequence, shape (layers,).
+        cache_bytes: of one sequence when it ends, shape (layers,).
         send_bytes: from every GPU of a stage to the next, of b hidden vectors and their share of prompts, shape
             (batch sizes,).
         is_tied: whether embedding and head are one matrix.
+        order: by block, the number of its kind.
     """
 
     decode_s: FloatArray
     prompt_s: FloatArray
     weight_bytes: FloatArray
-    kv_bytes: FloatArray
+    cache_bytes: FloatArray
     send_bytes: FloatArray
     is_tied: bool
+    order: tuple[int, ...]
+
+    @property
+    def kind_rows(self) -> list[int]:
+        """By kind, the row of its first block."""
+        return [1 + self.order.index(kind) for kind in range(1 + max(self.order))]
 
 
 def layer_costs(
@@ -51,57 +62,83 @@ def layer_costs(
     n_sequences: IntArray,
     n_max_batched_tokens: int,
 ) -> DecoderCosts:
-    """The costs of every layer at every batch size b of `n_sequences`.
+    """The costs of every layer at every batch size b of `n_sequences`, the sequences of a rank of the attention.
 
     Raises:
         MissingExtra: the package of measured times is not installed.
         Unsupported: the group cannot split the model, does not fit a node, or there are no times.
     """
-    check_group(system, engine, serving.tensor_parallel)
+    check_group(system, engine, serving.split)
     check_length(decoder, requests)
     b = np.asarray(n_sequences, dtype=np.int64)
-    typical = _model_costs(decoder, serving, engine, requests, b, n_max_batched_tokens)
-    of_token = block_kv_bytes(decoder, serving)
-    costs = DecoderCosts(
-        decode_s=_rows(decoder, typical.decode),
-        prompt_s=_rows(decoder, typical.prompt),
-        weight_bytes=_column(decoder, typical.table_bytes, typical.block_bytes, typical.table_bytes),
-        kv_bytes=_column(decoder, 0.0, of_token, 0.0),
+    if reason := engine.takes(decoder, serving.split, serving.weights):
+        raise Unsupported(reason)
+    kinds = [
+        _kind_costs(alike, of_kind, engine, requests, b, n_max_batched_tokens)
+        for alike, of_kind in serving_by_kind(decoder, serving)
+    ]
+    order, tables = decoder.block_order, table_bytes(decoder, serving)
+    return DecoderCosts(
+        decode_s=_rows([kind.decode for kind in kinds], order),
+        prompt_s=_rows([kind.prompt for kind in kinds], order),
+        weight_bytes=np.array([tables, *(kinds[kind].weight_bytes for kind in order), 0.0, tables]),
+        cache_bytes=np.array([0.0, *(kinds[kind].cache_bytes for kind in order), 0.0, 0.0]),
         send_bytes=_send_bytes(decoder, requests, b),
         is_tied=decoder.is_tied,
+        order=order,
     )
-    if serving.weights is decoder.checkpoint.weights:
-        ends = ((0, decoder.with_blocks_like_the_first()), (-2, decoder.with_blocks_like_the_last()))
-        for row, alike in ends:
-            if alike.checkpoint.unlike != decoder.checkpoint.unlike:
-                end = _model_costs(alike, serving, engine, requests, b, n_max_batched_tokens)
-                costs.decode_s[row] += end.decode.block - typical.decode.block
-                costs.prompt_s[row] += end.prompt.block - typical.prompt.block
-                costs.weight_bytes[row] += end.block_bytes - typical.block_bytes
-    return costs
 
 
-class _ModelCosts(NamedTuple):
-    """What a model of equal blocks costs: steps that decode, prompts, bytes of a block, and of the embedding."""
+def serving_by_kind(decoder: Decoder, serving: Serving) -> list[tuple[Decoder, Serving]]:
+    """For every kind of block the decoder if all were of it, and how a group computes it.
+
+    Blocks without experts beside others that have some are those of a rank.
+    """
+    dense = serving._replace(expert_parallel=1, attention_data_parallel=1)
+    return [(alike, serving if alike.experts else dense) for alike in decoder.by_kind]
+
+
+class _KindCosts(NamedTuple):
+    """What a model of blocks of a kind costs: steps that decode, prompts, and bytes of a block."""
 
     decode: Times
     prompt: Times
-    block_bytes: float
-    table_bytes: float
+    weight_bytes: float
+    cache_bytes: float
 
 
-def _model_costs(
+def _kind_costs(
     decoder: Decoder, serving: Serving, engine: Engine, requests: Workload, b: IntArray, n_max_batched_tokens: int
-) -> _ModelCosts:
+) -> _KindCosts:
     tables = open_tables(decoder, serving)
-    attention = tables.decode_attention(b, requests.mean_length)
-    decode = tables.decode_tokens(b)
-    return _ModelCosts(
-        decode=decode._replace(block=decode.block + attention),
+    draft = requests.speculation
+    attention = tables.decode_attention(b, requests.mean_length) * attention_reads(decoder, serving, draft.step_tokens)
+    decode = tables.decode_tokens(b * draft.step_tokens)
+    decode = decode._replace(block=decode.block + attention)
+    decodes = 0.0 if requests.output_tokens == 1 else 1 + draft.draft_cost
+    return _KindCosts(
+        decode=Times(*(seconds * decodes for seconds in decode)),
         prompt=_prompt(tables, engine, requests, b, n_max_batched_tokens),
-        block_bytes=block_weight_bytes(decoder, serving),
-        table_bytes=table_bytes(decoder, serving),
+        weight_bytes=block_weight_bytes(decoder, serving),
+        cache_bytes=block_cache_bytes(decoder, serving, requests.max_length),
     )
+
+
+def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> float:
+    """How many times as long attention takes that verifies so many tokens of a sequence, as that of one.
+
+    Kernels read keys and values once for as many rows of queries as a product of matrices takes. A row is a token and a
+    head that shares them, so drafts are read for nothing where few heads do. A state is made by one token after the
+    other. This is reasoned, not measured.
+    """
+    attention, n_gpus = decoder.kind.attention, serving.tensor_parallel
+    if isinstance(attention, Attention):
+        n_rows = max(1.0, attention.n_heads / n_gpus / -(-attention.n_kv_heads // n_gpus))
+    elif isinstance(attention, LatentAttention):
+        n_rows = max(1.0, attention.n_heads / n_gpus)
+    else:
+        return float(step_tokens)
+    return max(1.0, n_rows * step_tokens / max(_ROWS_OF_A_READ, n_rows))
 
 
 def check_length(decoder: Decoder, requests: Workload) -> None:
@@ -122,11 +159,15 @@ def _prompt(tables: KernelTables, engine: Engine, requests: Workload, b: IntArra
     """What one prompt adds to the steps that compute it.
 
     An engine that mixes adds the tokens of a prompt, or of a part of it, to those of b sequences, whose weights are
-    read in any case. One whose prompts come first computes as many as a step holds.
+    read in any case. One whose prompts come first computes as many as a step holds, and so does any where answers have
+    one token, which need no step that decodes.
     """
-    attention = tables.prompt_attention(requests.input_tokens)
-    times = _mixed if engine.mixes else _prompts_first
-    prompt = times(tables, requests.input_tokens, b, n_max_batched_tokens)
+    n_computed = requests.computed_tokens
+    attention = tables.prompt_attention(n_computed, requests.input_tokens - n_computed)
+    if engine.mixes and requests.output_tokens > 1:
+        prompt = _mixed(tables, n_computed, b * requests.speculation.step_tokens, n_max_batched_tokens)
+    else:
+        prompt = _prompts_first(tables, n_computed, b, n_max_batched_tokens)
     return prompt._replace(block=prompt.block + attention)
 
 
@@ -146,17 +187,16 @@ def _prompts_first(tables: KernelTables, n_tokens: int, b: IntArray, n_max: int)
     return Times(*((n_full * f + (rest > 0) * p) / n_together for f, p in zip(full, part, strict=True)))
 
 
-def _rows(decoder: Decoder, times: Times) -> FloatArray:
+def _rows(kinds: Sequence[Times], order: Sequence[int]) -> FloatArray:
     """One row a layer. The norm behind the blocks costs nothing: the package has none there."""
-    rows = [times.embedding, *(times.block for _ in range(decoder.n_layers)), np.zeros_like(times.head), times.head]
-    return np.array(rows, dtype=np.float64)
-
-
-def _column(decoder: Decoder, embedding: float, block: float, head: float) -> FloatArray:
-    return np.array([embedding, *([block] * decoder.n_layers), 0.0, head], dtype=np.float64)
+    ends = kinds[0]
+    return np.array(
+        [ends.embedding, *(kinds[kind].block for kind in order), np.zeros_like(ends.head), ends.head],
+        dtype=np.float64,
+    )
 
 
 def _send_bytes(decoder: Decoder, requests: Workload, b: IntArray) -> FloatArray:
     """Hidden vectors of b sequences, and of the prompts that a step has in the mean."""
-    n_tokens = b * (1 + requests.input_tokens / requests.output_tokens)
+    n_tokens = b * (requests.speculation.step_tokens + requests.computed_tokens / requests.n_steps)
     return np.asarray(n_tokens * decoder.hidden_size * BF16_BYTES, dtype=np.float64)

@@ -9,10 +9,12 @@ from pathlib import Path
 from autoauto.engines.registry import ENGINES, equal_groups_note
 from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, DeviceKind, LinkedMachine, Period
+from autoauto.records.hardware import Cluster, Device, DeviceKind, LinkedMachine, Period
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
+from autoauto.targets.gpu.family_errors import error_notes
 from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.gpu.workload import cached_share_of, drafts_of, traffic_notes, traffic_of, workload_notes
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 DEFAULT_CLUSTER = "h100_sxm-8"
@@ -25,6 +27,108 @@ _OPTIONS = (
         default=None,
         metavar="FILE.csv",
     ),
+    TargetOption(
+        "accept_length",
+        "speculative decoding: tokens that a sequence gets of a step in the mean, from 1; needs --draft-tokens; "
+        "default 1",
+        kind=float,
+        default=1.0,
+        metavar="L",
+    ),
+    TargetOption(
+        "draft_tokens",
+        "tokens that are proposed for a sequence in a step, which verifies them; default none",
+        kind=int,
+        default=0,
+        metavar="N",
+    ),
+    TargetOption(
+        "draft_cost",
+        "the time of the draft model, as a share of the step that verifies; default 0",
+        kind=float,
+        default=0.0,
+        metavar="SHARE",
+    ),
+    TargetOption(
+        "draft_model",
+        "an EAGLE-3 head for the engine to load; by default the checkpoint's own layers of multi-token prediction",
+        kind=str,
+        default=None,
+        metavar="NAME|FOLDER",
+    ),
+    TargetOption(
+        "cached_share",
+        "the share of the tokens of a prompt that the prefix cache serves, below 1; default 0",
+        kind=float,
+        default=0.0,
+        metavar="SHARE",
+    ),
+    TargetOption(
+        "price",
+        "US dollars of an hour of one GPU, by the name of its system, several with commas: h100_sxm=2.5,l40s=0.9; "
+        "no price is built in (an entry price_per_hour of a cluster file says the same)",
+        kind=str,
+        default=None,
+        metavar="GPU=USD",
+    ),
+    TargetOption(
+        "concurrency",
+        "requests in flight of the whole cluster, by clients that ask again as soon as they are answered: the batch "
+        "size times stages and replicas is so much, or as much below it as divides evenly; default: any",
+        kind=int,
+        default=None,
+        metavar="N",
+    ),
+    TargetOption(
+        "pools",
+        "of a search: 1 for replicas that compute prompts and answers, 2 for prefill workers and replicas that compute "
+        "answers alone, 1,2 for the better of both (docs/pools.md); default 1, or what --prefill-workers says",
+        kind=str,
+        default="1",
+        choices=("1", "2", "1,2"),
+        metavar="1|2|1,2",
+    ),
+    TargetOption(
+        "rate",
+        "requests a second that arrive, whether others are answered or not: percentiles are simulated; default: "
+        "clients that ask again when they were answered, or the rate of --trace (docs/traffic.md)",
+        kind=float,
+        default=None,
+        metavar="R",
+    ),
+    TargetOption(
+        "arrival",
+        "how they arrive: poisson, constant (evenly), or gamma:CV, times between them with that coefficient of "
+        "variation; default poisson",
+        kind=str,
+        default=None,
+        metavar="poisson|constant|gamma:CV",
+    ),
+    TargetOption(
+        "input_lengths",
+        "tokens of prompts where they differ: 512:2048 for all between evenly, or p50=512,p90=2048; default all alike",
+        kind=str,
+        default=None,
+        metavar="LENGTHS",
+    ),
+    TargetOption("output_lengths", "the same of answers", kind=str, default=None, metavar="LENGTHS"),
+    TargetOption(
+        "trace",
+        "requests that were recorded, as CSV of Azure, BurstGPT or time_s,input_tokens,output_tokens, or Mooncake's "
+        "JSONL, also .gz; with --rate as fast as that",
+        kind=str,
+        default=None,
+        metavar="FILE",
+    ),
+    TargetOption(
+        "for_rate",
+        "the fewest GPUs that keep the bounds while so many requests a second arrive: --rate R --objective devices; "
+        "bounds hold in every 5 minutes of --trace",
+        kind=float,
+        default=None,
+        metavar="R",
+    ),
+    TargetOption("for_trace", "the same for the requests of --trace, as fast as they came", metavar="FILE"),
 )
 
 
@@ -35,19 +139,44 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         BadInput: a device of the description is no system that has measured times.
         MissingExtra: the package of measured times is not installed.
     """
-    from autoauto.targets.gpu.systems import CLOCK_HZ, cluster_named, machine_of, system_named
+    from autoauto.targets.gpu.systems import cluster_named, prices_of
 
-    if given is None:
-        return cluster_named(DEFAULT_CLUSTER)
+    devices = cluster_named(DEFAULT_CLUSTER) if given is None else _described(given)
+    prices = prices_of(options.get("price"))
+    if not prices:
+        return devices
+    return devices.with_each(
+        lambda device: replace(device, price_per_hour=prices.get(device.name, device.price_per_hour))
+    )
+
+
+def _described(given: Cluster) -> Cluster:
+    """GPUs of a description, with nodes and power limits where it does not say them.
+
+    Raises:
+        BadInput: a device is no system that has measured times.
+    """
+    from autoauto.targets.gpu.systems import CLOCK_HZ, machine_of, system_named
+
     for name in dict.fromkeys(device.name for device in given.devices):
         system_named(name)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
+    given = given.with_each(_with_power_limit)
     if given.kinds:
         return Cluster.of_kinds(given.name, given.target, list(map(_in_nodes, given.kinds)), given.topology)
     if given.machine is None:
         return replace(given, machine=machine_of(system_named(given.devices[0].name)))
     return given
+
+
+def _with_power_limit(device: Device) -> Device:
+    """A GPU with the power limit of its system, where its file says none."""
+    from autoauto.targets.gpu.systems import system_named
+
+    if device.power_limit_w is not None:
+        return device
+    return replace(device, power_limit_w=system_named(device.name).power_limit_w)
 
 
 def _in_nodes(kind: DeviceKind) -> DeviceKind:
@@ -78,7 +207,14 @@ def _cluster(name: str) -> Cluster | None:
     kinds = list(map(_kind, parts))
     if len({kind.device.name for kind in kinds}) < len(kinds):
         raise BadInput(f"each kind of GPUs stands once in a cluster, got {name}; add up the numbers of one kind")
-    return Cluster.of_kinds(name, GPU.name, kinds)
+    return Cluster.of_kinds("+".join(part.name for part in parts), GPU.name, kinds)
+
+
+def _has_cluster(name: str) -> bool:
+    """True of GPUs by system and number."""
+    from autoauto.targets.gpu.systems import is_cluster_name
+
+    return is_cluster_name(name)
 
 
 def _kind(part: Cluster) -> DeviceKind:
@@ -104,14 +240,49 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     assert request.decoder is not None
     names = tuple(dict.fromkeys(device.name for device in request.cluster.devices))
     notes: tuple[str, ...] = (equal_groups_note(),) if len(names) > 1 else ()
-    notes += _contradictions(request.decoder, names)
-    return GpuTarget(request.decoder, tuple(map(system_named, names)), notes), request.cluster
+    notes += _contradictions(request.decoder, names) + _stand_ins(request.decoder, names)
+    notes += error_notes(request.decoder, _measured_engines(names), names)
+    speculation, cached_share = drafts_of(request.options), cached_share_of(request.options)
+    traffic = traffic_of(request.options)
+    if traffic is not None and traffic.trace is not None and traffic.trace.knows_cached:
+        cached_share = traffic.trace.means[2]
+    notes += workload_notes(speculation, cached_share) + traffic_notes(traffic)
+    target = GpuTarget(
+        request.decoder,
+        tuple(map(system_named, names)),
+        notes,
+        speculation=speculation,
+        cached_share=cached_share,
+        traffic=traffic,
+        n_in_flight=request.options["concurrency"],
+        pools=tuple(map(int, str(request.options["pools"]).split(","))),
+    )
+    return target, request.cluster
+
+
+def _measured_engines(systems: Sequence[str]) -> list[str]:
+    """The engines whose kernels were measured on any of the systems."""
+    from autoauto.targets.gpu.systems import system_named
+
+    measured = {name for system in systems for name in system_named(system).engines}
+    return [name for name, engine in ENGINES.items() if engine.kernel_times in measured]
 
 
 def _contradictions(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
     """A sentence for every group of which forecasts of a decoder may be asked, and that measured rows contradict."""
     every = ((engine.name, rows) for engine in ENGINES.values() for rows in engine.contradicted)
     return tuple(rows.note(name) for name, rows in every if rows.system in systems and rows.is_of(decoder))
+
+
+def _stand_ins(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for all times that may stand for others in an answer."""
+    every = ((engine.name, each) for engine in ENGINES.values() for each in engine.stand_ins)
+    notes = [each.note(name) for name, each in every if any(each.is_asked(decoder, system) for system in systems)]
+    for engine in ENGINES.values():
+        attention = engine.attention_stand_in
+        if attention and any(attention.is_of(decoder, system) for system in systems):
+            notes.append(attention.note(engine.name))
+    return tuple(notes)
 
 
 GPU = NamedTarget(
@@ -127,4 +298,5 @@ GPU = NamedTarget(
     precisions=(Precision.BF16,),
     serves_decoders=True,
     cluster_named=_cluster,
+    has_cluster=_has_cluster,
 )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.engines.engine import Engine
-from autoauto.records.costs.decoder import Decoder, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Decoder, WeightFormat
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving
@@ -66,8 +66,8 @@ def memory_rule(
     n_max_batched_tokens: int,
     n_sequences: int | IntArray = DEFAULT_SEQUENCES,
 ) -> MemoryRule:
-    """The rule of every GPU of a replica with so many sequences in flight."""
-    n_gpus, memory, held = serving.tensor_parallel, float(system.memory_bytes), engine.memory
+    """The rule of every GPU of a replica with so many sequences of a rank in flight."""
+    n_gpus, memory, held = serving.n_gpus, float(system.memory_bytes), engine.memory
     share = held.share(system.memory_bytes, n_gpus, n_stages)
     activations = activation_bytes(decoder, serving, engine, n_max_batched_tokens, n_sequences)
     libraries = held.base_bytes + (held.group_bytes if n_gpus > 1 else 0)
@@ -97,11 +97,12 @@ def activation_bytes(
 def _expert_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
     """What experts take and give for all tokens of a step: a token is there once for each of its experts.
 
-    Where products are of fp8, what they take is there in fp8, too.
+    Where products are of fp8, what they take is there in fp8, too. Where ranks of the attention have tokens of their
+    own, those of one count: with those of all, less fits than was measured (even rows of 4 to 8 ranks [inferencemax]).
     """
     if decoder.experts is None:
         return 0.0
-    inside = decoder.experts.intermediate_size / serving.tensor_parallel
+    inside = decoder.experts.intermediate_size / serving.n_gpus
     n_bytes = BF16_BYTES * (max(decoder.hidden_size, 2 * inside) + inside)
     if serving.weights in _FP8:
         n_bytes += decoder.hidden_size + inside
@@ -109,11 +110,15 @@ def _expert_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
 
 
 def block_weight_bytes(decoder: Decoder, serving: Serving) -> float:
-    """Weights of one block on a GPU: matrices in their formats, norms and the router of experts in bf16."""
+    """Weights of a block of most on a GPU: matrices in their formats, norms and the router of experts in bf16.
+
+    Ranks of the attention have its weights each; experts are split or dealt among all GPUs of the group.
+    """
     formats = decoder.part_formats(serving.weights)
-    matrices = sum(n * formats[part].n_bytes for part, n in decoder.part_weights(serving.tensor_parallel).items())
-    router = 0 if decoder.experts is None else decoder.hidden_size * decoder.experts.n_experts
-    return matrices + BF16_BYTES * (2 * decoder.hidden_size + router)
+    of_rank, of_group = (decoder.part_weights(n) for n in (serving.tensor_parallel, serving.n_gpus))
+    weights = {part: (of_group if part is BlockPart.EXPERTS else of_rank)[part] for part in of_rank}
+    matrices = sum(n * formats[part].n_bytes for part, n in weights.items())
+    return matrices + BF16_BYTES * decoder.kind.unsplit_weights(decoder.hidden_size)
 
 
 def table_bytes(decoder: Decoder, serving: Serving) -> float:
@@ -121,6 +126,6 @@ def table_bytes(decoder: Decoder, serving: Serving) -> float:
     return BF16_BYTES * decoder.table_weights / serving.tensor_parallel
 
 
-def block_kv_bytes(decoder: Decoder, serving: Serving) -> float:
-    """Keys and values of one token in one block on a GPU."""
-    return decoder.kv_elements(serving.tensor_parallel) * serving.kv_cache.n_bytes
+def block_cache_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
+    """What a sequence of so many tokens holds on a GPU in a block of most: keys and values, latent vectors, a state."""
+    return decoder.kind.cached_bytes(serving.tensor_parallel, serving.kv_cache, n_tokens)

@@ -1,7 +1,9 @@
-"""Where groups of GPUs stand in nodes: `groups_of`, `parts_of`.
+"""Where groups of GPUs stand in nodes: `groups_of`, `parts_of`, and in what others leave: `free_groups`.
 
 node 0   |g0 g1|g2 g3|g4 g5|g6 g7|     4 groups of 2 GPUs
 node 1   |g0 g1|g2 g3|                 2 groups
+
+A group of more GPUs than a node has is of whole nodes, where all nodes are of the usual size.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
+from autoauto.targets.gpu.systems import system_named
 
 
 class NodeGpus(NamedTuple):
@@ -19,17 +23,42 @@ class NodeGpus(NamedTuple):
     Attributes:
         machine: the node, counted over the cluster.
         kind: the name of the GPUs.
-        gpus: their numbers in the node, in the order of the stages.
+        gpus: their numbers in the node, in the order of the stages; over several nodes counted on.
+        n_machines: nodes of which they are all GPUs, one after the other.
     """
 
     machine: int
     kind: str
     gpus: tuple[int, ...]
+    n_machines: int = 1
+
+    @property
+    def by_machine(self) -> tuple[NodeGpus, ...]:
+        """The same, a node each."""
+        size = len(self.gpus) // self.n_machines
+        if self.n_machines == 1:
+            return (self,)
+        return tuple(NodeGpus(self.machine + i, self.kind, tuple(range(size))) for i in range(self.n_machines))
 
 
 def groups_of(cluster: Cluster, n_each: int) -> tuple[NodeGpus, ...]:
-    """The groups of `n_each` GPUs of a cluster of single GPUs, in the order of `Cluster.grouped`."""
-    return tuple(_groups(cluster, n_each))
+    """The groups of `n_each` GPUs of a cluster of single GPUs, in the order of `Cluster.grouped`.
+
+    Raises:
+        Infeasible: they are of several nodes, and these are smaller than is usual.
+    """
+    if n_each <= cluster.machine_size:
+        return tuple(_groups(cluster, n_each))
+    name, size = cluster.devices[0].name, cluster.machine_size
+    if size != system_named(name).n_gpus_per_node:
+        raise Infeasible(
+            f"a group of {n_each} GPUs is of whole nodes of {system_named(name).n_gpus_per_node} {name}, got nodes of "
+            f"{size}; try smaller groups",
+            0,
+        )
+    n_machines = n_each // size
+    firsts = range(0, len(cluster) // size - n_machines + 1, n_machines)
+    return tuple(NodeGpus(machine, name, tuple(range(n_each)), n_machines) for machine in firsts)
 
 
 def _groups(cluster: Cluster, n_each: int) -> Iterator[NodeGpus]:
@@ -54,5 +83,33 @@ def _lines(cluster: Cluster) -> list[tuple[str, int, int]]:
 
 def parts_of(groups: Sequence[NodeGpus]) -> tuple[NodeGpus, ...]:
     """The groups of a replica, those of neighbouring stages on one node together."""
-    runs = groupby(groups, key=lambda group: (group.machine, group.kind))
+    of_nodes = [part for group in groups for part in group.by_machine]
+    runs = groupby(of_nodes, key=lambda group: (group.machine, group.kind))
     return tuple(NodeGpus(*where, tuple(gpu for group in run for gpu in group.gpus)) for where, run in runs)
+
+
+def free_groups(cluster: Cluster, kind: str, n_each: int, n: int, taken: Sequence[NodeGpus]) -> list[NodeGpus]:
+    """The first groups of GPUs that are in no other, inside nodes, or larger ones on whole nodes.
+
+    Args:
+        cluster: of single GPUs; of several kinds too.
+        kind: the name of the GPUs.
+        n_each: GPUs of a group.
+        n: groups, at most.
+        taken: groups on nodes that are counted over the cluster.
+    """
+    used = {(part.machine, gpu) for group in taken for part in group.by_machine for gpu in part.gpus}
+    free: dict[int, list[int]] = {}
+    for machine, name, (gpu,), _ in groups_of(cluster, 1):
+        if name == kind and (machine, gpu) not in used:
+            free.setdefault(machine, []).append(gpu)
+    size = system_named(kind).n_gpus_per_node
+    if n_each > size:
+        n_nodes, whole = n_each // size, [machine for machine, gpus in free.items() if len(gpus) == size]
+        firsts = whole[: len(whole) - n_nodes + 1 : n_nodes]
+        return [NodeGpus(first, kind, tuple(range(n_each)), n_nodes) for first in firsts[:n]]
+    every: list[NodeGpus] = []
+    for machine, gpus in free.items():
+        for start in range(0, len(gpus) - n_each + 1, n_each):
+            every.append(NodeGpus(machine, kind, tuple(gpus[start : start + n_each])))
+    return every[:n]

@@ -1,21 +1,38 @@
-"""The knobs of the target "gpu": `GpuSession`."""
+"""The knobs of the target "gpu": `GpuSession`, and of servers that compute prompts alone: `PrefillPool`.
+
+one pool      |prompts and tokens|prompts and tokens|...         every replica computes both
+
+two pools     |prompts|prompts|...        prefill workers        each with all blocks of the model
+                  |  keys and values move over a link
+                  v
+              |tokens|tokens|tokens|...   replicas, of the knobs without prefix
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
 
 from autoauto.engines.registry import DEFAULT_ENGINE, ENGINES, engine_named
 from autoauto.engines.rules import GroupSplit
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.costs.options import Session
+from autoauto.records.costs.words import TargetWords
 from autoauto.records.errors import BadInput
-from autoauto.records.knob import Knob, whole, words_or_none
+from autoauto.records.hardware import Cluster
+from autoauto.records.knob import HasKnobs, Knob, whole, words_or_none
+from autoauto.records.units import IntArray
 
 MAX_GROUP = 72
 """GPUs of the largest node that links all of them directly [aiconfigurator]."""
 DEFAULT_MAX_BATCHED_TOKENS = 8192
 MAX_BATCHED_TOKENS_LIMIT = 2**20
+MAX_WORKERS = 4096
+MAX_PREFILL_BATCH = 256
 _CACHE_FORMATS = (WeightFormat.BF16, WeightFormat.FP8)
 
 
@@ -33,7 +50,7 @@ TENSOR_PARALLEL = Knob(
     "tensor_parallel",
     whole(MAX_GROUP),
     1,
-    "GPUs of a group that split every matrix, and are one device of a pipeline",
+    "GPUs of a group that split the attention of a sequence; without --attention-data-parallel all of a group",
     "1,2,4,8",
     ("1", "powers of two up to the GPUs of a node"),
     label="TP",
@@ -46,8 +63,19 @@ EXPERT_PARALLEL = Knob(
     1,
     "expert-parallel size of a mixture of experts: GPUs of a group among which whole experts are dealt",
     "1,2,4,8",
-    ("1", "of a mixture powers of two up to tensor_parallel that the engine takes"),
+    ("1", "of a mixture powers of two up to the GPUs of a group that the engine takes"),
     label="EP",
+    breaks_ties=True,
+)
+ATTENTION_DATA_PARALLEL = Knob(
+    "attention_data_parallel",
+    whole(MAX_GROUP),
+    1,
+    "attention data-parallel size of a mixture of experts: parts of a group, each of which computes the attention of "
+    "sequences of its own; experts are those of the whole group",
+    "1,2,4,8",
+    ("1", "of a mixture powers of two up to the GPUs of a node that the engine takes"),
+    label="DP",
     breaks_ties=True,
 )
 PRECISION = Knob(
@@ -79,47 +107,258 @@ MAX_BATCHED_TOKENS = Knob(
     (str(DEFAULT_MAX_BATCHED_TOKENS), str(DEFAULT_MAX_BATCHED_TOKENS)),
     label="tokens a step",
 )
+_CHOSEN_HELP = ("1", "1, or what --pools chooses")
+PREFILL_WORKERS = Knob(
+    "prefill_workers",
+    whole(MAX_WORKERS, minimum=0),
+    0,
+    "servers that compute prompts alone, each on a group of GPUs of its own; replicas then compute tokens of answers "
+    "alone; 0 where replicas compute both",
+    "0,1,2",
+    ("0", "0, or what --pools chooses"),
+    breaks_ties=True,
+)
+
+
+def _of_workers(knob: Knob) -> Knob:
+    """The same of every prefill worker."""
+    return replace(
+        knob,
+        name=f"prefill_{knob.name}",
+        help=f"the same as {knob.option} of every prefill worker",
+        default_help=_CHOSEN_HELP,
+        label=f"prefill {knob.label}",
+        is_shown=False,
+    )
+
+
+PREFILL_TENSOR_PARALLEL = _of_workers(TENSOR_PARALLEL)
+PREFILL_EXPERT_PARALLEL = _of_workers(EXPERT_PARALLEL)
+PREFILL_ATTENTION_DATA_PARALLEL = _of_workers(ATTENTION_DATA_PARALLEL)
+PREFILL_BATCH_SIZE = Knob(
+    "prefill_batch_size",
+    whole(MAX_PREFILL_BATCH),
+    1,
+    "prompts that a prefill worker computes at a time, each rank of its attention so many",
+    "1,2,4",
+    _CHOSEN_HELP,
+    label="prefill batch",
+    breaks_ties=True,
+)
+PREFILL_KIND = Knob(
+    "prefill_kind",
+    whole(MAX_GROUP),
+    1,
+    "on GPUs of several kinds that of the prefill workers, by its number in --cluster: of h100_sxm-8+l40s-8, 2 is l40s",
+    "1,2",
+    _CHOSEN_HELP,
+)
+
+_WORDS = TargetWords(
+    "group",
+    "GPU",
+    names=(("n_ipu", "stages"), ("precision", "weights"), ("kv_cache_precision", "KV cache")),
+    pipeline_option="--pipeline-parallel",
+    has_auto_pipeline=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
+class PrefillPool(HasKnobs):
+    """Servers that compute prompts alone, each with all blocks of the model on a group of GPUs.
+
+    Attributes:
+        workers: how many there are; 0 where they are not on these GPUs (`GpuSession.of_decode`).
+        tensor_parallel, expert_parallel, attention_data_parallel: of each, as in `GpuSession`.
+        batch_size: prompts of a rank of the attention that a worker computes at a time.
+        kind: the number of the kind of their GPUs in a cluster of several, from 1.
+    """
+
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *(PREFILL_WORKERS, PREFILL_TENSOR_PARALLEL, PREFILL_EXPERT_PARALLEL, PREFILL_ATTENTION_DATA_PARALLEL),
+        *(PREFILL_BATCH_SIZE, PREFILL_KIND),
+    )
+    workers: int = 1
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    attention_data_parallel: int = 1
+    batch_size: int = 1
+    kind: int = 1
+
+    def __post_init__(self) -> None:
+        for knob in self.knobs:
+            if (value := getattr(self, knob.field.removeprefix(_PREFIX))) < knob.domain.minimum:
+                raise BadInput(f"{knob.name} must be at least {knob.domain.minimum}, got {value}")
+
+    @override
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of every knob."""
+        return {knob.field: getattr(self, knob.field.removeprefix(_PREFIX)) for knob in self.knobs}
+
+    @staticmethod
+    def of(values: Mapping[str, int]) -> PrefillPool | None:
+        """The pool of values by the names of knobs; None without workers."""
+        if not values.get(PREFILL_WORKERS.name, 0):
+            return None
+        return PrefillPool(**{name.removeprefix(_PREFIX): value for name, value in values.items()})
+
+    @property
+    def split(self) -> GroupSplit:
+        """How a worker splits the model."""
+        return GroupSplit(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
+
+    @property
+    def n_gpus(self) -> int:
+        """Of all workers."""
+        return self.workers * self.split.n_gpus
+
+    @property
+    def n_prompts(self) -> int:
+        """That all ranks of a worker compute at a time."""
+        return self.batch_size * self.attention_data_parallel
+
+
+_POOL_NOTES = (
+    "two pools give the rate of the slower; TPOT is that of full batches of replicas that compute no prompts",
+    "TTFT of two pools is the wait for a prefill worker, the prompt, the transfer of its KV cache, and a decode step",
+    "every GPU sends and receives a KV cache over a link of its own: of the node where all GPUs have room in one, else "
+    "of the network, and of two kinds of GPUs the slower network",
+)
+"""What is assumed of two pools, a sentence each."""
+_PREFIX = "prefill_"
+_ONE_POOL = {knob.field: knob.default for knob in PrefillPool.knobs}
+"""The values of knobs of prefill workers where there are none."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class GpuSession(Session):
     """How a group of GPUs serves a decoder.
 
+    Beside its fields it takes the knobs of prefill workers by their names: `GpuSession(prefill_workers=2)`.
+
     Attributes:
         engine: what serves it.
-        tensor_parallel: GPUs of the group.
-        expert_parallel: among how many of them experts are dealt whole.
+        tensor_parallel: GPUs that split the attention of a sequence.
+        expert_parallel: among how many GPUs of the group experts are dealt whole.
         precision: of matrices; None is that of the checkpoint.
         kv_cache_precision: of keys and values; None is that of the checkpoint.
-        max_batched_tokens: of a step.
+        max_batched_tokens: of a step, of every rank of the attention.
+        attention_data_parallel: ranks of `tensor_parallel` GPUs, each with the attention of sequences of its own.
+        prefill: servers that compute prompts for all replicas; None where replicas compute their own.
     """
 
-    group: ClassVar[str] = "group of {} GPUs"
+    words: ClassVar[TargetWords] = _WORDS
     knobs: ClassVar[tuple[Knob, ...]] = (
         *(ENGINE, TENSOR_PARALLEL, EXPERT_PARALLEL),
-        *(PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS),
+        *(PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS, ATTENTION_DATA_PARALLEL),
+        *PrefillPool.knobs,
     )
-    engine: str = DEFAULT_ENGINE
-    tensor_parallel: int = 1
-    expert_parallel: int = 1
-    precision: WeightFormat | None = None
-    kv_cache_precision: WeightFormat | None = None
-    max_batched_tokens: int = DEFAULT_MAX_BATCHED_TOKENS
+    engine: str
+    tensor_parallel: int
+    expert_parallel: int
+    precision: WeightFormat | None
+    kv_cache_precision: WeightFormat | None
+    max_batched_tokens: int
+    attention_data_parallel: int
+    prefill: PrefillPool | None
 
-    def __post_init__(self) -> None:
-        if self.tensor_parallel < 1:
-            raise BadInput(f"tensor_parallel must be at least 1, got {self.tensor_parallel}")
-        if self.expert_parallel < 1:
-            raise BadInput(f"expert_parallel must be at least 1, got {self.expert_parallel}")
-        if self.max_batched_tokens < 1:
-            raise BadInput(f"max_batched_tokens must be at least 1, got {self.max_batched_tokens}")
+    def __init__(
+        self,
+        engine: str = DEFAULT_ENGINE,
+        tensor_parallel: int = 1,
+        expert_parallel: int = 1,
+        precision: WeightFormat | None = None,
+        kv_cache_precision: WeightFormat | None = None,
+        max_batched_tokens: int = DEFAULT_MAX_BATCHED_TOKENS,
+        attention_data_parallel: int = 1,
+        prefill: PrefillPool | None = None,
+        **of_prefill: int,
+    ) -> None:
+        if unknown := of_prefill.keys() - _ONE_POOL.keys():
+            raise TypeError(f"a session of GPUs has no {min(unknown)}")
+        set_field = object.__setattr__
+        set_field(self, "engine", engine)
+        set_field(self, "tensor_parallel", tensor_parallel)
+        set_field(self, "expert_parallel", expert_parallel)
+        set_field(self, "precision", precision)
+        set_field(self, "kv_cache_precision", kv_cache_precision)
+        set_field(self, "max_batched_tokens", max_batched_tokens)
+        set_field(self, "attention_data_parallel", attention_data_parallel)
+        set_field(self, "prefill", PrefillPool.of(of_prefill) if of_prefill else prefill)
+        for knob in (TENSOR_PARALLEL, EXPERT_PARALLEL, ATTENTION_DATA_PARALLEL, MAX_BATCHED_TOKENS):
+            if (value := getattr(self, knob.field)) < 1:
+                raise BadInput(f"{knob.name} must be at least 1, got {value}")
+
+    @override
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of every knob; of prefill workers the defaults where there are none."""
+        own = {knob.field: getattr(self, knob.field) for knob in self.knobs if knob.field not in _ONE_POOL}
+        return {**own, **(_ONE_POOL if self.prefill is None else self.prefill.values)}
+
+    @property
+    def split(self) -> GroupSplit:
+        """How a group splits the model."""
+        return GroupSplit(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     @property
     def conflict(self) -> str:
-        """Among how many GPUs the engine deals experts, where it does not deal them so."""
-        return engine_named(self.engine).experts_conflict(GroupSplit(self.tensor_parallel, self.expert_parallel))
+        """How the engine forms groups, where it does not form them so."""
+        splits = [self.split] if self.prefill is None else [self.split, self.prefill.split]
+        engine = engine_named(self.engine)
+        return next(filter(None, (engine.split_conflict(split) for split in splits)), "")
 
     @property
-    def cores_per_device(self) -> int:
+    def group_size(self) -> int:
         """The GPUs of the group."""
-        return self.tensor_parallel
+        return self.tensor_parallel * self.attention_data_parallel
+
+    @property
+    def n_beside(self) -> int:
+        """The GPUs of prefill workers."""
+        return 0 if self.prefill is None else self.prefill.n_gpus
+
+    @override
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is assumed of two pools."""
+        return () if self.prefill is None else _POOL_NOTES
+
+    @override
+    def kind_beside(self, cluster: Cluster) -> str:
+        """The name of the GPUs of prefill workers where a cluster has several kinds; else empty."""
+        return cluster.kinds[self.prefill.kind - 1].device.name if self.prefill and cluster.kinds else ""
+
+    @property
+    def of_prefill(self) -> GpuSession:
+        """How a prefill worker serves prompts.
+
+        Raises:
+            BadInput: there is none.
+        """
+        if self.prefill is None:
+            raise BadInput("replicas compute prompts themselves, got no prefill_workers")
+        tensor_parallel, expert_parallel, attention_data_parallel = self.prefill.split
+        return replace(
+            self,
+            tensor_parallel=tensor_parallel,
+            expert_parallel=expert_parallel,
+            attention_data_parallel=attention_data_parallel,
+            prefill=None,
+        )
+
+    @property
+    def of_decode(self) -> GpuSession:
+        """How replicas decode whose prompts others compute: alike, whoever these are."""
+        return replace(self, prefill=PrefillPool(workers=0))
+
+    def of_rank(self, n_sequences: Sequence[int]) -> IntArray:
+        """The sequences of the fullest rank of the attention, of so many of a group."""
+        return self.split.of_rank(np.array(n_sequences))
+
+    @override
+    def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
+        """Of several sizes those that ranks of the attention have equal parts of: with another one some wait."""
+        equal = [size for size in sizes if size % self.attention_data_parallel == 0]
+        return equal or sizes

@@ -1,5 +1,7 @@
 """GPUs and the links between them, `GpuSystem`, and clusters of them by name: `cluster_named("h100_sxm-6")`.
 
+Their prices as users say them: `prices_of`.
+
 Figures are those of the package of extra gpu, one YAML file a system, which is read and not run [aiconfigurator].
 Memory is what a program can have, which is less than what a GPU is sold with: `usable_bytes`.
 """
@@ -7,12 +9,15 @@ Memory is what a program can have, which is less than what a GPU is sold with: `
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from autoauto.engines.engine import Engine
+from autoauto.engines.rules import GroupSplit
 from autoauto.records.errors import BadInput, Unsupported, did_you_mean, missing_extra
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Machine
 from autoauto.records.installation import gpu_tables_dir
@@ -22,6 +27,12 @@ TARGET = "gpu"
 CLOCK_HZ = 1e9
 """A cycle of a GPU is a nanosecond: its costs are times."""
 _NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5}(\+[1-9][0-9]{0,5})*)")
+_NUMBER_FIRST = re.compile(r"(?P<n_gpus>[1-9][0-9]{0,5}) ?x ?(?P<system>[a-z][a-z0-9_]*)")
+"""As people write it: 8xH100."""
+_COMMON = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
+"""Systems whose names are known without the package."""
+_COMMON_FORM = "_sxm"
+"""Of systems that differ in the form of the module, this one is meant where none is said."""
 _NEXT_KIND = re.compile(r"\+(?=[^0-9+]*[a-z])")
 """Between the GPUs of two systems; a number after "+" is another node."""
 _SHOWN_MIB = {"h100_sxm": 81_559, "h100_pcie": 81_559, "h200_sxm": 143_771, "b200_sxm": 183_359, "l4": 23_034}
@@ -52,6 +63,8 @@ class GpuSystem:
         host_bytes_per_s: from the host, one way.
         latency_s: of a message between GPUs.
         engines: those whose kernels were measured on it.
+        power_limit_w: the most that a GPU draws, in watts; None where the package does not say.
+        n_gpus_per_rack: GPUs of nodes that are linked as fast as those of one; 0 where no nodes are.
     """
 
     name: str
@@ -62,6 +75,8 @@ class GpuSystem:
     host_bytes_per_s: float
     latency_s: float
     engines: tuple[str, ...]
+    power_limit_w: float | None = None
+    n_gpus_per_rack: int = 0
 
     def link(self, *, same_node: bool = True) -> Link:
         """Between two GPUs."""
@@ -70,13 +85,14 @@ class GpuSystem:
 
     def links_between(self, n_stages: int, tensor_parallel: int) -> tuple[Link, ...]:
         """Between stages of groups that stand in a line, those of a node first; a group lies inside a node."""
-        n_groups = self.n_gpus_per_node // tensor_parallel
+        n_groups = max(1, self.n_gpus_per_node // tensor_parallel)
         return tuple(self.link(same_node=bool(after % n_groups)) for after in range(1, n_stages))
 
     @property
     def device(self) -> Device:
         """One GPU."""
-        return Device(self.name, CLOCK_HZ, self.memory_bytes, 1, self.memory_bytes, fp8=True)
+        n_bytes = self.memory_bytes
+        return Device(self.name, CLOCK_HZ, n_bytes, 1, n_bytes, fp8=True, power_limit_w=self.power_limit_w)
 
 
 def system_names() -> tuple[str, ...]:
@@ -113,13 +129,30 @@ def system_named(name: str) -> GpuSystem:
     return _system(name, content)
 
 
-def kind_names(name: str) -> list[str]:
-    """The clusters of single systems whose names are joined to one.
+def is_cluster_name(name: str) -> bool:
+    """True of GPUs by system and number."""
+    known = _COMMON if gpu_tables_dir() is None else system_names()
+    matches = [_NAME.fullmatch(part) for part in kind_names(name)]
+    return all(match and _whole_name(match["system"], known) in known for match in matches)
 
-    >>> kind_names("h100_sxm-6+6+l40s-8")
-    ['h100_sxm-6+6', 'l40s-8']
+
+def _whole_name(system: str, known: Collection[str]) -> str:
+    """A system by the beginning of its name, "h100" for "h100_sxm".
+
+    >>> _whole_name("h100", ["h100_pcie", "h100_sxm"]), _whole_name("h1000", ["h100_sxm"])
+    ('h100_sxm', 'h1000')
     """
-    return _NEXT_KIND.split(name)
+    whole = f"{system}{_COMMON_FORM}"
+    return whole if system not in known and whole in known else system
+
+
+def kind_names(name: str) -> list[str]:
+    """The clusters of single systems whose names are joined to one; "8xH100" is "h100-8".
+
+    >>> kind_names("h100_sxm-6+6+l40s-8"), kind_names("8xH100+4xL40S")
+    (['h100_sxm-6+6', 'l40s-8'], ['h100-8', 'l40s-4'])
+    """
+    return _NEXT_KIND.split(_NUMBER_FIRST.sub(r"\g<system>-\g<n_gpus>", name.lower()))
 
 
 def cluster_named(name: str) -> Cluster:
@@ -139,7 +172,8 @@ def cluster_named(name: str) -> Cluster:
             f"a cluster of GPUs is SYSTEM-N, for example h100_sxm-8, of {known}, or SYSTEM-N+N with the GPUs of every "
             f"node; got {name!r:.60}"
         )
-    system = system_named(match["system"])
+    system = system_named(_whole_name(match["system"], system_names()))
+    name = f"{system.name}-{match['n_gpus']}"
     if len(nodes) == 1:
         return cluster_of(system, nodes[0], name)
     if nodes[0] > system.n_gpus_per_node or len(set(nodes[:-1])) > 1:
@@ -148,6 +182,40 @@ def cluster_named(name: str) -> Cluster:
             f"fewer, got {name!r:.60}; try {system.name}-{sum(nodes)}"
         )
     return cluster_of(system, sum(nodes), name, nodes[0])
+
+
+def prices_of(text: str | None) -> Mapping[str, float]:
+    """Read US dollars of an hour of one GPU by the names of systems, which need not be in the cluster.
+
+    None is built in: prices differ by place, term and month.
+
+    Raises:
+        BadInput: it is no such list, a system is unknown or named twice, or a price is not above 0.
+        MissingExtra: the package of measured times is not installed.
+
+    >>> prices_of("h100=2.5,l40s=0.9")
+    {'h100_sxm': 2.5, 'l40s': 0.9}
+    """
+    prices: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        name, _, price = part.partition("=")
+        system, usd = system_named(_whole_name(name.strip().lower(), system_names())).name, _number(price)
+        if usd is None or system in prices:
+            raise BadInput(
+                f"--price is GPU=USD with a number above 0, every system once, for example h100_sxm=2.5,l40s=0.9, got "
+                f"{text!r:.80}"
+            )
+        prices[system] = usd
+    return prices
+
+
+def _number(text: str) -> float | None:
+    """A number above 0; None of another text."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if isfinite(value) and value > 0 else None
 
 
 def machine_of(system: GpuSystem, n_gpus: int | None = None) -> Machine:
@@ -171,8 +239,10 @@ def cluster_of(system: GpuSystem, n_gpus: int, name: str, n_each: int | None = N
     )
 
 
-def check_group(system: GpuSystem, engine: Engine, tensor_parallel: int) -> None:
-    """Make sure that kernels of the engine were measured, and that a group lies inside a node.
+def check_group(system: GpuSystem, engine: Engine, split: GroupSplit) -> None:
+    """Make sure that kernels of the engine were measured, and that a group lies inside a node, or is of whole ones.
+
+    Whole nodes are for ranks of the attention, each of which lies inside a node, or for any group inside a rack.
 
     Raises:
         Unsupported: they were not, or it does not.
@@ -181,11 +251,11 @@ def check_group(system: GpuSystem, engine: Engine, tensor_parallel: int) -> None
         raise Unsupported(
             f"{system.name} has measured times of {', '.join(system.engines) or 'no engine'}, got {engine.name}"
         )
-    if not 1 <= tensor_parallel <= system.n_gpus_per_node:
-        raise Unsupported(
-            f"a group lies inside a node, which has {system.n_gpus_per_node} GPUs in {system.name}; "
-            f"got tensor_parallel {tensor_parallel}"
-        )
+    n_gpus, size = split.n_gpus, system.n_gpus_per_node
+    has_ranks = split.attention_data_parallel > 1 and size % split.tensor_parallel == 0
+    is_of_nodes = n_gpus % size == 0 and (has_ranks or 1 <= n_gpus <= system.n_gpus_per_rack)
+    if not 1 <= n_gpus <= size and not is_of_nodes:
+        raise Unsupported(f"a group lies inside a node, which has {size} GPUs in {system.name}; got {split}")
 
 
 def _folder() -> Path:
@@ -197,6 +267,7 @@ def _folder() -> Path:
 
 def _system(name: str, content: dict[str, Any]) -> GpuSystem:
     gpu, node = content["gpu"], content["node"]
+    has_racks = float(node["inter_node_bw"]) >= float(node["intra_node_bw"])
     shown_bytes = _SHOWN_MIB[name] * MIB if name in _SHOWN_MIB else float(gpu["mem_capacity"])
     return GpuSystem(
         name=name,
@@ -207,4 +278,6 @@ def _system(name: str, content: dict[str, Any]) -> GpuSystem:
         host_bytes_per_s=float(node["pcie_bw"]),
         latency_s=float(node["p2p_latency"]),
         engines=_engines_measured(name),
+        power_limit_w=float(gpu["power"]) if "power" in gpu else None,
+        n_gpus_per_rack=int(node.get("num_gpus_per_rack", 0)) if has_racks else 0,
     )

@@ -1,28 +1,28 @@
 """Measured times of GPU kernels, `KernelTables`: the only file that runs code of aiconfigurator-core [aiconfigurator].
 
 A decoder is described to the package as one of its own families, so a name, a folder and a config of the user go one
-way. Times are of one GPU of a group; the package gives milliseconds that are summed over the blocks.
+way. Times are of one GPU of a group; the package gives milliseconds that are summed over the blocks. Where the ranks of
+a group have sequences of their own, numbers of sequences and tokens are those of each rank; experts compute them all.
 
     decode_tokens(b)        a step of b sequences without attention: products, norms, all-reduces
     prompt_tokens(x)        a step over x tokens, those of prompts and sequences together, without attention
     decode_attention(b, s)  of b sequences, each with s cached tokens
-    prompt_attention(s)     of one prompt of s tokens
+    prompt_attention(s, c)  of one prompt of s tokens, behind c that are cached
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache, lru_cache
-from hashlib import sha256
+from contextlib import contextmanager
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
+from itertools import product as choices
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +30,14 @@ import numpy as np
 from autoauto.engines.registry import engine_named
 from autoauto.engines.rules import GroupSplit
 from autoauto.processes.folders import delete_left, temporary_folder
+from autoauto.records.costs.blocks import Attention
 from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, WeightFormat
 from autoauto.records.errors import MissingExtra, Unsupported, missing_extra
-from autoauto.records.installation import cache_dir, extras, install_command
+from autoauto.records.installation import extras, gpu_tables_dir, install_command
 from autoauto.records.units import FloatArray, IntArray
+from autoauto.targets.gpu.answers import Asked, Size, StoredAnswers, write_all
+from autoauto.targets.gpu.configs import Described, Side, sources_of
+from autoauto.targets.gpu.operations import EMBEDDING, HEAD, Operation, Operations, operations_of, part_of
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
@@ -50,29 +54,29 @@ _GEMM = {
     WeightFormat.INT4: "int4_wo",
     WeightFormat.NVFP4: "nvfp4",
 }
-_EXPERTS = {WeightFormat.FP8: "fp8"}
-"""The names of formats of experts, where they differ."""
-_CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
-_EMBEDDING, _HEAD, _ATTENTION = ("embedding", "embedding_ar"), ("logits_gemm",), "attention"
-_BETWEEN_STAGES, _PRODUCT = "p2p", "_gemm"
-_PARTS = {
-    "qkv_gemm": BlockPart.QKV,
-    "proj_gemm": BlockPart.OUTPUT,
-    "gate_ffn1_gemm": BlockPart.GATE_UP,
-    "ffn2_gemm": BlockPart.DOWN,
+_EXPERTS: Mapping[WeightFormat, tuple[str, ...]] = {
+    WeightFormat.FP8: ("fp8",),
+    WeightFormat.NVFP4: ("nvfp4", "nvfp4_wo"),  # on GPUs without products of 4 bits in bf16
+    WeightFormat.MXFP4: ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4"),
 }
-"""The products whose format varies. Other ones are of bf16."""
-_NORMED_QUERIES = ("Qwen3", "Gemma3")
-"""Architectures that normalise queries and keys begin with these."""
+"""The names of formats of experts where they differ; the first is taken that was measured."""
+_CACHE = {WeightFormat.BF16: "bfloat16", WeightFormat.FP8: "fp8"}
+_PRODUCT = "_gemm"
 _AVAILABLE = re.compile(r"available: \[([^\]]*)\]")
 """The formats that a system has, in errors of the package."""
 _MAX_OPEN_TABLES = 256
-_SPECIFICATIONS = "gpu-specifications"
-"""The folder of the cache with what the package compiled, some kB each."""
 _TEMPORARY = "autoauto-decoders-"
 """The beginning of the names of temporary folders."""
-Operations = Iterable[tuple[str, float, float, str]]
-"""What the package answers, one an operation: name, milliseconds, energy, source."""
+_VARIABLES = "AIC"
+"""The beginning of the names of variables of the environment that change what the package answers."""
+_OWN_FOLDERS = ("AICONFIGURATOR_SYSTEMS_PATH", "AICONFIGURATOR_MODEL_CONFIGS_PATH")
+"""Of these, the ones that the package sets itself."""
+_OF_FAULTS = "os error"
+"""In errors that may be others the next time."""
+_AS_LONG = -1
+"""In place of a number of tokens: as many as the prompts have."""
+Taken = Mapping["KernelModel", Sequence[Operation]]
+"""What is summed up, by model of the package."""
 
 
 class Serving(NamedTuple):
@@ -81,10 +85,11 @@ class Serving(NamedTuple):
     Attributes:
         system: the GPUs, by the name of the package, for example "h100_sxm".
         engine: its name.
-        tensor_parallel: GPUs of the group; every matrix is split among them.
-        expert_parallel: among how many of them experts are distributed whole; the rest splits every expert.
+        tensor_parallel: GPUs that split the attention of a sequence.
+        expert_parallel: among how many GPUs of the group experts are distributed whole; the rest splits every expert.
         weights: the format of the matrices of the blocks.
         kv_cache: that of keys and values.
+        attention_data_parallel: ranks, each of `tensor_parallel` GPUs with the attention of sequences of its own.
     """
 
     system: str
@@ -93,6 +98,17 @@ class Serving(NamedTuple):
     expert_parallel: int = 1
     weights: WeightFormat = WeightFormat.BF16
     kv_cache: WeightFormat = WeightFormat.BF16
+    attention_data_parallel: int = 1
+
+    @property
+    def split(self) -> GroupSplit:
+        """How a group splits the model."""
+        return GroupSplit(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs of the group."""
+        return self.split.n_gpus
 
 
 class Times(NamedTuple):
@@ -140,83 +156,174 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
     """
     check_installed()
     delete_left_folders()
-    split = GroupSplit(serving.tensor_parallel, serving.expert_parallel)
-    if reason := engine_named(serving.engine).takes(decoder, split, serving.weights):
+    write_all()
+    if reason := engine_named(serving.engine).takes(decoder, serving.split, serving.weights):
         raise Unsupported(reason)
-    return KernelTables(decoder, serving, _compiled(decoder, serving))
+    models = attention = _compiled(decoder, serving)
+    other = engine_named(serving.engine).attention_stand_in
+    if other is not None and other.is_of(decoder, serving.system):
+        attention = _compiled(decoder, serving._replace(engine=other.engine))
+    return KernelTables(decoder, serving, models, attention)
 
 
-def _compiled(decoder: Decoder, serving: Serving) -> Mapping[WeightFormat, Any]:
-    """The handles of the package that answer, one for every format of products."""
+class KernelModel:
+    """A model of the package. It is opened where it is asked what no process asked before."""
+
+    def __init__(self, stored: StoredAnswers, opened: Callable[[], Any]) -> None:
+        """Take what is stored of the model, and how a handle of the package is made of it."""
+        self._stored, self._opened = stored, opened
+        self._decode, self._prompt = stored.decode, stored.prompt
+        if not stored.decode:
+            self._name_operations()
+
+    def _name_operations(self) -> None:
+        """Ask for every operation once, which gives its name, or why there are no times of it."""
+        handle = self._handle
+        self._decode = operations_of(lambda i: handle.evaluate_generation_ops([i], batch_size=1, s=16))
+        self._prompt = operations_of(lambda i: handle.evaluate_context_ops([i], batch_size=1, s=1024))
+        if not any(_OF_FAULTS in operation.reason for operation in (*self._decode, *self._prompt)):
+            self._stored.describe(handle.spec_bytes, self._decode, self._prompt)
+
+    def operations(self, side: Side, *, dispatch_reduces: bool) -> Operations:
+        """See `Operations.of`."""
+        return Operations.of(self._decode, self._prompt, side, dispatch_reduces=dispatch_reduces)
+
+    def seconds(self, asked: Asked, sizes: Sequence[Size]) -> FloatArray:
+        """What operations take at every size, shape (operations, sizes)."""
+        known = self._stored.of(asked)
+        lacking = [size for size in dict.fromkeys(sizes) if size not in known]
+        if lacking:
+            self._stored.add(asked, {size: self._ask(asked, size) for size in lacking})
+        milliseconds = np.array([known[size] for size in sizes], dtype=np.float64)
+        return milliseconds.reshape(len(sizes), len(asked.numbers)).T / 1e3
+
+    def _ask(self, asked: Asked, size: Size) -> tuple[float, ...]:
+        if asked.is_prompt:
+            n_prompts, length, n_cached, n_tokens = size
+            x = None if n_tokens == _AS_LONG else n_tokens
+            answers = self._handle.evaluate_context_ops(
+                asked.numbers, batch_size=n_prompts, s=length, prefix=n_cached, x=x
+            )
+        else:
+            n_sequences, length = size
+            answers = self._handle.evaluate_generation_ops(asked.numbers, batch_size=n_sequences, s=length)
+        return tuple(milliseconds for _, milliseconds, _, _ in answers)
+
+    @cached_property
+    def _handle(self) -> Any:
+        return self._opened()
+
+
+class Opened(NamedTuple):
+    """A source of a decoder.
+
+    Attributes:
+        models: of the package, by the format of products.
+        operations: what is taken of it.
+    """
+
+    models: Mapping[WeightFormat, KernelModel]
+    operations: Operations
+
+
+def _compiled(decoder: Decoder, serving: Serving) -> Sequence[Opened]:
+    """The models of the package that answer, one for every format of products."""
     with _refusals(decoder, serving):
-        formats = dict.fromkeys(_product_formats(decoder, serving).values())
-        return {product: _answering(decoder, serving, product) for product in formats}
+        return [_opened(decoder, serving, source) for source in sources_of(decoder)]
+
+
+def _opened(decoder: Decoder, serving: Serving, source: Described) -> Opened:
+    formats = dict.fromkeys(_product_formats(decoder, serving).values())
+    every = {product: _answering(decoder, serving, source, product) for product in formats}
+    return Opened({product: model for product, (model, _) in every.items()}, next(iter(every.values()))[1])
 
 
 def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, WeightFormat]:
-    """The formats of the matrices of a block except those of experts, which are no `_PARTS`."""
-    stored = decoder.part_formats(serving.weights)
-    return {part: each.weights for part, each in stored.items() if part is not BlockPart.EXPERTS}
+    """The formats of the matrices of a block except those of experts.
 
-
-def _answering(decoder: Decoder, serving: Serving, product: WeightFormat) -> Any:
-    """A handle with the first format of prompt attention that it has times of."""
-    for prompt_format in _prompt_formats(serving):
-        handle = _handle(decoder, serving, product, prompt_format)
-        if prompt_format == "bfloat16" or _answers(handle):
-            return handle
-    raise AssertionError
-
-
-def _handle(decoder: Decoder, serving: Serving, product: WeightFormat, prompt_format: str) -> Any:
-    """A handle of the package, from the specification that another process stored, else compiled and stored.
-
-    To compile the first of a system and engine takes the package 1 to 2 seconds, to read a specification none.
+    Raises:
+        KeyError: one is of experts alone.
     """
-    from aiconfigurator_core.sdk.engine import EngineHandle
+    stored = decoder.part_formats(serving.weights)
+    formats: dict[BlockPart, WeightFormat] = {}
+    for part, each in stored.items():
+        if part is not BlockPart.EXPERTS:
+            formats[part] = each.weights
+    if BlockPart.SHARED in formats:  # a dense layer stands for what shared experts are larger than one
+        formats |= dict.fromkeys((BlockPart.GATE_UP, BlockPart.DOWN), formats[BlockPart.SHARED])
+    if lacking := [each for each in formats.values() if each not in _GEMM]:
+        raise KeyError(f"{lacking[0]} is of experts alone")
+    return formats or {BlockPart.QKV: WeightFormat.BF16}
 
-    config, kernels = json.dumps(config_of(decoder)), engine_named(serving.engine).kernel_times
-    experts = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
+
+def _answering(
+    decoder: Decoder, serving: Serving, source: Described, product: WeightFormat
+) -> tuple[KernelModel, Operations]:
+    """A model with the first formats of experts and of prompt attention that it has times of, and what is taken.
+
+    Raises:
+        RuntimeError: as the package, where it has none.
+    """
+    stored = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
+    able = (
+        *engine_named(serving.engine).expert_kernels.get(stored, ()),
+        *_EXPERTS.get(stored, (_GEMM.get(stored, ""),)),
+    )
+    engine = engine_named(serving.engine)
+    if engine.stand_in(serving.system, stored, of_products=False):
+        serving = serving._replace(expert_parallel=serving.n_gpus)
+    failures: list[RuntimeError] = []
+    for experts, prompt_format in choices(able, _prompt_formats(serving)):
+        model = _model(serving, source, product, experts, prompt_format)
+        try:
+            return model, model.operations(source.side, dispatch_reduces=engine.dispatch_reduces)
+        except RuntimeError as error:
+            failures.append(error)
+    raise failures[-1]
+
+
+def _model(serving: Serving, source: Described, product: WeightFormat, experts: str, prompt_format: str) -> KernelModel:
+    config, engine = json.dumps(source.config), engine_named(serving.engine)
+    kernels, products = engine.kernel_times, engine.stand_in(serving.system, product, of_products=True)
     options = {
         "tp_size": serving.tensor_parallel,
-        "moe_tp_size": serving.tensor_parallel // serving.expert_parallel,
+        "attention_dp_size": serving.attention_data_parallel,
+        "moe_tp_size": serving.n_gpus // serving.expert_parallel,
         "moe_ep_size": serving.expert_parallel,
-        "gemm_quant_mode": _GEMM[product],
-        "moe_quant_mode": _EXPERTS.get(experts, _GEMM[experts]),
+        "gemm_quant_mode": _GEMM[products.products if products and products.products else product],
+        "moe_quant_mode": experts,
         "kvcache_quant_mode": _CACHE[serving.kv_cache],
         "fmha_quant_mode": prompt_format,
     }
-    key = sha256(repr((version(_PACKAGE), config, serving.system, kernels, options)).encode()).hexdigest()
-    stored = cache_dir() / _SPECIFICATIONS / key
-    with suppress(OSError, ValueError):  # there is none, or it is broken
-        return EngineHandle(stored.read_bytes())
-    with temporary_folder(_TEMPORARY) as folder:
-        (folder / "config.json").write_text(config, encoding="utf-8")
-        handle = EngineHandle.compile(str(folder), serving.system, kernels, **options)
-    with suppress(OSError):  # a cache that cannot be written
-        _store(stored, handle.spec_bytes)
-    return handle
+    stored = StoredAnswers(repr((_package(), config, serving.system, kernels, options)))
+
+    def opened() -> Any:
+        """A handle from the specification that is stored, else compiled, which takes 1 to 2 s for the first."""
+        from aiconfigurator_core.sdk.engine import EngineHandle
+
+        if stored.specification:
+            return EngineHandle(stored.specification)
+        with temporary_folder(_TEMPORARY) as folder:
+            (folder / "config.json").write_text(config, encoding="utf-8")
+            return EngineHandle.compile(str(folder), serving.system, kernels, **options)
+
+    return KernelModel(stored, opened)
 
 
-def _store(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(path)
+@cache
+def _package() -> tuple[object, ...]:
+    """The version of the package, and the variables of the environment that change what it answers."""
+    folder, variables = gpu_tables_dir(), []
+    for name, value in sorted(os.environ.items()):
+        is_own = name in _OWN_FOLDERS and folder is not None and Path(value).parent == folder
+        if name.startswith(_VARIABLES) and not is_own:
+            variables.append((name, value))
+    return version(_PACKAGE), variables
 
 
 def _prompt_formats(serving: Serving) -> tuple[str, ...]:
     """Of products in the attention over a prompt; an fp8 cache is read as it is, where there is a kernel for it."""
     return ("fp8", "bfloat16") if serving.kv_cache is WeightFormat.FP8 else ("bfloat16",)
-
-
-def _answers(handle: Any) -> bool:
-    try:
-        handle.predict_prefill_latency(1, 1024)
-    except (ValueError, KeyError, RuntimeError):
-        return False
-    return True
 
 
 @contextmanager
@@ -233,7 +340,7 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
         _LOG.debug("no times of %s: %s", serving, error)
         raise Unsupported(
             f"{serving.system} must have times of {decoder.name} by {serving.engine} with {serving.weights} weights, "
-            f"{serving.kv_cache} cache and {serving.tensor_parallel} GPUs a group; {_missing(decoder, serving, error)}"
+            f"{serving.kv_cache} cache and {serving.n_gpus} GPUs a group; {_missing(decoder, serving, error)}"
         ) from None
 
 
@@ -245,6 +352,12 @@ def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
         return (
             f"no attention was measured with {n_heads} heads of keys and values of {decoder.head_size} elements on a "
             "GPU; try another tensor_parallel or engine"
+        )
+    if "MoE data missing" in text and (experts := decoder.experts) is not None:
+        return (
+            f"no mixture of {experts.n_experts} experts of {experts.intermediate_size} was measured with "
+            f"{serving.expert_parallel} of {serving.n_gpus} GPUs that have whole ones; try another "
+            "expert_parallel, tensor_parallel, engine or format"
         )
     if "missing system flops" in text:
         return f"{serving.system} computes no products in {serving.weights}; try another precision"
@@ -264,25 +377,36 @@ class KernelTables:
         serving: where and how.
     """
 
-    def __init__(self, decoder: Decoder, serving: Serving, handles: Mapping[WeightFormat, Any]) -> None:
+    def __init__(
+        self, decoder: Decoder, serving: Serving, models: Sequence[Opened], attention: Sequence[Opened]
+    ) -> None:
         self.decoder = decoder
         self.serving = serving
         self._factors = engine_named(serving.engine).product_factors
         self._formats = _product_formats(decoder, serving)
-        self._sources: dict[str, float] = defaultdict(float)
-        first = next(iter(handles.values()))
-        with _refusals(decoder, serving):
-            names = [name.removeprefix("generation_") for name, *_ in first.decode_step_per_op(1, 16, 2)]
-        self._attention = {first: [i for i, name in enumerate(names) if name == _ATTENTION]}
-        self._others: dict[Any, list[int]] = defaultdict(list)
-        for index, name in enumerate(names):
-            if name not in (_ATTENTION, _BETWEEN_STAGES):
-                product = self._formats[_PARTS[name]] if name in _PARTS else None
-                self._others[first if product is None else handles[product]].append(index)
+        most = decoder.kind.attention
+        self._window = most.window if isinstance(most, Attention) else None
+        decode = [(model, operation) for model in models for operation in model.operations.decode]
+        prompt = [(model, operation) for model in models for operation in model.operations.prompt]
+        attended = [(model, operation) for model in attention for operation in model.operations.decode]
+        self._decode_attention = self._taken(attended, of_attention=True)
+        self._decode_others = self._taken(decode, of_attention=False)
+        self._prompt_attention = self._taken(prompt, of_attention=True)
+        self._prompt_others = self._taken(prompt, of_attention=False)
+
+    def _taken(self, every: Iterable[tuple[Opened, Operation]], *, of_attention: bool) -> Taken:
+        """The operations that depend on the length of sequences, or the others, each in the format of its part."""
+        taken: dict[KernelModel, list[Operation]] = defaultdict(list)
+        for source, operation in every:
+            if operation.is_attention == of_attention:
+                product = None if operation.part is None else self._formats.get(operation.part)
+                first = next(iter(source.models.values()))
+                taken[first if product is None else source.models[product]].append(operation)
+        return taken
 
     def decode_tokens(self, n_tokens: IntArray) -> Times:
         """A decode step of so many sequences, without attention."""
-        return self._times(lambda: [self._decode(self._others, int(n), 1) for n in n_tokens])
+        return self._decode(self._decode_others, n_tokens, 1)
 
     def prompt_tokens(self, n_tokens: IntArray) -> Times:
         """A step over so many tokens of prompts and sequences together, without attention; of the shape of `n_tokens`.
@@ -290,84 +414,57 @@ class KernelTables:
         Many steps are of as many tokens, which are asked for once.
         """
         distinct, indices = np.unique(n_tokens, return_inverse=True)
-        times = self._times(lambda: [self._prompt(self._others, n, n) for n in distinct.tolist()])
+        times = self._prompt(self._prompt_others, [(1, max(1, n), 0, n) for n in distinct.tolist()])
         return Times(*(seconds[indices].reshape(n_tokens.shape) for seconds in times))
 
     def decode_attention(self, n_sequences: IntArray, n_cached: int) -> FloatArray:
         """Seconds of the attention of one block in a decode step, over so many cached tokens of every sequence."""
-        return self._times(lambda: [self._decode(self._attention, int(n), n_cached) for n in n_sequences]).block
+        n_read = n_cached if self._window is None else min(n_cached, self._window)
+        return self._decode(self._decode_attention, n_sequences, n_read).block
 
-    def prompt_attention(self, n_tokens: int) -> float:
-        """Seconds of the attention of one block over a prompt."""
-        return float(self._times(lambda: [self._prompt(self._attention, n_tokens, None)]).block[0])
+    def prompt_attention(self, n_tokens: int, n_cached: int = 0) -> float:
+        """Seconds of the attention of one block from so many tokens of a prompt to them and to cached ones before.
 
-    @property
-    def sources(self) -> Mapping[str, float]:
-        """What the times so far rest on, as shares of their sum.
-
-        "silicon" is measured, or interpolated between measurements, "empirical" a formula of the package, "mixed" both.
+        With a window of w tokens every token reads w, and the first w half as many in the mean, so that there is as
+        much to do as for 2 n / w - 1 prompts of w tokens, which are asked for together. Fewer than w tokens read w
+        cached ones at most.
         """
-        total = sum(self._sources.values())
-        return {name: seconds / total for name, seconds in sorted(self._sources.items())} if total else {}
+        n_prompts, length = 1, n_tokens
+        if self._window is not None and n_tokens < self._window:
+            n_cached = min(n_cached, self._window)  # all that a few new tokens read
+        elif self._window is not None and n_tokens + n_cached > self._window:
+            before = min(n_cached, self._window) / self._window
+            n_prompts = max(1, round(2 * (n_tokens / self._window + before) - 1 - before**2))
+            length, n_cached = self._window, 0
+        times = self._prompt(self._prompt_attention, [(n_prompts, max(1, length), int(n_cached), _AS_LONG)])
+        return float(times.block[0])
 
-    def _decode(self, indices: Mapping[Any, Sequence[int]], n: int, n_cached: int) -> Operations:
-        """What every handle answers of its operations."""
-        n, n_cached = max(1, n), max(1, n_cached)
-        return chain.from_iterable(
-            handle.evaluate_generation_ops(some, batch_size=n, s=n_cached) for handle, some in indices.items()
-        )
+    def _decode(self, taken: Taken, n_sequences: IntArray, n_cached: int) -> Times:
+        sizes = [(max(1, int(n)), max(1, int(n_cached))) for n in n_sequences.tolist()]
+        return self._times(taken, sizes, is_prompt=False)
 
-    def _prompt(self, indices: Mapping[Any, Sequence[int]], n: int, x: int | None) -> Operations:
-        return chain.from_iterable(
-            handle.evaluate_context_ops(some, batch_size=1, s=max(1, n), x=x) for handle, some in indices.items()
-        )
+    def _prompt(self, taken: Taken, sizes: Sequence[Size]) -> Times:
+        return self._times(taken, sizes, is_prompt=True)
 
-    def _times(self, ask: Callable[[], Sequence[Operations]]) -> Times:
+    def _times(self, taken: Taken, sizes: Sequence[Size], *, is_prompt: bool) -> Times:
+        """The sums over operations, one after the other, at every size."""
+        times = Times(*(np.zeros(len(sizes)) for _ in Times._fields))
         with _refusals(self.decoder, self.serving):
-            rows = [self._row(operations) for operations in ask()]
-        block, embedding, head = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-        return Times(block, embedding, head)
+            for model, operations in taken.items():
+                asked = Asked(is_prompt, tuple(operation.number for operation in operations))
+                for operation, seconds in zip(operations, model.seconds(asked, sizes), strict=True):
+                    self._add(operation.name, seconds, times)
+        return times._replace(block=times.block / self.decoder.n_layers)
 
-    def _row(self, operations: Operations) -> tuple[float, float, float]:
-        blocks = embedding = head = 0.0
-        for name, milliseconds, _, source in operations:
-            seconds, kind = milliseconds / 1e3, name.split("_", 1)[1]
-            self._sources[source] += seconds
-            if kind in _EMBEDDING:
-                embedding += seconds
-            elif kind in _HEAD:
-                head += seconds
-            else:
-                blocks += seconds * (self._factor(kind) if kind.endswith(_PRODUCT) else 1.0)
-        return blocks / self.decoder.n_layers, embedding, head
+    def _add(self, name: str, seconds: FloatArray, times: Times) -> None:
+        if name in EMBEDDING:
+            times.embedding[:] += seconds
+        elif name in HEAD:
+            times.head[:] += seconds
+        else:
+            times.block[:] += seconds * (self._factor(name) if name.endswith(_PRODUCT) else 1.0)
 
     def _factor(self, product: str) -> float:
         """By what the measured times of a product are multiplied."""
-        part = _PARTS.get(product)
+        part = part_of(product)
         return self._factors.get(self._formats[part] if part else self.serving.weights, 1.0)
-
-
-def config_of(decoder: Decoder) -> dict[str, object]:
-    """The config of a decoder as one of the families of the package, without formats, which are said apart."""
-    is_normed = decoder.architecture.startswith(_NORMED_QUERIES)
-    dense = "Qwen3ForCausalLM" if is_normed else "LlamaForCausalLM"
-    experts = "Qwen3MoeForCausalLM" if is_normed else "MixtralForCausalLM"
-    entries: dict[str, object] = {
-        "architectures": [dense if decoder.experts is None else experts],
-        "hidden_size": decoder.hidden_size,
-        "num_hidden_layers": decoder.n_layers,
-        "num_attention_heads": decoder.n_heads,
-        "num_key_value_heads": decoder.n_kv_heads,
-        "head_dim": decoder.head_size,
-        "intermediate_size": decoder.intermediate_size,
-        "vocab_size": decoder.vocabulary_size,
-        "tie_word_embeddings": decoder.is_tied,
-        "max_position_embeddings": 131_072,
-    }
-    if decoder.experts is not None:
-        entries |= {
-            "num_experts": decoder.experts.n_experts,
-            "num_experts_per_tok": decoder.experts.n_chosen,
-            "moe_intermediate_size": decoder.experts.intermediate_size,
-        }
-    return entries

@@ -261,8 +261,14 @@ def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None
 
 def usable_cores() -> int:
     """The cores this process may use, at most what the quotas of its control groups allow, at least 1."""
+    quota = cpu_quota()
+    return len(cores()) if quota is None else max(1, min(len(cores()), int(quota)))
+
+
+def cpu_quota() -> float | None:
+    """The CPUs that the control groups of this process allow in the mean; None without a quota."""
     quotas = [quota for group in control_groups() if (quota := _cpu_quota(group)) is not None]
-    return max(1, min([len(cores()), *(int(quota) for quota in quotas)]))
+    return min(quotas, default=None)
 
 
 def total_bytes() -> int:

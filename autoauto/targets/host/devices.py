@@ -218,7 +218,7 @@ class HostDevices:
             own = {knob.field for knob in CudaSession.knobs if knob is not CORES_PER_DEVICE}
             shared = {name: value for name, value in options.session.values.items() if name in own}
             return SessionOptions(1, CudaSession(**shared), self.gpu(number))
-        return SessionOptions(self._n_cores(number) * options.cores_per_device, options.session, self.gpu(number))
+        return SessionOptions(self._n_cores(number) * options.group_size, options.session, self.gpu(number))
 
     def cores(self, number: int, n_threads: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
         """The hardware threads of a device that has so many cores, or of the core beside its GPU.

@@ -80,6 +80,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._measuring_bytes = measuring_bytes
         self.samples = samples
         self.load = excess_load() if machines is None else None
+        self.measures_here = machines is None
         self._meter: Meter | None = None
         self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
@@ -100,7 +101,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             RUNS_PLANS,
             one_at_a_time=True,
             period=Period.SERIAL,
-            groups="cores_per_device" if self._devices == ALIKE else "",
+            groups=("cores_per_device",) if self._devices == ALIKE else (),
             stage_replicas=self._machines is None,  # their plans are for a line of like links
             sessions=tuple(SESSIONS[name] for name in own),
             whole_first=True,

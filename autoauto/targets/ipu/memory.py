@@ -17,7 +17,7 @@ Bytes of the tensors that are alive while each layer runs: `live_bytes`, `live_g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import ceil
@@ -27,7 +27,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
-from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor
+from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Tensor
 from autoauto.records.units import Precision, format_bytes
 from autoauto.targets.ipu.operator_cost import Family, OperatorCost
 
@@ -139,8 +139,8 @@ def shared_bytes(kinds: Sequence[str], costs: Sequence[OperatorCost], n_tiles: i
 
 def program_bytes(costs: Sequence[OperatorCost]) -> dict[str, int]:
     """Bytes by category of state, control code and exchange code that belong to one layer each."""
-    parts = (_state_bytes, _control_bytes, _own_exchange_bytes)
-    return {name: sum(map(part, costs)) for name, part in zip(LAYER_CODE, parts, strict=True)}
+    parts = [sum(map(part, costs)) for part in (_state_bytes, _control_bytes, _own_exchange_bytes)]
+    return dict(zip(LAYER_CODE, parts, strict=True))
 
 
 def outlined_bytes(
@@ -164,11 +164,12 @@ def outlined_weight_bytes(graph: LayerGraph, layers: LayerRange, options: Compil
     """Bytes of the weights that each layer copies for its subgraph; 0 for a layer without an equal."""
     chosen = graph.layers[slice(*layers)]
     occurrences = Counter(layer.kind for layer in chosen)
-    n_bytes = (
-        sum(graph.tensors[i].stored_bytes(options.batch_size, options.precision) for i in layer.weights)
-        for layer in chosen
-    )
-    return [n if occurrences[layer.kind] > 1 else 0 for n, layer in zip(n_bytes, chosen, strict=True)]
+    n_bytes = [0] * len(chosen)
+    for step, layer in enumerate(chosen):
+        if occurrences[layer.kind] > 1:
+            weights = [graph.tensors[index] for index in layer.weights]
+            n_bytes[step] = sum(tensor.stored_bytes(options.batch_size, options.precision) for tensor in weights)
+    return n_bytes
 
 
 def weight_bytes(
@@ -178,14 +179,19 @@ def weight_bytes(
 
     The weights of a product are spread over all tiles, whichever of them multiply.
     """
-    fewest: dict[int, int] = {}
+    n_used: dict[int, int] = {}  # the tiles of every weight tensor, of the reader with the fewest
     for layer, cost in zip(graph.layers[slice(*layers)], costs, strict=True):
+        spread = n_tiles if cost.family is Family.PRODUCT else cost.n_tiles
         for index in layer.weights:
-            spread = n_tiles if cost.family is Family.PRODUCT else cost.n_tiles
-            fewest[index] = min(spread, fewest.get(index, n_tiles))
-    weights = {index: graph.tensors[index].stored_bytes(options.batch_size, options.precision) for index in fewest}
-    imbalance = sum(on_fullest_tile(weights[index], n, n_tiles) - weights[index] for index, n in fewest.items())
-    return {PARAMETER: sum(weights.values()), IMBALANCE: imbalance * (2 if options.training else 1)}
+            n_used[index] = min(spread, n_used.get(index, n_tiles))
+    total_bytes, imbalance_bytes = 0, 0
+    for index, n in n_used.items():
+        n_bytes = graph.tensors[index].stored_bytes(options.batch_size, options.precision)
+        total_bytes += n_bytes
+        imbalance_bytes += on_fullest_tile(n_bytes, n, n_tiles) - n_bytes
+    if options.training:
+        imbalance_bytes *= 2
+    return {PARAMETER: total_bytes, IMBALANCE: imbalance_bytes}
 
 
 def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Device) -> None:
@@ -229,8 +235,10 @@ def _codelet(name: str) -> Codelet:
     [12, 16]
     """
     name, _, variant = name.partition("_")
-    generated = _ELEMENTWISE_CODE_BYTES + _LOOP_CODE_BYTES * len(name.split("+"))
-    return _CODELETS.get(name, Codelet(generated, 2 if variant.startswith("broadcast") else 1))
+    if name in _CODELETS:
+        return _CODELETS[name]
+    n_edges = 2 if variant.startswith("broadcast") else 1
+    return Codelet(_ELEMENTWISE_CODE_BYTES + _LOOP_CODE_BYTES * len(name.split("+")), n_edges)
 
 
 class _Program(NamedTuple):
@@ -249,15 +257,19 @@ class _Program(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _program(family: Family, codelets: tuple[str, ...]) -> _Program:
-    """The codelets of a layer; moving is a view of the tensor: the figures of the layer that reads it hold the copy."""
+    """The codelets of a layer."""
     fused = _FUSED_CODELETS.get(family, frozenset())
-    steps = [name for name in codelets if name.partition("_")[0] not in fused] if family is not Family.MOVE else []
+    steps = [name for name in codelets if name.partition("_")[0] not in fused]
+    if family is Family.MOVE:  # a view of the tensor: the figures of the layer that reads it hold the copy
+        steps = []
     code_bytes = tuple((f"vertexCode_{name}", _codelet(name).code_bytes) for name in codelets)
     return _Program(code_bytes, sum(_codelet(name).state_bytes for name in steps), len(steps))
 
 
 def _n_exchanges(cost: OperatorCost) -> int:
-    return _N_EXCHANGES[cost.family] if cost.n_sources else 0
+    if not cost.n_sources:
+        return 0
+    return _N_EXCHANGES[cost.family]
 
 
 def _state_bytes(cost: OperatorCost) -> int:
@@ -272,7 +284,9 @@ def _control_bytes(cost: OperatorCost) -> int:
 def _exchange_bytes(cost: OperatorCost) -> int:
     """Exchange code of a layer that is the first of its kind."""
     n = _n_exchanges(cost)
-    return cost.n_tiles * (n * _EXCHANGE_BYTES + min(cost.n_sources, _MAX_SOURCES) * _SOURCE_BYTES) if n else 0
+    if not n:
+        return 0
+    return cost.n_tiles * (n * _EXCHANGE_BYTES + min(cost.n_sources, _MAX_SOURCES) * _SOURCE_BYTES)
 
 
 def _own_exchange_bytes(cost: OperatorCost) -> int:
@@ -288,12 +302,13 @@ def live_bytes(
 ) -> list[int]:
     """Bytes of tensors on the device while each of the layers runs.
 
-    An input of the range is alive from its start, a tensor that the range writes from the layer that writes it. Both
-    are alive until their last use, or to the end of the range when a later layer reads them; those that are stashed for
-    the backward pass, until the layer of `stashed_until`, if that is later. A tensor that an earlier layer wrote for a
-    later one is alive all the time: a pipeline sends it from device to device.
+    An input of the range is alive from the start of the range, a tensor that the range writes from the layer that
+    writes it. Both are alive until their last use, or to the end of the range when a later layer reads them. A tensor
+    that is stashed for the backward pass is alive at least until the layer of `stashed_until`. A tensor that an earlier
+    layer wrote for a later one is alive all the time: a pipeline sends it from device to device.
     """
-    return _alive(graph, layers, costs, options, _tensors(graph, layers), stashed_until or {})
+    tensors = tensors_of(graph, layers) | _passing_tensors(graph, layers)
+    return _alive(graph, layers, costs, options, tensors, stashed_until or {})
 
 
 def live_gradient_bytes(
@@ -308,8 +323,8 @@ def live_gradient_bytes(
     The gradient of a tensor is alive during the same layers as the tensor: the layer that read the tensor last writes
     it, and the layer that wrote the tensor reads it.
     """
-    wanted = {index for index in _tensors(graph, layers) if derivative.needs_gradient(index)}
-    return _alive(graph, layers, costs, options, wanted, {})
+    tensors = tensors_of(graph, layers) | _passing_tensors(graph, layers)
+    return _alive(graph, layers, costs, options, set(filter(derivative.needs_gradient, tensors)), {})
 
 
 def _alive(
@@ -320,7 +335,7 @@ def _alive(
     tensors: set[int],
     stashed_until: Mapping[int, int],
 ) -> list[int]:
-    change = [0] * (layers.stop - layers.start + 1)
+    change = [0] * (layers.stop - layers.start + 1)  # of the bytes alive, before each layer and after the last one
     for index in tensors:
         tensor = graph.tensors[index]
         n_bytes = tensor.n_bytes(options.batch_size, options.precision)
@@ -336,19 +351,22 @@ def _alive(
     return alive
 
 
-def _tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
-    return _own_tensors(graph, layers) | _passing_tensors(graph, layers)
-
-
-def _own_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
-    return {index for layer in graph.layers[slice(*layers)] for index in (*layer.inputs, *layer.outputs)}
+def tensors_of(graph: LayerGraph, layers: LayerRange) -> set[int]:
+    """The tensors that a range of layers reads or writes, without weights."""
+    tensors: set[int] = set()
+    for layer in graph.layers[slice(*layers)]:
+        tensors.update(layer.inputs, layer.outputs)
+    return tensors
 
 
 def _passing_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
-    made = {index for layer in graph.layers[: layers.start] for index in layer.outputs}
-    read = {index for layer in graph.layers[layers.stop :] for index in layer.inputs}
-    fed = {index for index in read if graph.tensors[index].producer < 0}
-    return {index for index in made | fed if graph.tensors[index].last_use >= layers.stop}
+    """The tensors that exist before the range and that a layer behind the range reads."""
+    passing: set[int] = set()
+    for layer in graph.layers[: layers.start]:
+        passing.update(index for index in layer.outputs if graph.tensors[index].last_use >= layers.stop)
+    for layer in graph.layers[layers.stop :]:
+        passing.update(index for index in layer.inputs if graph.tensors[index].producer < 0)
+    return passing
 
 
 def _span(tensor: Tensor, layers: LayerRange) -> tuple[int, int]:
@@ -360,18 +378,25 @@ def _written_in_place(
     graph: LayerGraph, index: int, cost: OperatorCost, options: CompileOptions, may_be_overwritten: set[int]
 ) -> int:
     """Bytes that an elementwise layer saves by writing over an operand that it is the last to read."""
-    layer: Layer = graph.layers[index]
-    if cost.family is not Family.ELEMENTWISE or len(layer.outputs) != 1:
+    outputs = graph.layers[index].outputs
+    if cost.family is not Family.ELEMENTWISE or len(outputs) != 1:
         return 0
-    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_overwritten)
-    n_bytes = graph.tensors[layer.outputs[0]].n_bytes(options.batch_size, options.precision)
-    return n_bytes if any(t.n_bytes(options.batch_size, options.precision) == n_bytes for t in dying) else 0
+    n_bytes = graph.tensors[outputs[0]].n_bytes(options.batch_size, options.precision)
+    if n_bytes not in _dying_bytes(graph, index, options, may_be_overwritten):
+        return 0
+    return n_bytes
 
 
 def _cast_away(graph: LayerGraph, index: int, options: CompileOptions, may_be_overwritten: set[int]) -> int:
-    """Bytes of halves that a product in fp8 is the last to read: it reads them as quarters, cast before it runs."""
-    layer = graph.layers[index]
-    if options.precision is not Precision.FP8 or layer.attribute("precision") != Precision.FP8:
+    """Bytes that a product in fp8 saves: operands that it is the last to read are cast from fp16 before it runs."""
+    if options.precision is not Precision.FP8 or graph.layers[index].attribute("precision") != Precision.FP8:
         return 0
-    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_overwritten)
-    return sum(tensor.n_bytes(options.batch_size, options.precision) // 2 for tensor in dying)
+    return sum(n_bytes // 2 for n_bytes in _dying_bytes(graph, index, options, may_be_overwritten))
+
+
+def _dying_bytes(graph: LayerGraph, index: int, options: CompileOptions, may_be_overwritten: set[int]) -> Iterator[int]:
+    """Bytes of each input that a layer is the last to read, among those that may be overwritten."""
+    for read in graph.layers[index].inputs:
+        tensor = graph.tensors[read]
+        if tensor.last_use == index and read in may_be_overwritten:
+            yield tensor.n_bytes(options.batch_size, options.precision)

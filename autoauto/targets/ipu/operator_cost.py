@@ -259,9 +259,12 @@ CostRule = Callable[[OperatorContext], OperatorCost]
 """What a layer of some operators costs."""
 
 
-def by_operator(rule: CostRule, operators: str) -> dict[str, CostRule]:
-    """`rule` as an entry for each of several operators, whose names are separated by spaces."""
-    return dict.fromkeys(operators.split(), rule)
+def by_operator(operators: Mapping[CostRule, str]) -> dict[str, CostRule]:
+    """The rule of every operator, given the operators of every rule; spaces separate their names."""
+    rules: dict[str, CostRule] = {}
+    for rule, names in operators.items():
+        rules.update(dict.fromkeys(names.split(), rule))
+    return rules
 
 
 _OUTSIDE = -1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 from autoauto.records.costs.options import CompileOptions
@@ -19,17 +19,17 @@ from autoauto.records.costs.profile import GRADIENT
 from autoauto.records.costs.stash import ActivationStash, stash_of
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes, working_bytes
+from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes, tensors_of, working_bytes
 from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
-from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles
+from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles, join
 
 
 class Recomputation(NamedTuple):
     """What a range needs that computes its forward pass again.
 
     Attributes:
-        checkpoint_bytes: what a micro-batch stashes at checkpoints, besides the inputs of the range.
-        temporary_bytes: the peak over both passes, the checkpoints of this micro-batch included.
+        checkpoint_bytes: bytes that a micro-batch stashes at checkpoints, without the inputs of the range.
+        temporary_bytes: the peak over both passes, with the checkpoints of this micro-batch.
         last_segment: the first layer after the last checkpoint in the range, or of the range.
     """
 
@@ -54,24 +54,24 @@ def recomputation(
     `backward_bytes` are in use while each layer runs backward, besides stashed activations.
     """
     graph, own = stash.passes.graph, stash.within(layers)
-    inside = {index for layer in graph.layers[slice(*layers)] for index in (*layer.inputs, *layer.outputs)}
-    stored = {index for index in inside if own.boundary(index) is not None}
-    stashed_until, backward_peak_bytes = dict[int, int](), 0
+    stored = {index for index in tensors_of(graph, layers) if own.boundary(index) is not None}
+    stashed_until: dict[int, int] = {}
+    peak_bytes = 0
     for segment in _segments(layers, own.checkpoints):
         for index in range(*segment):
             stashed_until.update(dict.fromkeys(own.of_layer(index), segment.stop))
-        held_bytes = _n_bytes(graph, (i for i in stored if graph.tensors[i].last_use < segment.start), options)
-        part = slice(segment.start - layers.start, segment.stop - layers.start)
-        held = accumulate(stash_bytes(own, segment, options))
-        backward_peak_bytes = max(
-            backward_peak_bytes, held_bytes + max(map(sum, zip(held, backward_bytes[part], strict=True)))
-        )
+        # The backward pass of a segment holds the checkpoints before it, and what the segment has computed again.
+        checkpoint_bytes = _n_bytes(graph, (i for i in stored if graph.tensors[i].last_use < segment.start), options)
+        computed = accumulate(stash_bytes(own, segment, options))
+        for index, computed_bytes in zip(range(*segment), computed, strict=True):
+            layer_bytes = computed_bytes + backward_bytes[index - layers.start]
+            peak_bytes = max(peak_bytes, checkpoint_bytes + layer_bytes)
     stashed_until.update(dict.fromkeys(stored, layers.stop))
-    alive = live_bytes(graph, layers, costs, options, stashed_until)
-    forward = (n_bytes + working_bytes(cost, device.n_tiles) for n_bytes, cost in zip(alive, costs, strict=True))
+    for n_bytes, cost in zip(live_bytes(graph, layers, costs, options, stashed_until), costs, strict=True):
+        peak_bytes = max(peak_bytes, n_bytes + working_bytes(cost, device.n_tiles))
     made = (index for index in stored if graph.tensors[index].producer >= layers.start)
-    last_segment = own.checkpoints[-1] if own.checkpoints else layers.start
-    return Recomputation(_n_bytes(graph, made, options), max(backward_peak_bytes, *forward), last_segment)
+    last_segment = max((layers.start, *own.checkpoints))
+    return Recomputation(_n_bytes(graph, made, options), peak_bytes, last_segment)
 
 
 def stash_bytes(stash: ActivationStash, layers: LayerRange, options: CompileOptions) -> list[int]:
@@ -86,7 +86,7 @@ def stash_bytes(stash: ActivationStash, layers: LayerRange, options: CompileOpti
 
 
 def _segments(layers: LayerRange, chosen: Sequence[int]) -> list[LayerRange]:
-    """The parts of a range between checkpoints, of which the first may be its start."""
+    """The parts of a range between checkpoints; a checkpoint may be its start."""
     return [LayerRange(*ends) for ends in pairwise(sorted({layers.start, *chosen, layers.stop}))]
 
 
@@ -100,13 +100,13 @@ class BackwardPass:
 
     Attributes:
         costs, kinds: the passes over data, and the kind of each.
-        cycles: of all of it.
-        weight_cycles: the part that makes the gradients of parameters.
-        stashed: the activations that it reads.
-        activation_bytes: their bytes.
+        cycles: of all passes.
+        weight_cycles: of the passes that make the gradients of parameters.
+        stashed: indices of the activations that it reads.
+        activation_bytes: the bytes of `stashed`.
         temporary_bytes: the peak of stashed activations, gradients of activations, and working memory.
         again: the memory where the range computes its forward pass again.
-        exclusive: the gradients of parameters, which every micro-batch adds to.
+        exclusive: bytes of the gradients of parameters, to which every micro-batch adds.
     """
 
     costs: tuple[OperatorCost, ...] = ()
@@ -134,31 +134,31 @@ def backward_pass(
     """The backward pass of a range whose forward pass has these `costs`."""
     stash = stash_of(graph, options)
     passes = stash.passes
-    contexts = (OperatorContext(graph, graph.layers[index], device, options, settings) for index in range(*layers))
-    gradients = [
-        backward(context, passes) if index in passes.trained else Gradients()
-        for index, context in zip(range(*layers), contexts, strict=True)
-    ]
+    made, kinds = [], []
+    working = live_gradient_bytes(graph, layers, costs, options, passes)  # by layer; scratch of its passes is added
+    stashed: set[int] = set()
+    parameters: set[int] = set()
+    for step, index in enumerate(range(*layers)):
+        layer = graph.layers[index]
+        gradients = Gradients()
+        if index in passes.trained:
+            gradients = backward(OperatorContext(graph, layer, device, options, settings), passes)
+        made.append(gradients)
+        # Layers of one kind make their gradients alike, so each pass is named by the kind of its layer.
+        kinds += [f"{layer.kind}_gradient{number}" for number in range(len(gradients.costs))]
+        working[step] += max((working_bytes(cost, device.n_tiles) for cost in gradients.costs), default=0)
+        stashed |= stash.of_layer(index)
+        parameters.update(passes.parameters(layer))
+    all_made = join(*made)
     new_bytes = stash_bytes(stash, layers, options)
-    alive_bytes = live_gradient_bytes(graph, layers, costs, options, passes)
-    scratch_bytes = [max((working_bytes(cost, device.n_tiles) for cost in made.costs), default=0) for made in gradients]
-    working = list(map(sum, zip(alive_bytes, scratch_bytes, strict=True)))
-    inputs, weights = (tuple(cost for made in gradients for cost in made[part]) for part in (0, 1))
-    parameters = {weight for layer in graph.layers[slice(*layers)] for weight in passes.parameters(layer)}
     return BackwardPass(
-        costs=tuple(cost for made in gradients for cost in made.costs),
-        kinds=_kinds(graph, layers, gradients),
-        cycles=cycles(inputs) + cycles(weights),
-        weight_cycles=cycles(weights),
-        stashed=frozenset().union(*map(stash.of_layer, range(*layers))),
+        costs=tuple(chain.from_iterable(gradients.costs for gradients in made)),
+        kinds=tuple(kinds),
+        cycles=cycles(all_made.costs),
+        weight_cycles=cycles(all_made.weights),
+        stashed=frozenset(stashed),
         activation_bytes=sum(new_bytes),
         temporary_bytes=max(map(sum, zip(accumulate(new_bytes), working, strict=True))),
         again=recomputation(stash, layers, costs, working, device, options),
         exclusive={GRADIENT: sum(graph.tensors[index].n_bytes(1, options.precision) for index in parameters)},
     )
-
-
-def _kinds(graph: LayerGraph, layers: LayerRange, gradients: Sequence[Gradients]) -> tuple[str, ...]:
-    """The kind of every pass: layers of one kind make their gradients alike."""
-    named = zip(graph.layers[slice(*layers)], gradients, strict=True)
-    return tuple(f"{layer.kind}_gradient{index}" for layer, made in named for index in range(len(made.costs)))

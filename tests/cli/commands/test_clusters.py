@@ -68,8 +68,8 @@ def test_gpus_are_named_in_comments(run_cli: RunCli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(detect, "gpu_links", lambda: {(0, 1): "NV18", (1, 0): "NV18"})
     comments = [line for line in run_cli("clusters", "--detect").out.splitlines() if line.startswith("#")]
     assert comments[1:] == [
-        "# cuda:0: NVIDIA H100 80GB HBM3 at 1.98 GHz, 81920.0 MiB of memory, driver 580.1",
-        "# cuda:1: NVIDIA H100 80GB HBM3 at 1.98 GHz, 81920.0 MiB of memory, driver 580.1",
+        "# cuda:0: NVIDIA H100 80GB HBM3 at 1.98 GHz, 80.0 GiB of memory, driver 580.1",
+        "# cuda:1: NVIDIA H100 80GB HBM3 at 1.98 GHz, 80.0 GiB of memory, driver 580.1",
         "# GPU 0 and GPU 1 of nvidia-smi: NV18",
     ]
 

@@ -1,10 +1,14 @@
 """The target gpu on the command line: what predict and search print, and bad input in a line each."""
 
+import io
 import json
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
+from autoauto.cli.main import main
 from tests.cli.conftest import RunCli
 from tests.decoders import decoder_folder
 
@@ -85,7 +89,7 @@ def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--cluster", "h100-8"), "got 'h100'; did you mean 'h100_s"),
+        (("--cluster", "h1000-8"), "got 'h1000'; did you mean 'h100_s"),
         (("--cluster", "a30-4"), "got 'a30'"),
         (("--cluster", "h100_sxm"), "a cluster of GPUs is SYSTEM-N, for example h100_sxm-8"),
         (("--max-batched-tokens", "0"), "0"),
@@ -96,7 +100,7 @@ def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: st
         (("--input-tokens", "0"), "input and output tokens must be 1 or more, got 0 and 1024"),
         (("--shape", "tokens=4"), "serves a decoder, whose inputs are tokens"),
         (("--streams", "2"), "--streams is for --runtime openvino"),
-        (("--constraint", "tpot <= 1"), "there is no tpot; did you mean 'tpot_s'?"),
+        (("--constraint", "tpo <= 1"), "there is no tpo; did you mean 'tpot_s'?"),
     ],
 )
 def test_bad_input_is_a_line(run_cli: RunCli, model: str, words: tuple[str, ...], message: str) -> None:
@@ -173,3 +177,144 @@ def test_forecasts_that_measured_rows_contradict_say_so_and_have_a_wider_interva
 def test_a_format_alone_is_a_knob_of_the_target(run_cli: RunCli, model: str) -> None:
     code, out, _ = run_cli("predict", model, "--target", "gpu", "--precision", "fp8", *REQUESTS, "--json")
     assert (code, json.loads(out)["precision"]) == (0, "fp8")
+
+
+def test_architectures_are_listed_once(run_cli: RunCli) -> None:
+    listed = " ".join(run_cli("models", "--target", "gpu").out.split())
+    assert listed.count("LlamaForCausalLM,") == 1
+    assert "not modelled" in listed
+
+
+def test_a_search_without_an_answer_says_so_first(
+    run_cli: RunCli, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", both)
+    monkeypatch.setattr(sys, "stderr", both)
+    bound = ("--constraint", "tpot < 0.001 ms", "--engine", "vllm", "--n-ipu", "1", "--tensor-parallel", "1")
+    storage = ("--storage", f"sqlite:///{tmp_path}/trials.db", "--study-name", "none")
+    assert main(["search", model, "--target", "gpu", "--cluster", "h100_sxm-2", *REQUESTS, *bound, *storage]) == 3
+    lines = both.getvalue().splitlines()
+    assert lines[0].startswith("autoauto: no configuration")
+    assert lines[-1].startswith("why: autoauto explain none")
+
+
+RATE = ("--engine", "vllm", "--batch-size", "64", *REQUESTS, "--rate")
+TIMES = ("ttft_s", "tpot_s", "latency_s")
+
+
+def test_predict_prints_percentiles_of_requests_that_arrive(run_cli: RunCli, model: str) -> None:
+    command = ("predict", model, "--target", "gpu", *RATE)
+    traffic = json.loads(run_cli(*command, "20", "--json").out)["traffic"]
+    assert traffic["rate_per_s"] == 20
+    assert all(list(traffic[name]) == ["p50", "p90", "p95", "p99"] for name in TIMES)
+    assert all(list(traffic[name].values()) == sorted(traffic[name].values()) for name in TIMES)
+    assert (traffic["queue_growth_per_s"], traffic["is_overloaded"]) == (0, False)
+    assert 0 < traffic["kv_share"] < traffic["busy_share"] <= 1
+    text = " ".join(run_cli(*command, "20").out.split())
+    assert "20 requests a second arrive, simulated p50 p90 p95 p99" in text
+    assert "too much" not in text
+    assert "traffic" not in json.loads(run_cli(*command[:-1], "--json").out)
+
+
+def test_predict_says_that_a_load_is_too_much(run_cli: RunCli, model: str) -> None:
+    command = ("predict", model, "--target", "gpu", *RATE, "100000")
+    code, out, _ = run_cli(*command)
+    assert (code, "too much: the queue grows by" in out) == (0, True)
+    assert json.loads(run_cli(*command, "--json").out)["traffic"]["is_overloaded"]
+
+
+def test_a_search_in_a_file_has_arrivals_and_bounds_of_percentiles(run_cli: RunCli, model: str, tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("time_s,input_tokens,output_tokens\n0,100,10\n1,200,20\n4,300,30\n")
+    for name, line in (("rate", "rate = 5"), ("trace", f'trace = "{tmp_path}/trace.csv"')):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(
+            f'model = "{model}"\ntarget = "gpu"\ncluster = "h100_sxm-1"\n{line}\nconstraints = ["ttft_p99 <= 1s"]\n'
+            '[knobs]\nengine = "vllm"\nbatch_size = 16\n'
+        )
+        best = json.loads(
+            run_cli("search", "--config", str(file), "--storage", f"sqlite:///{tmp_path}/t.db", "--json").out
+        )
+        assert best["best"]["rate_per_s"] == {"rate": 5, "trace": 0.5}[name]
+        assert best["best"]["ttft_p99_s"] <= 1
+    assert best["best"]["input_tokens"] == 200
+    columns = run_cli("trials", best["study_name"], "--storage", f"sqlite:///{tmp_path}/t.db", "--csv").out
+    assert {"ttft_p99_s", "latency_p95_s", "queue_growth_per_s"} < set(columns.splitlines()[0].split(","))
+
+
+def test_a_search_for_a_rate_says_how_few_gpus_and_why_not_fewer(run_cli: RunCli, model: str, tmp_path: Path) -> None:
+    words = (*RATE[:-1], "--tp", "1", "--pp", "1", "--constraint", "ttft_p99 <= 1s", "--price", "h100=2,l40s=1")
+    stored = ("--storage", f"sqlite:///{tmp_path}/t.db")
+    for_rate = ("--for-rate", "20")
+    printed = run_cli("search", model, "--target", "gpu", "--cluster", "h100_sxm-4", *for_rate, *words, *stored)
+    assert "1 GPU: none of the configurations on fewer suffices (0 simulated, 0 ruled out without)" in printed.out
+    (tmp_path / "file.toml").write_text("for_rate = 20\n")
+    command = ("search", model, "--target", "gpu", "--cluster", "h100_sxm-4", *words, *stored, "--json")
+    answer = json.loads(run_cli(*command, "--config", str(tmp_path / "file.toml")).out)
+    assert answer["best"]["n_devices"] == answer["best"]["value"] == 1
+    assert answer["sizing"]["is_proven"]
+    ranked = run_cli("rank", model, "--target", "gpu", "--cluster", "h100_sxm-2,l40s-2", *for_rate, *words, *stored)
+    assert ranked.out.startswith("Clusters by price of the fewest devices, modelled")
+    assert ranked.out.index("l40s-2") < ranked.out.index("h100_sxm")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rate", "5", "--dry-run"), "a dry run simulates no arrivals"),
+        (("--rate", "5", "--measure", "1"), "--measure is for clients that ask again at once"),
+        (("--rate", "0"), "--rate must be requests a second, above 0"),
+        (("--input-lengths", "4:9"), "need a rate, or bounds"),
+        (("--constraint", "ttft_p98 <= 1s"), "there is no ttft_p98"),
+    ],
+)
+def test_arrivals_that_cannot_be_are_refused_in_a_line(
+    run_cli: RunCli, model: str, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    command = ("search", model, "--target", "gpu", "--cluster", "h100_sxm-1", "--engine", "vllm", "--batch-size", "8")
+    code, out, error = run_cli(*command, "--storage", f"sqlite:///{tmp_path}/t.db", *words)
+    assert (code, out) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_answer_of_a_bound_says_what_binds_and_is_predicted_again_at_its_rate(run_cli: RunCli, model: str) -> None:
+    """The command that `explain` prints gives what the search gave, with its lengths and bursts."""
+    shape = ("--engine", "vllm", "--batch-size", "16", "--replicas", "2", "--input-lengths", "100:900", "--isl", "500")
+    bursts = ("--osl", "100", "--arrival", "gamma:2", "--cached-share", "0.5", "--constraint", "ttft_p99 <= 200ms")
+    where = ("--target", "gpu", "--cluster", "h100_sxm-2")
+    best = json.loads(run_cli("search", model, *where, *shape, *bursts, "--study-name", "bursts", "--json").out)
+    (binds,) = best["binds"]
+    assert binds["headline"] in ("queue", "KV cache", "prefill budget", "step time")
+    assert [line["n_replicas"] for line in best["rates"]] == [1, 2]
+    rate = best["best"]["rate_per_s"]
+    assert best["rates"][1]["highest_requests_per_s"] == rate
+    explained = json.loads(run_cli("explain", "bursts", "--json").out)
+    assert explained["binds"][-1] == binds
+    text = run_cli("explain", "bursts").out
+    assert f"beyond {rate:.4g} requests/s" in text
+    assert "Highest rate of arrivals, simulated" in text
+    (again,) = (each["command"] for each in explained["commands"] if each["name"] == "Predict it again")
+    assert f"--rate {rate!r}" in again
+    predicted = json.loads(run_cli(*shlex.split(again)[1:], "--json").out)
+    assert predicted["traffic"] == best["best"]["traffic"]
+    assert predicted["ttft_s"] == best["best"]["ttft_s"]
+
+
+def test_the_fewest_gpus_are_predicted_again_at_the_rate_that_was_given(run_cli: RunCli, model: str) -> None:
+    where = ("--target", "gpu", "--cluster", "h100_sxm-2", "--engine", "vllm", "--batch-size", "16", *REQUESTS)
+    best = json.loads(run_cli("search", model, *where, "--for-rate", "5", "--study-name", "fewest", "--json").out)
+    explained = json.loads(run_cli("explain", "fewest", "--json").out)
+    (again,) = (each["command"] for each in explained["commands"] if each["name"] == "Predict it again")
+    predicted = json.loads(run_cli(*shlex.split(again)[1:], "--json").out)
+    assert predicted["traffic"] == best["best"]["traffic"]
+
+
+def test_predict_at_a_rate_says_what_binds(run_cli: RunCli, model: str) -> None:
+    shape = ("--target", "gpu", "--cluster", "h100_sxm-1", "--engine", "vllm", "--batch-size", "16", *REQUESTS)
+    few, many = (json.loads(run_cli("predict", model, *shape, "--rate", rate, "--json").out) for rate in ("1", "10000"))
+    assert [fact["headline"] for fact in few["binds"]] == ["nothing"]
+    assert [fact["headline"] for fact in many["binds"]] == ["queue"]
+    assert "until one of 16 sequences of a replica ends" in many["binds"][0]["text"]
+    assert "queue binds: at 1e+04 requests/s" in run_cli("predict", model, *shape, "--rate", "10000").out
+    assert "binds" not in json.loads(run_cli("predict", model, *shape, "--json").out)

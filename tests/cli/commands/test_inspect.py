@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from tests.cli.conftest import RunCli
+from tests.gguf_models import write_model
 
 OPEN = """<ir_version: 8, opset_import: ["": 17]>
 net (float[batch, 3, height, width] image, float[2, batch, 8] state) => (float[batch, K] y, float[2, batch, 8] stateN)
@@ -33,6 +34,7 @@ def test_what_a_file_needs_and_the_command_to_start_with(net: str, run_cli: RunC
     assert "net: 4 layers, batch size open" in printed.out
     assert "[batch, 3, height, width]" in printed.out
     assert "sensible ones instead: height=224, width=224" in printed.out
+    assert "that were given" not in printed.out, "nobody gave the lengths that are offered"
     assert "states that stay on their device" in printed.out
     assert printed.out.endswith("autoauto search net.onnx --shape height=224 --shape width=224\n")
 
@@ -71,9 +73,8 @@ def test_predict_says_what_it_assumed(net: str, run_cli: RunCli) -> None:
     record = json.loads(run_cli("predict", net, "--batch-size", "2", "--shape", "image=3x8x12", "--json").out)
     assert record["fits"]
     assert record["assumed"][0] == "lengths that were given: image 3x8x12"
-    assert (
-        run_cli("predict", net, *LENGTHS).out.splitlines()[-1].startswith("assumed: lengths that were given: height 8")
-    )
+    lines = run_cli("predict", net, *LENGTHS).out.splitlines()
+    assert lines[lines.index("assumed:") + 1].startswith("  lengths that were given: height 8")
 
 
 def test_a_study_keeps_the_lengths_and_gives_them_back(net: str, run_cli: RunCli) -> None:
@@ -107,3 +108,33 @@ def test_a_model_of_one_batch_size_does_not_fit_another(run_cli: RunCli, tmp_pat
     assert json.loads(out)["fits"] is False
     assert "one runs at batch size 1 only" in err
     assert run_cli("search", "one.onnx", "--n-ipu", "1", "--storage", "sqlite:///s.db").code == 0
+
+
+def test_a_gguf_file_is_described_as_a_decoder(tmp_path: Path, run_cli: RunCli) -> None:
+    write_model(tmp_path / "tiny.gguf")
+    printed = run_cli("inspect", "tiny.gguf", "--no-run")
+    assert (printed.code, printed.err) == (0, "")
+    first, blocks, tokens, command = printed.out.splitlines()
+    assert first.startswith("tiny: a decoder of architecture llama, most weights in Q8_0, ")
+    assert blocks == "blocks: 3, 128 wide; 4 heads of 32, 2 of keys and values; 384 wide between"
+    assert tokens == "tokens: 400 in the vocabulary, sequences of up to 1,024"
+    assert command.startswith("start with: autoauto search tiny.gguf --target host --runtime llamacpp --input-tokens")
+    record = json.loads(run_cli("inspect", "tiny.gguf", "--no-run", "--json").out)
+    assert (record["n_layers"], record["weights"], record["kv_bytes_per_token"]) == (3, "Q8_0", 3 * 2 * 64 * 2)
+    assert record["runtimes"] == []
+
+
+def test_inputs_of_a_gguf_file_are_tokens(tmp_path: Path, run_cli: RunCli) -> None:
+    write_model(tmp_path / "tiny.gguf")
+    printed = run_cli("inspect", "tiny.gguf", "--shape", "x=3")
+    assert (printed.code, printed.out) == (2, "")
+    assert "the inputs of a GGUF file are tokens" in printed.err
+
+
+@pytest.mark.slow
+def test_llama_cpp_answers_whether_it_serves_a_file(tmp_path: Path, run_cli: RunCli) -> None:
+    pytest.importorskip("xllamacpp", reason="extra llamacpp is not installed")
+    write_model(tmp_path / "tiny.gguf")
+    assert "llamacpp: serves it" in run_cli("inspect", "tiny.gguf").out
+    (tmp_path / "cut.gguf").write_bytes((tmp_path / "tiny.gguf").read_bytes()[:-40])
+    assert "llamacpp: the server ended" in run_cli("inspect", "cut.gguf").out

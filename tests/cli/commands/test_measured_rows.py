@@ -39,7 +39,7 @@ def test_forecasts_are_multiplied_and_carry_intervals(predict: RunCli, tmp_path:
     assert "from 1 measured row of small in bf16 by vllm on h100_sxm" in slow["assumed"][0]
     text = " ".join(predict("--measured", "rows.csv").out.split())
     ends = [f"{1e3 * end:.3g}" for end in slow["tpot_s_error_interval"]]
-    assert f"one every {1e3 * slow['tpot_s']:.3g} ms (TPOT, {ends[0]} to {ends[1]})" in text
+    assert f"TPOT {1e3 * slow['tpot_s']:.3g} ms ({ends[0]} ms to {ends[1]} ms)" in text
 
 
 def test_a_bad_row_is_one_line_and_exit_code_2(predict: RunCli, tmp_path: Path) -> None:

@@ -70,13 +70,6 @@ def test_options_that_a_profile_decides_are_refused(plan: Plan, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("resnet50 --link-bytes-per-s 1e9", "--link-bytes-per-s is for --profile-format pipedream, got no profile"),
-        (
-            "--profile f --profile-format pipedream --n-ipu 4 --cluster c600 --batch-size 2",
-            "got cluster, batch_size too",
-        ),
-        ("--profile f --profile-format dnn-partitioning --n-ipu 2 --link-bytes-per-s 3", "got n_ipu, link_bytes_per_s"),
-        ("bert --profile f --profile-format pipeedge --target host --config-info g", "got target, config_info too"),
         ("--model-info f --cluster-info g --recompute", "got recompute too"),
     ],
 )
@@ -95,18 +88,7 @@ def test_ipus_have_no_stage_replicas(command: str, capsys: pytest.CaptureFixture
     )
 
 
-def test_stage_replicas_of_a_profile_are_switched_on_and_off(
-    tmp_path: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
-) -> None:
-    profile = str(Path(__file__).parents[3] / "data" / "profiles" / "pipedream" / "vgg16.txt")
-    arguments = ["plan", "--profile", profile, "--profile-format", "pipedream", "--n-ipu", "4", "--json"]
-    most = {}
-    for words in ((), ("--stage-replicas",), ("--stage-replicas", "on"), ("--stage-replicas", "off")):
-        assert main([*arguments, *words]) == 0
-        most[words] = max(stage["n_replicas"] for stage in json.loads(capsys.readouterr().out)["stages"])
-    assert list(most.values()) == [1, 4, 4, 1]
-    assert main([*arguments, "--stage-replicas", "on,off"]) == 2
-    assert "one configuration has one stage_replicas, got several" in capsys.readouterr().err
+def test_a_profile_has_no_stage_replicas(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--model-info", "m.json", "--cluster-info", "c.json", "--stage-replicas"]) == 2
     assert "a profile comes with its model and options, got stage_replicas too" in capsys.readouterr().err
 

@@ -113,8 +113,6 @@ def test_a_search_config_has_files_as_a_list(capsys: pytest.CaptureFixture[str],
         ([*BLOCKS, *DEVICES, "--target", "host"], "got --target host; leave it out"),
         ([*BLOCKS, *DEVICES, "--synthetic-data"], "got synthetic_data; leave it out"),
         ([*BLOCKS, *DEVICES, "--mode", "training", "--profile", "1=x"], "x"),
-        (["--profile", "a", "--profile", "b", "--profile-format", "pipedream"], "is one file, got b too"),
-        (["--profile", "a", "--profile-format", "pipedream", "--devices", "3"], "got devices too; leave them out"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(

@@ -24,7 +24,7 @@ COMMANDS = commands()
     ("words", "hint"),
     [
         ("sarch", "there is no command 'sarch'; did you mean 'search'? see autoauto --help"),
-        ("xyz", "there is no command 'xyz'; one of search, explain, "),
+        ("xyz", "there is no command 'xyz'; one of search, rank, explain, "),
         ("search --clustr x", "there is no option '--clustr'; did you mean '--cluster'? see autoauto search --help"),
         ("search --clustr=x", "there is no option '--clustr'; did you mean '--cluster'?"),
         ("search --max-lat 1", "there is no option '--max-lat'; did you mean '--max-latency-s'?"),

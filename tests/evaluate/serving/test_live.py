@@ -9,24 +9,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 
-from autoauto.evaluate.serving.live import LoadReading, Readings, StepFit, times_faster
-from autoauto.load.tokens import TokenMeasurement
+from autoauto.evaluate.serving.live.readings import LoadReading, Readings, StepFit, times_faster
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Observation, Proposer, drive, limited
 from autoauto.study.methods.registry import exhaustive
+from autoauto.targets.host.detect import usable_cores
+from tests.gguf_models import write_model
 
 N_TOKENS = 512
 
 
 def readings(*loads: tuple[float, float]) -> Readings:
     """Loads of one server by their CPU milliseconds a token and the cores that it had."""
-    return Readings([LoadReading(ms / 1e3, cores, cast(TokenMeasurement, None)) for ms, cores in loads])
+    return Readings([LoadReading(ms / 1e3, cores) for ms, cores in loads])
 
 
 def test_servers_on_a_busy_machine_are_compared_by_the_minimum_of_cpu_time_per_token() -> None:
@@ -71,55 +71,6 @@ def test_a_limit_counts_what_was_measured_before(n_known: int, n_new: int) -> No
 
     drive(limited(Proposer(lambda of, _: exhaustive(of)), 3).start(space, known), observe)
     assert len(seen) == n_new
-
-
-def write_model(path: Path, n_layers: int = 3, hidden: int = 128, n_words: int = 400) -> None:
-    """A random decoder in Q8_0."""
-    gguf = pytest.importorskip("gguf", reason="the package gguf of extra dev writes the model")
-    q8_0, random = gguf.GGMLQuantizationType.Q8_0, np.random.default_rng(0)
-    words = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))]
-    words += [f"w{i}" for i in range(n_words - len(words))]
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(1024)
-    writer.add_embedding_length(hidden)
-    writer.add_block_count(n_layers)
-    writer.add_feed_forward_length(3 * hidden)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(hidden // 4)
-    writer.add_vocab_size(n_words)
-    writer.add_file_type(7)
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(words)
-    writer.add_token_scores([-float(i) for i in range(n_words)])
-    writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * (n_words - 259)])
-
-    def matrix(name: str, n_rows: int, n_columns: int) -> None:
-        weights = (random.standard_normal((n_rows, n_columns)) / n_columns**0.5).astype(np.float32)
-        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(weights, q8_0), raw_dtype=q8_0)
-
-    matrix("token_embd", n_words, hidden)
-    matrix("output", n_words, hidden)
-    norms = ["output_norm"]
-    for i in range(n_layers):
-        for name, shape in {
-            "attn_q": (hidden, hidden),
-            "attn_k": (hidden // 2, hidden),
-            "attn_v": (hidden // 2, hidden),
-            "attn_output": (hidden, hidden),
-            "ffn_gate": (3 * hidden, hidden),
-            "ffn_up": (3 * hidden, hidden),
-            "ffn_down": (hidden, 3 * hidden),
-        }.items():
-            matrix(f"blk.{i}.{name}", *shape)
-        norms += [f"blk.{i}.attn_norm", f"blk.{i}.ffn_norm"]
-    for name in norms:
-        writer.add_tensor(f"{name}.weight", np.ones(hidden, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def search_words(path: Path, *options: str) -> list[str]:
@@ -174,8 +125,32 @@ def test_a_killed_search_leaves_no_server_and_continues(tmp_path: Path) -> None:
     assert f"--parallel {best['batch_size']}" in " ".join(best["command"])
     assert 1 <= best["n_measured"] == first["n_measured"] <= 8
     again = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert again["n_measured"] == first["n_measured"], (first["cells"], again["cells"])
     assert again["best"]["trial"] == best["trial"]
     assert again["best"]["tokens_per_s"] == best["tokens_per_s"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(usable_cores() < 2, reason="two servers need two cores")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_servers_side_by_side_end_with_their_search(number: signal.Signals, tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="extra llamacpp is not installed")
+    path = tmp_path / "tiny.gguf"
+    write_model(path)
+    words = search_words(path, "--clients", "4", "--replicas", "2", "--cores-per-device", "1")
+    search = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    started: set[int] = set()
+    while search.poll() is None and len(started) < 2:
+        time.sleep(0.1)
+        started = {pid for pid in children(search.pid) if "autoauto.processes.start" in _command_line(pid)}
+    assert len(started) == 2
+    os.kill(search.pid, number)
+    search.wait()
+    deadline = time.monotonic() + 10.0
+    while any(map(is_alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, started))
 
 
 def _command_line(pid: int) -> str:

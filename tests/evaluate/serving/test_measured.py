@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.evaluate.serving.measured import calibration_of, forecast_of, notes_of, ratio_of, replicas_of
+from autoauto.engines.rules import GroupSplit
+from autoauto.evaluate.serving.measured import (
+    calibration_of,
+    forecast_of,
+    n_clients_of,
+    notes_of,
+    pools_of,
+    ratio_of,
+    replicas_of,
+)
 from autoauto.evaluate.serving.rows import Row, measured_of, read_rows
 from autoauto.records.costs.decoder import Checkpoint, Decoder, Experts, WeightFormat, Workload
 from autoauto.records.errors import BadInput, UnreadableModel, Unsupported
@@ -111,11 +120,24 @@ def test_rows_without_a_forecast_are_counted_with_the_first_reason(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("package")
+def test_rows_of_two_pools_say_how_many_servers_there_are(tmp_path: Path) -> None:
+    line = row(tmp_path / "rows.csv", "a,Qwen3-8B,vllm,h100_sxm,,2.0,1.0,,0,32,1024,256,disagg,12,150", OF_PACKAGE)
+    of_pools = {f"{pool}_{name}": "2" for pool in ("prefill", "decode") for name in ("tp_size", "batch_size")}
+    with pytest.raises(Unsupported, match="must say how many servers each has"):
+        forecast_of(replace(line, cells={**line.cells, **of_pools}), QWEN_8B)
+    counts = {"prefill_num_workers": "1", "decode_num_workers": "3"}
+    pools = replace(line, cells={**line.cells, **of_pools, **counts})
+    assert pools_of(pools, QWEN_8B).n_gpus == 8
+    assert n_clients_of(pools) == 6
+    whole = replace(line, cells={**line.cells, "mode": "agg", "batch_size": "2"})
+    assert forecast_of(pools, QWEN_8B).tpot_s < forecast_of(whole, QWEN_8B).tpot_s
+
+
+@pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"mode": "disagg"}, "computed by one pool"),
-        ({"attention_dp_size": "2"}, "must be split among the GPUs"),
+        ({"attention_dp_size": "2"}, "is data-parallel in replicas"),
         ({"gemm_quant_mode": "odd"}, "weights must be .*, got odd"),
     ],
 )
@@ -131,6 +153,8 @@ def test_experts_are_on_the_gpus_that_attend(tmp_path: Path) -> None:
     line = row(tmp_path / "rows.csv", "a,Qwen3-8B,vllm,h100_sxm,,2.0,1.0,,0,32,1024,256,agg,12,150", OF_PACKAGE)
     dealt = replace(line, cells={**line.cells, "moe_tp_size": "1", "moe_ep_size": "2"})
     assert replicas_of(dealt, mixture).serving.expert_parallel == 2
+    ranks = replace(line, cells={**line.cells, "attention_dp_size": "4", "moe_tp_size": "1", "moe_ep_size": "8"})
+    assert replicas_of(ranks, mixture).serving.split == GroupSplit(2, 8, 4)
     contradicts = replace(line, cells={**line.cells, "moe_tp_size": "4", "moe_ep_size": "1"})
     with pytest.raises(BadInput, match=r"column moe_tp_size: .* got 4 GPUs for experts and 2 for attention"):
         replicas_of(contradicts, mixture)

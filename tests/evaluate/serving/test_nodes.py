@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.engines.registry import ENGINES, engine_named
+from autoauto.engines.rules import GroupSplit
 from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.targets.gpu.nodes import NodeGpus, groups_of, parts_of
 
@@ -25,7 +26,7 @@ def groups(*sizes: int, n_each: int = 1, kind: str = "a") -> list[NodeGpus]:
 
 
 def placed(engine: str, sizes: tuple[int, ...], n_stages: int, replicas: int) -> list[tuple[int, ...]] | None:
-    return Nodes(groups(*sizes), engine_named(engine)).all_placed(("a",) * n_stages, replicas)
+    return Nodes(groups(*sizes), engine_named(engine), GroupSplit()).all_placed(("a",) * n_stages, replicas)
 
 
 def test_replicas_lie_inside_nodes_where_they_can() -> None:
@@ -49,7 +50,7 @@ def test_what_whole_replicas_leave_is_used_across_nodes() -> None:
 
 def test_a_node_of_a_pipeline_has_gpus_of_one_kind() -> None:
     unlike = [*groups(2), *(NodeGpus(1, "b", (number,)) for number in range(2))]
-    nodes = Nodes(unlike, engine_named("vllm"))
+    nodes = Nodes(unlike, engine_named("vllm"), GroupSplit())
     assert nodes.groups_for(nodes.full, ("a", "a", "b", "b")) == (0, 1, 2, 3)
     assert nodes.groups_for(nodes.full, ("b", "b", "a", "a")) == (2, 3, 0, 1)
     assert nodes.groups_for(nodes.full, ("a", "b", "b", "a")) is None
@@ -57,7 +58,7 @@ def test_a_node_of_a_pipeline_has_gpus_of_one_kind() -> None:
 
 
 def test_a_reason_says_the_nodes() -> None:
-    nodes = Nodes(groups(4, 2, n_each=2), engine_named("sglang"))
+    nodes = Nodes(groups(4, 2, n_each=2), engine_named("sglang"), GroupSplit(2))
     assert nodes.why_no_room(6, 1) == (
         "sglang has the stages of a replica in one node, or as many in each of several nodes, got 1 x 6 stages of 2 "
         "GPUs on nodes with groups for 8 + 4 GPUs; try another n_ipu, or fewer replicas"

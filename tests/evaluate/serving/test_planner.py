@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autoauto.engines.registry import engine_named
+from autoauto.engines.rules import GroupSplit
 from autoauto.estimate.table import cost_table, with_cuts_at
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
@@ -21,9 +22,11 @@ from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, Link, Period
 from autoauto.records.plans.plan import Plan
+from autoauto.records.target import ServesDecoder
 from autoauto.space.knobs import Knobs
 from autoauto.targets.gpu.nodes import NodeGpus
 from tests.decoders import decoder_folder
+from tests.drawn import daily
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
 FREE = Link(1e18, 0)
@@ -47,7 +50,8 @@ def table_of(flow: Flow, knobs: Knobs, number: int, kind: DeviceKind) -> CostTab
     n_prompts = knobs.batch_size / knobs.mode.values["output_tokens"]
 
     def layer(index: int) -> LayerProfile:
-        held = int(only.block_bytes[0]) if layers.kv_bytes[index] else round(layers.weight_bytes[index])
+        is_block = 0 < index < n_layers - 2
+        held = int(only.block_bytes[layers.order[index - 1], 0]) if is_block else round(layers.weight_bytes[index])
         return LayerProfile(
             round((layers.decode_s[index, 0] + n_prompts * layers.prompt_s[index, 0]) * 1e9),
             0,
@@ -80,7 +84,7 @@ def pipelines_of(flow: Flow, knobs: Knobs) -> EnginePipelines:
     """All pipelines of GPUs that stand alone in their nodes, so that any order is one."""
     able = range(len(flow.cluster.kinds))
     alone = [NodeGpus(number, device.name, (0,)) for number, device in enumerate(flow.cluster.devices)]
-    nodes = Nodes(alone, engine_named("vllm"))
+    nodes = Nodes(alone, engine_named("vllm"), GroupSplit(1))
     return across_kinds(ServingCosts(flow.setting), knobs, (knobs.batch_size,), able, nodes)
 
 
@@ -91,7 +95,7 @@ def planned(flow: Flow, knobs: Knobs) -> Plan:
     return best_in_any_order(tables, [kind.n_devices for kind in kinds], n_in_use=knobs.n_ipu).plan
 
 
-@pytest.mark.parametrize("cluster", ["h100_sxm-3+l40s-2", "h200_sxm-2+l40s-4"])
+@pytest.mark.parametrize("cluster", daily(["h100_sxm-3+l40s-2", "h200_sxm-2+l40s-4"]))
 @pytest.mark.parametrize("n_ipu", [1, 2, 3, 5])
 @pytest.mark.parametrize("batch_size", [1, 16, 200])
 def test_no_plan_of_unlike_gpus_has_a_shorter_period(model: Path, cluster: str, n_ipu: int, batch_size: int) -> None:
@@ -109,6 +113,19 @@ def test_ends_that_are_stored_otherwise_are_cut_as_the_planner_does(tmp_path: Pa
     pipelines = pipelines_of(flow, knobs)
     plans = [pipelines.plan(row, 0) for row in range(len(pipelines.rows))]
     assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_ipu", [2, 3])
+def test_blocks_with_and_without_a_window_are_cut_as_the_planner_does(tmp_path: Path, n_ipu: int) -> None:
+    """Every third block attends to all of a long prompt, the others to its end."""
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"] * 2
+    folder = decoder_folder(tmp_path / "mixed", layer_types=kinds, sliding_window=512, max_position_embeddings=65_536)
+    flow, knobs = load_flow(folder, "h100_sxm-3+l40s-2", "gpu"), serving(n_ipu, 8, input_tokens=30_000)
+    pipelines = pipelines_of(flow, knobs)
+    plans = [pipelines.plan(row, 0) for row in range(len(pipelines.rows))]
+    assert min(plan.cost_cycles for plan in plans) == pytest.approx(planned(flow, knobs).cost_cycles, rel=1e-6)
+    assert isinstance(flow.target, ServesDecoder)
+    assert len(set(flow.target.decoder.order)) == 2
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoauto.engines.arrivals import VARYING, Arrivals
 from autoauto.engines.engine import HostCosts
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
-from autoauto.records.costs.decoder import Workload
+from autoauto.records.costs.decoder import Speculation, Workload
 from tests.targets.gpu.conftest import NO_HOST, engine_by_hand
 
 BUDGET = 10_000
@@ -48,6 +48,29 @@ def test_the_slowest_stage_is_the_period_and_a_token_takes_all_of_them() -> None
     assert result.period_s == pytest.approx(0.003)
     assert result.tpot_s == pytest.approx(0.009)
     assert result.tokens_per_s == pytest.approx(8 / 0.003)
+
+
+def test_accepted_drafts_give_several_tokens_a_step() -> None:
+    """An answer of 21 tokens takes one step with its prompt and 10 more of 2 tokens: 10 of 11 steps have a prompt."""
+    drafted = Workload(100, 21, Speculation(2.0, 3))
+    result = rates([0.004], [0.0066], 10, drafted)
+    assert result.tpot_s == pytest.approx(0.010 / 2)
+    assert result.tokens_per_s == pytest.approx(10 * 21 / 11 / 0.010)
+    assert result.requests_per_s == pytest.approx(10 / 11 / 0.010)
+    latency_s = result.ttft_s + 20 * result.tpot_s
+    assert latency_s == pytest.approx(0.004 + 0.0066 + 10 * 0.010)
+
+
+def test_drafts_that_accept_one_token_change_no_digit() -> None:
+    plain = rates([0.004, 0.003], [0.006, 0.001], 37, Workload(1037, 213))
+    drafted = rates([0.004, 0.003], [0.006, 0.001], 37, Workload(1037, 213, Speculation(1.0, 3)))
+    assert plain == drafted
+
+
+def test_cached_prompts_fill_steps_less() -> None:
+    """Steps hold 5 prompts of 2,000 tokens, or 10 of which half is cached."""
+    full = rates([0.004], [0.001], 100, Workload(2000, 10, cached_share=0.5))
+    assert full.tpot_s == pytest.approx(0.004 + 10 * 0.001)
 
 
 def test_every_stage_of_a_pipeline_waits_for_the_host() -> None:

@@ -214,6 +214,15 @@ RIGHT: dict[str, tuple[Any, ...]] = {
         "y",
         QUANTISED | {"p": [0, 1, 0, 0, 0, 2], "a": np.array(1, np.int32)},
     ),
+    **{
+        f"an axis at {axis} beside samples": (
+            f"Transpose x > t perm=1,0,2; {MS}ExpandDims t a > e; Transpose e > y perm={order}",
+            X,
+            "y",
+            {"a": np.array(axis, np.int32)},
+        )
+        for axis, order in ((0, "2,0,1,3"), (1, "2,0,1,3"), (2, "1,0,2,3"), (3, "1,0,2,3"), (-1, "1,0,2,3"))
+    },
     "packed table": (
         f"{MS}GatherBlockQuantized t x s > y gather_axis=0 quantize_axis=1 block_size=32",
         {"int:x": [1, 5]},

@@ -11,9 +11,10 @@ from onnx import numpy_helper
 
 from autoauto.graph.batch.rebatch import rebatch, resolve_batch
 from autoauto.graph.inputs.batch_axes import Batch
-from autoauto.graph.load import builtin_models, load_graph
+from autoauto.graph.load import load_graph
 from autoauto.graph.plain import flatten
 from autoauto.records.errors import BadInput
+from autoauto.records.installation import builtin_models
 
 DEEPER_OR_LONGER = {
     *("bert-base-256", "bert-base-384-mlm", "bert-base-512-mlm"),

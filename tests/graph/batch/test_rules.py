@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from autoauto.graph.batch.rebatch import rebatch
 from autoauto.records.errors import BadInput
+from tests.drawn import n_examples
 
 G = np.random.default_rng(7)
 
@@ -247,7 +248,7 @@ CHANGES = {
 }
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=n_examples(150))
 @given(program=programs())
 def test_a_random_program_is_rebatched_right_or_refused(make: Any, check: Any, program: Any) -> None:
     lines, shape, constants = program

@@ -17,6 +17,7 @@ from autoauto.graph.shapes.trace import trace
 from autoauto.graph.shapes.values import Value
 from autoauto.records.errors import UnreadableModel
 from studies.operator_cases import Case
+from tests.drawn import n_examples
 
 MS, NCHWC = "com.microsoft", "com.microsoft.nchwc"
 G = np.random.default_rng(5)
@@ -228,7 +229,7 @@ def test_shapes_of_programs_are_those_of_onnx_runtime(
 
 
 WITHOUT_KERNEL: dict[str, tuple[Case, tuple[int, ...]]] = {
-    case.op: (case, shape)
+    f"{case.op} {case.operands}": (case, shape)
     for case, shape in (
         (Case("BiasSplitGelu", "2x4x16 16", {}, MS), (2, 4, 8)),
         (Case("NhwcFusedConv", "2x9x9x4 6x4x3x3", {"activation": "Relu"}, MS), (2, 7, 7, 6)),
@@ -237,6 +238,7 @@ WITHOUT_KERNEL: dict[str, tuple[Case, tuple[int, ...]]] = {
         (Case("BiasDropout", "2x3x4 4", {}, MS), (2, 3, 4)),
         (Case("TorchEmbedding", "9x3 i1x2", {}, MS), (1, 2, 3)),
         (Case("GatedRelativePositionBias", "2x3x8 8 1x2x3x3 4x8 8 1x2x1x1", {"num_heads": 2}, MS), (2, 2, 3, 3)),
+        (Case("GatedRelativePositionBias", "5x8 8 1x2x3x3 4x8 8 1x2x1x1 j4x3", {"num_heads": 2}, MS), (4, 2, 3, 3)),
         (Case("Rfft", "2x8", {"signal_ndim": 1}, MS), (2, 5, 2)),
         (Case("Irfft", "2x5x2", {"signal_ndim": 1}, MS), (2, 8)),
         (Case("QLinearReduceMean", "u2x3x4 %0.1 u %0.1 u", {"axes": [1], "keepdims": 0}, MS), (2, 4)),
@@ -246,6 +248,8 @@ WITHOUT_KERNEL: dict[str, tuple[Case, tuple[int, ...]]] = {
         (Case("GemmFastGelu", "2x3x4 4x6", {}, MS), (2, 3, 6)),
         (Case("PackedAttention", "5x8 8x24 24 j2x3 j3", {"num_heads": 2}, MS), (5, 8)),
         (Case("PackedMultiHeadAttention", "5x2x3x4 - - - j2x3 j3", {"num_heads": 2}, MS), (5, 8)),
+        (Case("PackedMultiHeadAttention", "5x8 5x8 5x12 - j2x3 j3", {"num_heads": 2}, MS), (5, 12)),
+        (Case("PackedMultiHeadAttention", "5x8 5x8 - - j2x3 j3", {"num_heads": 2}, MS), (5, 8)),
         (Case("DecoderAttention", "3x2x8 5x2x8 8x8 8x16 24", {"num_heads": 2}, MS), (3, 2, 8)),
         (Case("RestorePadding", "5x8 j2x3", {}, MS), (2, 3, 8)),
         (Case("LinearAttention", "2x3x8 2x3x8 2x3x4", {"q_num_heads": 4, "kv_num_heads": 2}, MS), (2, 3, 8)),
@@ -255,10 +259,22 @@ WITHOUT_KERNEL: dict[str, tuple[Case, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("op", WITHOUT_KERNEL)
-def test_operators_that_only_other_devices_have(op: str) -> None:
-    case, shape = WITHOUT_KERNEL[op]
+@pytest.mark.parametrize("name", WITHOUT_KERNEL)
+def test_operators_that_only_other_devices_have(name: str) -> None:
+    case, shape = WITHOUT_KERNEL[name]
     assert trace(case.model())["output_0"].shape == shape
+
+
+def test_caches_that_only_other_devices_have() -> None:
+    """Keys and values of 2 heads of 4 elements: of 5 tokens, or of 5 behind 6; a state is a matrix of key and value."""
+    decoder = "3x2x8 5x2x8 8x8 8x16 24"
+    for past, n_keys in (("", 5), (" - 2x2x6x4 2x2x6x4", 11)):
+        values = trace(Case("DecoderAttention", f"{decoder}{past}", {"num_heads": 2}, MS, 3).model())
+        assert [values[f"output_{i}"].shape for i in range(3)] == [(3, 2, 8), *[(2, 2, n_keys, 4)] * 2]
+    heads = {"q_num_heads": 4, "kv_num_heads": 2}
+    for window, state in ((0, (2, 2, 4, 2)), (5, (5, 2, 2, 4, 2))):
+        case = Case("LinearAttention", "2x3x8 2x3x8 2x3x4", {**heads, "state_window": window}, MS, 2)
+        assert trace(case.model())["output_1"].shape == state
 
 
 @pytest.mark.parametrize(
@@ -303,7 +319,7 @@ def attributes(draw: st.DrawFn) -> dict[str, Any]:
     return numbers | flags | {name: numbers for name, numbers in lists.items() if draw(st.booleans())}
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=n_examples(40))
 @given(read=st.lists(operands(), max_size=9), given_attributes=attributes())
 def test_any_rule_gives_shapes_or_refuses(read: list[Value | None], given_attributes: dict[str, Any]) -> None:
     for (domain, op), rule in SHAPE_RULES.items():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoauto.plan.pipeline.infeasible import why_infeasible
-from autoauto.plan.pipeline.interleaved import chunk_table, evaluate_chunks, interleaved
+from autoauto.plan.pipeline.interleaved import _make_search, chunk_table, evaluate_chunks, interleaved
 from autoauto.plan.pipeline.optimal import incumbents, optimal
 from autoauto.plan.pipeline.problem import prepare
 from autoauto.records.costs.cost import CostTable
@@ -17,6 +17,7 @@ from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import Plan
 from tests.cost_tables import make_table, with_memory
+from tests.drawn import n_drawn
 
 MakeTable = Callable[[int], CostTable]
 
@@ -103,9 +104,10 @@ def excess_bytes(table: CostTable, plan: Plan) -> Iterator[int]:
         yield table.memory.together([stage.layers for stage in plan.stages if stage.device == device]) - limit
 
 
+@pytest.mark.drawn
 def test_an_exhaustive_search_finds_the_cheapest_of_all_plans(any_table: MakeTable) -> None:
     n_feasible, beyond_smallest = 0, []
-    for table, n_chunks in tables(any_table, range(750)):
+    for table, n_chunks in tables(any_table, range(n_drawn(750))):
         fitting = [plan.cost_cycles for plan, excess in all_plans(table, n_chunks) if not excess]
         try:
             bounded = interleaved(table, n_chunks)
@@ -117,13 +119,14 @@ def test_an_exhaustive_search_finds_the_cheapest_of_all_plans(any_table: MakeTab
         assert bounded.plan.cost_cycles == bounded.bound_cycles == min(fitting)
         assert max(excess_bytes(table, bounded.plan)) <= 0
         n_feasible += 1
-    assert min(n_feasible, len(beyond_smallest)) > 150
+    assert min(n_feasible, len(beyond_smallest)) > n_drawn(150)
     assert min(beyond_smallest) == 0
 
 
+@pytest.mark.drawn
 def test_a_short_search_has_a_lower_bound_of_the_best_cost(any_table: MakeTable) -> None:
     n_open = 0
-    for table, n_chunks in tables(any_table, range(400)):
+    for table, n_chunks in tables(any_table, range(n_drawn(400))):
         try:
             lowest_cost = interleaved(table, n_chunks).plan.cost_cycles
             bounded = interleaved(table, n_chunks, max_nodes=1)
@@ -131,11 +134,33 @@ def test_a_short_search_has_a_lower_bound_of_the_best_cost(any_table: MakeTable)
             continue
         assert bounded.bound_cycles <= lowest_cost <= bounded.plan.cost_cycles
         n_open += bounded.gap > 0
-    assert n_open > 25
+    assert n_open > n_drawn(25)
 
 
+@pytest.mark.drawn
+def test_the_bound_of_cuts_is_the_cost_of_the_cheapest_plan_that_has_them_or_lower(any_table: MakeTable) -> None:
+    """And that of all cuts is the cost itself."""
+    n_plans = 0
+    for table, n_chunks in tables(any_table, range(n_drawn(150))):
+        rows = chunk_table(table, n_chunks)
+        search = _make_search(rows, table.n_devices)
+        n_blocks, n_stages = len(search.problem.blocks), rows.n_devices
+        costs: dict[tuple[int, ...], list[int]] = {}
+        for inner in combinations(range(1, n_blocks), n_stages - 1):
+            cuts = (0, *inner, n_blocks)
+            plan = evaluate_chunks(rows, table.n_devices, search.problem.partition(list(cuts)))
+            for length in range(1, n_stages + 2):
+                costs.setdefault(cuts[:length], []).append(plan.cost_cycles)
+            assert search.bound(cuts) == plan.cost_cycles
+            n_plans += 1
+        for cuts, completed in costs.items():
+            assert search.bound(cuts) <= min(completed)
+    assert n_plans > n_drawn(500)
+
+
+@pytest.mark.drawn
 def test_one_chunk_a_device_is_the_ordinary_plan(any_table: MakeTable) -> None:
-    for table, _ in tables(any_table, range(300)):
+    for table, _ in tables(any_table, range(n_drawn(300))):
         try:
             expected = optimal(table).cost_cycles
         except Infeasible:
@@ -160,8 +185,9 @@ def even_cuts(table: CostTable, n_stages: int) -> list[int]:
     return [int(cut) for cut in np.searchsorted(prefix, shares)]
 
 
+@pytest.mark.drawn
 def test_no_start_and_no_single_move_beats_the_plan_of_a_long_model() -> None:
-    for table in map(long_table, range(5)):
+    for table in map(long_table, range(n_drawn(8))):
         rows = chunk_table(table, 2)
         best = interleaved(table, 2, max_nodes=0).plan
         starts = [even_cuts(table, 6), *(list(plan.cuts) for plan in incumbents(prepare(rows)))]

@@ -20,6 +20,7 @@ from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import Plan
 from tests.cost_tables import make_table
+from tests.drawn import daily, n_drawn
 from tests.plan.exhaustive import exhaustive
 
 MakeTable = Callable[[int], CostTable]
@@ -59,7 +60,7 @@ def outcome(plan: Callable[[CostTable], Plan], table: CostTable) -> tuple[int | 
     return best.cost_cycles, 0
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", daily(range(4)))
 def test_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(random_table: MakeTable, chunk: int) -> None:
     n_feasible = 0
     for seed in range(500 * chunk, 500 * (chunk + 1)):
@@ -70,7 +71,7 @@ def test_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(random_tabl
     assert 100 < n_feasible < 400
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", daily(range(4)))
 def test_in_every_mode_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(
     any_table: MakeTable, chunk: int
 ) -> None:
@@ -93,9 +94,10 @@ def test_with_subgraphs_the_optimum_costs_what_the_cheapest_of_all_partitions_co
     assert cheaper > 15
 
 
+@pytest.mark.drawn
 def test_every_incumbent_has_a_valid_lower_bound(any_table: MakeTable) -> None:
     n_stops = 0
-    for seed in range(1000):
+    for seed in range(n_drawn(1000)):
         table = any_table(seed)
         lowest_cost, _ = outcome(exhaustive, table)
         problem, bound = prepare(table), 0
@@ -107,7 +109,7 @@ def test_every_incumbent_has_a_valid_lower_bound(any_table: MakeTable) -> None:
             bound = incumbent.bound_cycles
             n_stops += 1
         assert bound == (lowest_cost or 0)
-    assert n_stops > 700
+    assert n_stops > n_drawn(700)
 
 
 def test_the_search_stops_when_time_is_up_or_the_gap_is_small_enough() -> None:
@@ -226,7 +228,7 @@ def test_two_thousand_layers_on_sixteen_devices() -> None:
                 assert evaluate(table, cuts).cost_cycles >= plan.cost_cycles
 
 
-@pytest.mark.parametrize("chunk", range(2))
+@pytest.mark.parametrize("chunk", daily(range(2)))
 def test_in_training_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(
     training_table: MakeTable, chunk: int
 ) -> None:

@@ -28,6 +28,7 @@ from autoauto.schedule.times import plan_times, timeline_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Recompute
 from autoauto.targets.clusters import load_cluster
+from tests.drawn import daily, n_drawn
 
 
 def random_profile(random: np.random.Generator, n_layers: int) -> ModelProfile:
@@ -98,7 +99,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("period", [Period.BARRIER, Period.OVERLAP])
+@pytest.mark.parametrize("period", daily([Period.BARRIER, Period.OVERLAP]))
 @pytest.mark.parametrize(("order", "n_ipu", "n_each", "recompute"), CASES)
 def test_it_is_the_best_of_all_cuts_and_choices(
     order: Order, n_ipu: int, n_each: int, recompute: bool | Recompute, period: Period
@@ -150,10 +151,11 @@ def test_it_is_the_best_where_the_last_stage_keeps_its_last_segment(order: Order
         assert bounded.step_cycles == bounded.bound_cycles == shortest
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("order", [Order.POPART, Order.ONE_F_ONE_B])
 def test_a_plan_that_fits_only_where_some_stages_recompute_is_found(order: Order) -> None:
     knobs, n_mixed = Knobs(3, 1, schedule=order, recompute=Recompute.AUTO, n_micro_batches=8), 0
-    for seed in range(12):
+    for seed in range(n_drawn(12)):
         profile = with_checkpoint(random_profile(np.random.default_rng(seed), 7))
         free = list(plans_that_fit(stage_table(profile, knobs, 2**40, Period.BARRIER)))
         tightest = min(plan.peak_memory_bytes for plan in free)
@@ -164,7 +166,7 @@ def test_a_plan_that_fits_only_where_some_stages_recompute_is_found(order: Order
         assert bounded.step_cycles == min(timeline_of(knobs.step, plan).makespan_cycles for plan in fitting)
         with pytest.raises(Infeasible):
             best_by_simulated_step(stage_table(profile, knobs, tightest - 1, Period.BARRIER), knobs)
-    assert n_mixed > 1
+    assert n_mixed > n_drawn(4)
 
 
 @pytest.mark.parametrize("recompute", [False, True, Recompute.AUTO])

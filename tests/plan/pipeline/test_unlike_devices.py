@@ -23,6 +23,7 @@ from autoauto.records.plans.plan import Stage
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from tests.cost_tables import with_unlike_devices
+from tests.drawn import daily, n_drawn
 from tests.plan.exhaustive import all_fitting, exhaustive
 from tests.plan.pipeline.test_by_step import plans_that_fit, random_table, step_cycles
 from tests.plan.pipeline.test_ranges import outcome, with_exchange
@@ -31,7 +32,7 @@ from tests.plan.test_pareto_front import is_better, point_of
 MakeTable = Callable[[int], CostTable]
 
 
-@pytest.mark.parametrize("chunk", range(2))
+@pytest.mark.parametrize("chunk", daily(range(2)))
 def test_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(training_table: MakeTable, chunk: int) -> None:
     n_feasible = n_differ = 0
     for seed in range(400 * chunk, 400 * (chunk + 1)):
@@ -45,8 +46,9 @@ def test_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(training_ta
     assert n_differ > 100
 
 
+@pytest.mark.drawn
 def test_where_any_device_reaches_any_other_it_does_too(any_table: MakeTable) -> None:
-    for seed in range(300):
+    for seed in range(n_drawn(300)):
         table = with_unlike_devices(with_exchange(any_table(seed), seed), seed)
         assert outcome(optimal, table) == outcome(exhaustive, table), seed
 

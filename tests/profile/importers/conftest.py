@@ -9,17 +9,13 @@ from typing import NamedTuple
 import pytest
 
 from autoauto.profile.importers.layer_table import read_layer_table
-from autoauto.profile.importers.onnxruntime_trace import line_of_nodes, read_onnxruntime
+from autoauto.profile.importers.onnxruntime_join import IMPORTER as ONNX_RUNTIME
 from autoauto.profile.importers.recorded import RecordedProfile
 from autoauto.profile.importers.tensorrt import read_tensorrt
 from autoauto.profile.importers.torch_trace import read_torch_trace
 from autoauto.records.installation import data_dir
 
 RECORDED = data_dir() / "profiles" / "recorded"
-
-
-def read_line(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
-    return line_of_nodes(path, read_onnxruntime(path, details), batch_size)
 
 
 class Recorded(NamedTuple):
@@ -32,7 +28,9 @@ class Recorded(NamedTuple):
 
 FORMATS = {
     "csv": Recorded(read_layer_table, RECORDED / "blocks.csv"),
-    "onnxruntime": Recorded(read_line, RECORDED / "squeezenet.onnxruntime.json", RECORDED / "squeezenet.memory.csv"),
+    "onnxruntime": Recorded(
+        ONNX_RUNTIME.read, RECORDED / "squeezenet.onnxruntime.json", RECORDED / "squeezenet.memory.csv"
+    ),
     "torch": Recorded(read_torch_trace, RECORDED / "blocks-32.torch.json"),
     "tensorrt": Recorded(read_tensorrt, RECORDED / "engine.profile.json", RECORDED / "engine.layers.json"),
 }

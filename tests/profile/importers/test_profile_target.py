@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -21,7 +22,8 @@ from autoauto.profile.profiler import interpolate
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link, Period
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period
+from autoauto.records.layers import LayerRange
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
@@ -114,3 +116,136 @@ def test_training_needs_a_backward_pass() -> None:
 def test_another_content_is_another_version() -> None:
     first, second = (ProfileTarget(RecordedProfile("net", {1: layers(scale)})) for scale in (1.0, 1.5))
     assert first.version != second.version
+
+
+def kinds(**speeds: float | None) -> Cluster:
+    """A device of each kind, with its speed."""
+    link = Link(1e3, 0)
+    made = [DeviceKind(Device(name, 1e9, 1e6, 1, 10**6), 1, link, link, speed) for name, speed in speeds.items()]
+    return Cluster.of_kinds("c", "profile", made)
+
+
+def seconds(target: ProfileTarget, kind: str, batch_size: int = 1) -> list[float]:
+    """Of the forward passes of all layers on a device of a kind."""
+    device = Device(kind, 1e9, 1e6, 1, 10**6)
+    options = CompileOptions(batch_size, Precision.FP32)
+    return [layer.forward_cycles / 1e9 for layer in target.profile(line_graph(target.recorded), device, options).layers]
+
+
+def test_speeds_divide_the_times_of_one_profile() -> None:
+    """Layers take 1, 2, 3 and 4 s on the profiled device."""
+    target = ProfileTarget(recorded()).on_devices(kinds(fast=2.0, slow=0.5, other=None))
+    assert seconds(target, "fast") == [0.5, 1.0, 1.5, 2.0]
+    assert seconds(target, "slow") == [2.0, 4.0, 6.0, 8.0]
+    assert seconds(target, "other") == [1.0, 2.0, 3.0, 4.0]
+    assert target.notes[0].endswith("the times of the profile: fast 2, slow 0.5, other 1, not given")
+    backward = target.of_kinds["fast"].at(1)[0].backward_s
+    assert backward == 1.0  # 2 s
+
+
+def in_order(*clocks_hz: float) -> Cluster:
+    """Devices in a given order."""
+    devices = tuple(Device("d", clock_hz, 1e6, 1, 10**6) for clock_hz in clocks_hz)
+    links = (Link(1e3, 0),) * len(devices)
+    return Cluster("c", "profile", devices, links, links)
+
+
+def test_like_devices_without_a_speed_have_the_profile_as_it_is() -> None:
+    target = ProfileTarget(recorded())
+    for cluster in (kinds(d=None), in_order(1e9, 1e9)):
+        assert target.on_devices(cluster) is target
+    with pytest.raises(BadInput, match=r"c lists d of 1e[+]09 Hz, d of 2e[+]09 Hz, and nothing says how fast"):
+        target.on_devices(in_order(1e9, 2e9))
+
+
+def test_profiles_are_interpolated_at_every_kind_and_say_so_once() -> None:
+    low, high = at_sizes(1, 4), at_sizes(2, 6, scale=3.0)
+    low, high = replace(low, notes=("read", "of a")), replace(high, notes=("read",))
+    both = ProfileTarget(low, {"a": low, "b": high})
+    said = "all numbers are estimated from a profile of 4 layers at batch size "
+    assert both.notes == ("read", "of a", f"{said}1, 4 of a, 2, 6 of b; between them it is interpolated")
+    assert ProfileTarget(low).notes[-1] == f"{said}1, 4; between them it is interpolated"
+    assert ProfileTarget(at_sizes(8)).notes == (f"{said}8",)
+    assert ProfileTarget(low, {"a": low, "b": low}).notes[-1] == f"{said}1, 4; between them it is interpolated"
+    first, second = (Device(name, 1e9, 1e6, 1, 10**6) for name in "ab")
+    options = CompileOptions(2, Precision.FP32)
+    assert both.depends_on(first, options) != both.depends_on(second, options)
+    assert ProfileTarget(low).depends_on(first, options) == ProfileTarget(low).depends_on(second, options)
+    changed = [replace(options, batch_size=3), replace(options, training=True)]
+    assert len({both.depends_on(first, each) for each in (options, *changed)}) == 3
+    assert both.depends_on(first, options) != both.depends_on(replace(first, clock_hz=2e9), options)
+
+
+def at_sizes(*sizes: int, scale: float = 1.0) -> RecordedProfile:
+    return RecordedProfile("net", {size: layers(scale * size) for size in sizes})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        ((1, 4), (2, 6), (2, 3, 4)),
+        ((2, 6), (1, 4), (2, 3, 4)),
+        ((1, 2, 8), (2,), (2,)),
+        ((1, 200), (3, 160), (3, 4, 8, 16, 32, 64, 128, 160)),  # too many to list: their ends and the powers of two
+    ],
+)
+def test_kinds_are_searched_at_the_batch_sizes_that_all_reach(
+    first: tuple[int, ...], second: tuple[int, ...], common: tuple[int, ...]
+) -> None:
+    profiles = {"a": at_sizes(*first), "b": at_sizes(*second, scale=3.0)}
+    target = ProfileTarget(profiles["a"], profiles)
+    assert target.traits.space["batch_size"] == common
+    size = common[0]
+    assert (seconds(target, "a", size)[0], seconds(target, "b", size)[0]) == (size, 3 * size)
+
+
+def test_kinds_without_a_common_batch_size_or_with_other_layers_are_refused() -> None:
+    other = RecordedProfile("net", {1: layers(1.0)[:3]})
+    for profile, message in (
+        (at_sizes(5, 6), "kinds need a batch size in common, got a 1, 4, b 5, 6; record one on all"),
+        (other, "--profile: a has 4 layers, b has 3; record one model at both"),
+        (recorded(training=False), "a has a backward pass, b has none"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            ProfileTarget(at_sizes(1, 4), {"a": at_sizes(1, 4), "b": profile})
+
+
+@pytest.mark.parametrize(
+    ("target", "cluster", "message"),
+    [
+        (ProfileTarget(recorded()), kinds(a=None, b=None), "nothing says how fast each runs the layers"),
+        (
+            ProfileTarget(recorded(), {"a": recorded()}),
+            kinds(b=None),
+            "a:B=FILE must name devices of the cluster, c has b",
+        ),
+        (
+            ProfileTarget(recorded(), {"a": recorded()}),
+            kinds(a=None, b=None),
+            "every kind needs its profile, b has none",
+        ),
+        (ProfileTarget(recorded(), {"a": recorded()}), kinds(a=2.0), "a has a speed and a --profile of its own"),
+    ],
+)
+def test_kinds_of_which_nothing_or_too_much_is_said_are_refused(
+    target: ProfileTarget, cluster: Cluster, message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        target.on_devices(cluster)
+
+
+def test_layers_add_up_in_a_range_and_what_was_stashed_before_stays() -> None:
+    """Layers 1 and 2 at batch size 1: 2 and 3 s, 1000 and 2000 bytes of weights, 20 and 30 stashed.
+
+    Their inputs and outputs are 200, 300 and 400 bytes, and both are there while a layer runs.
+    """
+    target = ProfileTarget(recorded())
+    options = CompileOptions(1, Precision.FP32, training=True)
+    device = Device("d", 1e9, 1e6, 1, 10**6)
+    made = target.compile(line_graph(target.recorded), LayerRange(1, 3), device, options)
+    assert [step.cycles for step in made.steps] == [2_000_000_000, 3_000_000_000]
+    assert [step.temporary_bytes for step in made.steps] == [500, 700 + 20]
+    assert made.exclusive == {"parameter": 3000}
+    assert made.activation_bytes == 50
+    assert made.backward_cycles == 4_000_000_000
+    assert made.last_segment_cycles == 5_000_000_000

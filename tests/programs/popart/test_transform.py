@@ -24,6 +24,7 @@ from autoauto.programs.popart.transform import add_streams, assemble, check_para
 from autoauto.records.errors import BadInput
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.stash import stash_entries
+from tests.drawn import n_examples
 
 # The check of cycles.
 
@@ -219,7 +220,7 @@ def graphs(draw: st.DrawFn) -> PipelineGraph:
 
 
 @given(graph=graphs(), training=st.booleans(), recompute=st.booleans(), extra=st.integers(0, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=n_examples(150), deadline=None)
 def test_every_op_reads_values_of_its_micro_batch(
     graph: PipelineGraph, training: bool, recompute: bool, extra: int
 ) -> None:

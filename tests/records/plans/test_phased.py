@@ -57,6 +57,26 @@ def test_a_training_plan_knows_its_forward_phases() -> None:
     assert plan.samples_per_s(3, 120.0, naive=True) == 3 * 4 * 2 * 120 / 300
 
 
+def test_forward_phases_follow_each_other() -> None:
+    with pytest.raises(AssertionError):
+        PhasedPlan((phase(0, 1), phase(1, 2), phase(3, 4)), 4, IoMode.IO, (), (1, 2, 3), 9)
+
+
+def test_costs_of_phases_add_up_over_steps() -> None:
+    """A phase computes 4 cycles a step, loads and stores 1 each, and moves 100 cycles of variables once."""
+    first = Phase(LayerRange(0, 1), 0, 0, 100, 1, 4, 1, {"parameter": 3}, 10)
+    second = Phase(LayerRange(1, 2), 0, 0, 10, 2, 5, 3, {"parameter": 8}, 6)
+    plan = PhasedPlan((first, second), 4, IoMode.IO, (), (10, 20), 0, shared_cycles=7)
+    assert (plan.compute_cycles, plan.transfer_cycles) == (4 * (4 + 5), 100 + 10 + 4 * (2 + 5))
+    assert (plan.cost_cycles, plan.latency_cycles, plan.mean_cost_cycles) == (30, 30, 30)
+    assert PhasedPlan((first, second), 4, IoMode.IO, (), (10, 20), 0, shared_cycles=8).cost_cycles == 32
+    assert (plan.peak_memory_bytes, plan.excess_bytes) == (8, 2)
+    again = plan.with_phases((first, second))  # naively variables move in every step
+    assert again.naive_cycles == 4 * (100 + 6) + 4 * (10 + 10)
+    assert again.phase_cycles == (100 + 4 * 6, 10 + 4 * 10)
+    assert (plan.plans, plan.other_plans, plan.parts, plan.balance) == ((plan,), (), plan.phases, 1.0)
+
+
 def test_a_row_prints_like_an_array() -> None:
     assert str(BufferRow("dx", 2)) == "dx[2]"
 

@@ -92,11 +92,23 @@ def test_every_kind_of_devices_has_a_row(text: Text) -> None:
 def test_a_line_of_80_columns_has_room_for_names_of_studies(text: Text) -> None:
     name = "squeezenet-bow-pod16-throughput-latency-f54c84"
     row = {"name": name, "model": "squeezenet", "cluster": "bow-pod16", "objective": "throughput,latency"}
-    rows = [row | {"values": [13849.2, 0.004], "n_trials": 1234, "last_trial": "2026-11-01", "state": "finished"}]
-    rows.append(row | {"name": "new", "values": [], "n_trials": 0, "last_trial": None, "state": "unfinished"})
+    rows = [
+        row
+        | {
+            "values": [13849.2, 0.004],
+            "n_trials": 1234,
+            "last_trial": "2026-11-01",
+            "state": "finished",
+            "unit": "samples/s",
+        }
+    ]
+    rows.append(
+        row
+        | {"name": "new", "values": [], "n_trials": 0, "last_trial": None, "state": "unfinished", "unit": "samples/s"}
+    )
     assert text(studies_table(rows, datetime(2026, 11, 3)), 80).split("\n")[4:8] == [
-        f"{name}   13,849.2   1,234  2 d ago",
-        "squeezenet on bow-pod16, throughput and latency                    finished",
-        "new                                                     -       0  -",
-        "squeezenet on bow-pod16, throughput and latency                    unfinished",
+        f"{name}    13,849.2   1,234  2 d ago",
+        "squeezenet on bow-pod16, throughput and latency  samples/s          finished",
+        "new                                                      -       0  -",
+        "squeezenet on bow-pod16, throughput and latency                     unfinished",
     ]

@@ -49,7 +49,7 @@ def test_every_simple_use_has_the_origin_of_its_throughput(summary: StudySummary
         Comparison("runner-up", knobs, Interval(150.0, None), 33.3, "the next best"),
     ]
     assert squeezed(text(uses_table(rows, Origin.MODELLED), 120))[3:] == [
-        "one device 50.0 estimated +300.0 %",
+        "one device 50.0 estimated x 4.0",
         "4 replicas of one device 150.0 modelled +33.3 %",
         "one pipeline of 4 - needs 3 cuts -",
         "one session of 4 cores 200.0 modelled is the winner",

@@ -14,6 +14,7 @@ from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.orders.poplar import compute_offsets, execution_order, poplar
 from autoauto.schedule.orders.spec import there_and_back
 from autoauto.schedule.simulate.dependencies import check
+from tests.drawn import n_examples
 
 ORDERS = {"Grouped": Order.GROUPED, "Interleaved": Order.POPLAR_INTERLEAVED, "Sequential": Order.SEQUENTIAL}
 
@@ -62,7 +63,7 @@ def test_a_backward_stage_may_be_on_another_device() -> None:
 
 
 @given(st.permutations(range(3)), st.integers(1, 4), st.sampled_from(sorted(ORDERS.values())), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=n_examples(60))
 def test_every_micro_batch_passes_every_stage(devices: list[int], n_turns: int, order: Order, training: bool) -> None:
     mapping = devices + devices[::-1] if training else devices
     m = n_turns * len(compute_offsets(order, mapping))

@@ -25,6 +25,7 @@ from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.simulate.dependencies import check, compute_ticks, exchange_ticks
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
+from tests.drawn import n_examples
 
 
 def test_the_ticks_of_an_action_are_those_of_its_stage_and_kind() -> None:
@@ -255,7 +256,7 @@ def slot_by_slot(schedule: Schedule, times: StageTimes) -> tuple[Spans, int, lis
 
 
 @given(st.integers(0, 2**64))
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=n_examples(300))
 def test_overlap_agrees_with_relaxation(seed: int) -> None:
     random = Random(seed)
     schedule = random_schedule(random, with_slots=random.random() < 0.1)
@@ -267,7 +268,7 @@ def test_overlap_agrees_with_relaxation(seed: int) -> None:
 
 
 @given(st.integers(0, 2**64))
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=n_examples(300))
 def test_barrier_agrees_with_a_simulation_slot_by_slot(seed: int) -> None:
     random = Random(seed)
     schedule = random_schedule(random, with_slots=random.random() < 0.5)
@@ -325,7 +326,7 @@ def test_schedules_that_cannot_run_are_refused(name: str, transfers: Transfers) 
 
 
 @given(st.integers(0, 2**64), st.sampled_from(Transfers))
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=n_examples(300))
 def test_the_simulation_refuses_exactly_what_the_check_refuses(seed: int, transfers: Transfers) -> None:
     random = Random(seed)
     schedule = random_schedule(random, with_slots=random.random() < 0.5)

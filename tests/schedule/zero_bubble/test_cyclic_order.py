@@ -12,6 +12,7 @@ from autoauto.schedule.zero_bubble.cyclic_order import CyclicOrder
 from autoauto.schedule.zero_bubble.fixed_order import in_order
 from autoauto.schedule.zero_bubble.modulo import ModuloSchedule, modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
+from tests.drawn import n_drawn, n_examples
 from tests.schedule.zero_bubble.test_list_scheduling import assert_legal, pipelines
 from tests.schedule.zero_bubble.test_modulo import v_min
 
@@ -51,9 +52,10 @@ def some_moves(order: CyclicOrder, random: Random, count: int) -> None:
             order.undo(move)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("problem", "size"), list(product((TWO, SLOW, V), (1, 2, 3))))
 def test_the_period_of_an_order_is_that_of_its_run(problem: ZeroBubbleProblem, size: int) -> None:
-    for seed in range(8):
+    for seed in range(n_drawn(8)):
         order = timed(problem, size)
         assert order is not None
         some_moves(order, Random(seed), 40)
@@ -62,7 +64,7 @@ def test_the_period_of_an_order_is_that_of_its_run(problem: ZeroBubbleProblem, s
 
 
 @given(pipelines(), st.integers(1, 3), st.integers())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=n_examples(50))
 def test_any_moves_leave_a_legal_order(problem: ZeroBubbleProblem, size: int, seed: int) -> None:
     problem = replace(problem, ticks=tuple(ticks + 1 for ticks in problem.ticks))
     order = timed(problem, size)

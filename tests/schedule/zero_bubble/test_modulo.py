@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from autoauto.schedule.zero_bubble.fixed_order import in_order
 from autoauto.schedule.zero_bubble.modulo import ModuloSchedule, modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
+from tests.drawn import n_examples
 from tests.schedule.zero_bubble.test_list_scheduling import assert_legal, pipelines
 
 
@@ -18,7 +19,7 @@ def v_min(p: int, link: int, m: int) -> ZeroBubbleProblem:
 
 
 @given(pipelines())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=n_examples(50))
 def test_every_micro_batch_can_repeat_the_first(problem: ZeroBubbleProblem) -> None:
     """A host that is slower than the period delays all; an action takes time, so that starts give an order."""
     problem = replace(problem, ticks=tuple(ticks + 1 for ticks in problem.ticks))

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from autoauto.records.schedule import Order
 from autoauto.schedule.simulate.dependencies import check
+from autoauto.schedule.zero_bubble.itineraries import itineraries
+from autoauto.schedule.zero_bubble.list_scheduling import NEVER
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
-from autoauto.schedule.zero_bubble.search import search, short_schedule, stretches
+from autoauto.schedule.zero_bubble.search import _OrderSearch, search, short_schedule, stretches
 from studies.zero_bubble_gaps import Instance
 from studies.zero_bubble_gaps import problem as instance_problem
+from tests.drawn import daily
 
 Stops = tuple[tuple[int, ...], ...]
 
@@ -69,7 +72,8 @@ COSTS = ((2, 2, 1), (10, 11, 9), (2, 4, 2), (4, 2, 6))
 
 
 @pytest.mark.parametrize(
-    ("p", "m", "limit", "v"), [(2, 3, 1, False), (2, 4, 2, False), (3, 3, 2, False), (2, 2, 3, True), (2, 3, 4, True)]
+    ("p", "m", "limit", "v"),
+    daily([(2, 3, 1, False), (2, 4, 2, False), (2, 2, 3, True), (3, 3, 2, False), (2, 3, 4, True)], 3, several=True),
 )
 def test_no_order_is_shorter(p: int, m: int, limit: int, v: bool) -> None:
     """But for one of these problems, for which there is an order shorter by 2 %."""
@@ -102,6 +106,22 @@ def test_the_oracle_finds_a_shorter_order() -> None:
 def test_more_micro_batches_add_nothing_but_their_work() -> None:
     for problem in (equal(4, 60, 4, (10, 11, 9), 1), equal(3, 50, 6, (10, 10, 10), 1, v=True)):
         assert search(problem).makespan == lower_bound(problem)
+
+
+@pytest.mark.parametrize("ticks", [(2, 2, 1), (10, 11, 9), (2, 4, 2)])
+def test_a_long_order_is_scheduled_there_and_back_unless_it_is_shortest_at_once(ticks: tuple[int, int, int]) -> None:
+    """Forwards it is some percent above the bound; back and forth again it meets it."""
+    problem = equal(4, 6, 4, ticks)
+    n_actions = 3 * 4 * 6
+    there_and_back = _OrderSearch(problem, NEVER, rounds=0)
+    there_and_back.try_forwards(itineraries(problem)[0])
+    assert there_and_back.best.makespan == lower_bound(problem)
+    assert there_and_back.spent == 3 * n_actions
+    single = equal(1, 6, 4, ticks)
+    at_once = _OrderSearch(single, NEVER, rounds=0)
+    at_once.try_forwards(itineraries(single)[0])
+    assert at_once.best.makespan == 6 * sum(ticks) == lower_bound(single)
+    assert at_once.spent == 3 * 6
 
 
 def test_the_same_input_gives_the_same_order() -> None:

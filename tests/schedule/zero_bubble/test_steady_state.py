@@ -10,6 +10,7 @@ from autoauto.schedule.zero_bubble.fixed_order import in_order
 from autoauto.schedule.zero_bubble.modulo import modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound, memory_taken
 from autoauto.schedule.zero_bubble.steady_state import FEW, SOME, Effort, annealed, steady_state
+from tests.drawn import n_examples
 from tests.schedule.zero_bubble.test_list_scheduling import assert_legal, pipelines
 from tests.schedule.zero_bubble.test_modulo import v_min
 
@@ -17,7 +18,7 @@ LITTLE = Effort(2_000, ((2, 1), (3, 0.5)), ((2, 1_000), (1, 2_000)))
 
 
 @given(pipelines())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=n_examples(50))
 def test_every_group_can_repeat_the_first(problem: ZeroBubbleProblem) -> None:
     """A host that is slower than the period delays all; an action takes time, so that starts give an order."""
     problem = replace(problem, ticks=tuple(ticks + 1 for ticks in problem.ticks))

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tests.study.conftest import Fake
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what Dask's own libraries warn of
-pytest.importorskip("distributed")
 
 BOUNDS = Bounds(timeout_s=60.0)
 A, B = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=60), Knobs(n_ipu=2, memory_proportion=0.3, batch_size=64)
@@ -61,6 +60,7 @@ class Noted:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take long to connect."""
+    pytest.importorskip("distributed")
     monkeypatch.setattr("autoauto.study.execution.dask._CONNECT_S", PATIENCE_S)
 
 

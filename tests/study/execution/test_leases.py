@@ -17,11 +17,12 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
 
+from autoauto.database.leases import LEASE_S, is_gone, this_process
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status
-from autoauto.study.execution.leases import LEASE_S, Claim, Leases, is_gone, this_process
+from autoauto.study.execution.leases import Claim, Leases
 from autoauto.study.execution.process import failed_trial, finished_trial
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.store.database import database_of, open_storage
@@ -65,6 +66,12 @@ A, B, C = (
 
 def with_ranges(*configurations: Knobs) -> dict[Knobs, Ranges]:
     return {knobs: ranges_of(SPACE, knobs) for knobs in configurations}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_storage(request: pytest.FixtureRequest) -> str:
+    """Both in every run: their clocks and locks differ."""
+    return str(request.getfixturevalue("storage" if request.param == "sqlite" else "postgres"))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from autoauto.space.trial import SearchActivity
 from autoauto.study.execution.pace import Pace, TimeLeft, known_pace
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.study import open_study
-from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
+from autoauto.study.store.trials import ranges_of, to_optuna
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -69,7 +69,7 @@ def test_the_pace_is_the_median_of_all_studies_of_the_same_model_and_devices(sto
         for batch_size, seconds in enumerate(durations_s, start=1):
             knobs = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=batch_size)
             trial = finished_trial(knobs, fake(knobs), seconds)
-            add_trial(study, to_optuna(trial, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
+            study.add_trial(to_optuna(trial, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
     assert known_pace(storage, ABOUT) == Pace(2.5, 3)
     assert known_pace(storage, {**ABOUT, "model_content": "c"}) is None
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf, log
+
+import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from autoauto.space.knobs import Knobs
-from autoauto.study.methods.candidates import CELL_PATIENCE, Candidates
-from autoauto.study.methods.forecast_curve import ErrorModel, ErrorModels
+from autoauto.study.methods.candidates import CELL_PATIENCE, CERTAIN, Candidates, normal_share
+from autoauto.study.methods.engines.measure_next import expected_gains
+from autoauto.study.methods.engines.ratios import Belief
+from autoauto.study.methods.forecast_curve import N_SIGMAS, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Forecast, Observation
 
 SIZES = range(1, 33)
@@ -148,3 +154,19 @@ def test_a_gain_is_of_the_score_above_the_best() -> None:
     assert largest.expected_gain(0.1) == pytest.approx(largest.expected - 0.1, rel=0.06)
     assert 0.0 < largest.expected_gain(1.1 * largest.expected) < 0.2 * largest.expected
     assert largest.expected_gain(100 * largest.expected) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("share_of_expected", [0.01, 0.5, 0.9, 0.999, 1.0, 1.001, 1.2, 3.0])
+def test_the_gain_is_that_of_the_rule_for_many_beliefs(share_of_expected: float) -> None:
+    """`expected_gains` asks scipy for the same share of a normal distribution, of many at once."""
+    largest = max(cell().open_candidates(), key=lambda each: each.expected)
+    best = share_of_expected * largest.expected
+    deviation = max(log(largest.bound / largest.expected) / N_SIGMAS, CERTAIN)
+    belief = Belief(np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), deviation))
+    [gain] = expected_gains(belief, np.full(1, log(largest.expected)), np.full(1, inf), best)
+    assert largest.expected_gain(best) == pytest.approx(gain, rel=1e-9, abs=1e-300)
+
+
+def test_shares_of_a_normal_distribution_are_those_of_scipy() -> None:
+    deviations = np.linspace(-37.0, 9.0, 500)
+    assert [normal_share(each) for each in deviations.tolist()] == pytest.approx(ndtr(deviations), rel=1e-12, abs=0.0)

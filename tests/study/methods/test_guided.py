@@ -17,6 +17,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Forecast, Observation, Predictor
 from autoauto.study.methods.protocol import drive as run_method
+from tests.drawn import n_drawn
 
 if TYPE_CHECKING:
     from tests.study.conftest import World
@@ -39,8 +40,9 @@ def test_an_exact_estimate_finds_the_best_at_once(world: Worlds) -> None:
         assert n_tried <= max(9, 2 * len(exact.space.cells))
 
 
+@pytest.mark.drawn
 def test_the_best_is_found_where_the_estimate_errs(world: Worlds) -> None:
-    worlds = [world(seed) for seed in range(200)]
+    worlds = [world(seed) for seed in range(n_drawn(200))]
     shares, n_tried = zip(*map(best_share_and_tries, worlds), strict=True)
     assert min(shares) > 0.97
     assert sum(share < 0.995 for share in shares) <= 2
@@ -190,18 +192,18 @@ def test_what_is_no_better_at_best_is_neither_refined_nor_tried() -> None:
 
 def test_of_a_session_of_all_cores_one_batch_size_is_tried_although_others_say_that_it_is_worse() -> None:
     space = SearchSpace((1,), (), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2), runtime=("onnxruntime",))
-    tried = drive(space, lambda k: 10.0 if k.session.cores_per_device == 1 else 8.0 + k.batch_size / 8)
-    assert [k.batch_size for k in tried if k.session.cores_per_device == 2] == [8]
+    tried = drive(space, lambda k: 10.0 if k.session.group_size == 1 else 8.0 + k.batch_size / 8)
+    assert [k.batch_size for k in tried if k.session.group_size == 2] == [8]
 
 
 def test_of_a_simple_use_that_is_tried_late_the_smallest_of_equal_batch_sizes_is_measured() -> None:
     space = SearchSpace((1,), (), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2), runtime=("onnxruntime",))
 
     def score(knobs: Knobs) -> float:
-        return 10.0 if knobs.session.cores_per_device == 1 else {1: 8.0, 2: 8.5}.get(knobs.batch_size, 9.0)
+        return 10.0 if knobs.session.group_size == 1 else {1: 8.0, 2: 8.5}.get(knobs.batch_size, 9.0)
 
     tried = drive(space, score, noise=0.01)
-    assert [k.batch_size for k in tried if k.session.cores_per_device == 2] == [4]
+    assert [k.batch_size for k in tried if k.session.group_size == 2] == [4]
 
 
 def test_a_lonely_peak_among_the_multiples_of_eight_is_found() -> None:

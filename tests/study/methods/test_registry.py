@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from autoauto.space.trial import Trial, apply_constraints
 from autoauto.study.methods.registry import exhaustive, method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
+from tests.drawn import daily
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 37, 60, 72, 100))
 ALL = pytest.mark.parametrize("method", Method)
+OTHER_PAIRS = [
+    (method, objective)
+    for method, objective in product(Method, Objective)
+    if method is not Method.GUIDED and objective is not Objective.THROUGHPUT
+]
 
 
 class Expect:
@@ -38,8 +45,14 @@ def proposer(method: Method, fake: Fake, objective: Objectives = Objective.THROU
     return method_of(method, predictor(Expect(fake), objective), objective, n_measurements=n_measurements)
 
 
-@ALL
-@pytest.mark.parametrize("objective", Objective)
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [
+        *((method, Objective.THROUGHPUT) for method in Method),
+        *((Method.GUIDED, objective) for objective in Objective if objective is not Objective.THROUGHPUT),
+        *daily(OTHER_PAIRS, 0, several=True),
+    ],
+)
 def test_no_configuration_is_measured_twice_or_outside_the_space_and_the_best_measured_wins(
     storage: str, fake: Fake, method: Method, objective: Objective
 ) -> None:
@@ -101,7 +114,7 @@ def test_a_space_of_one_configuration(storage: str, fake: Fake, method: Method) 
     assert result.best is not None
 
 
-@pytest.mark.parametrize("objective", Objective)
+@pytest.mark.parametrize("objective", daily(list(Objective), 2))
 def test_guided_finds_what_exhaustive_finds(storage: str, fake: Fake, objective: Objective) -> None:
     best = {}
     for method in (Method.EXHAUSTIVE, Method.GUIDED):

@@ -58,7 +58,7 @@ def test_the_best_forecast_is_measured_first_and_then_the_best_of_every_choice()
     first, *others = tried({})
     assert (first.n_ipu, first.batch_size, first.session.values["engine"]) == (2, 4, "sglang")
     assert {knobs.session.values["engine"] for knobs in others} >= {"vllm"}
-    assert {knobs.session.cores_per_device for knobs in (first, *others)} == {1, 2}
+    assert {knobs.session.group_size for knobs in (first, *others)} == {1, 2}
     assert any(knobs.n_ipu == 1 for knobs in others)
     assert len(others) <= 4
     assert all(knobs.batch_size == 4 for knobs in others)

@@ -19,9 +19,10 @@ from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.table import trial_table, trials_dataframe
-from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
+from autoauto.study.store.trials import ranges_of, to_optuna
 from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.host.runtimes.session import PRECISIONS
+from tests.drawn import daily
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -34,7 +35,7 @@ def test_its_cells_are_those_of_optuna(storage: str, fake: Fake) -> None:
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
     knobs = Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1)
     failed = finished_trial(knobs, ZeroDivisionError(), 0.5)
-    add_trial(study, to_optuna(failed, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
+    study.add_trial(to_optuna(failed, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
     study.ask()
     study = load_study(storage, "bow")
     table, frame = trial_table(study), study.trials_dataframe()
@@ -79,6 +80,13 @@ KNOBS_AND_RESULTS = {
     "expert_parallel": "Int64",
     "kv_cache_precision": "string",
     "max_batched_tokens": "Int64",
+    "attention_data_parallel": "Int64",
+    "prefill_workers": "Int64",
+    "prefill_tensor_parallel": "Int64",
+    "prefill_expert_parallel": "Int64",
+    "prefill_attention_data_parallel": "Int64",
+    "prefill_batch_size": "Int64",
+    "prefill_kind": "Int64",
     "batch_size": "Int64",
     "schedule": "string",
     "stages_per_device": "Int64",
@@ -99,16 +107,27 @@ KNOBS_AND_RESULTS = {
     "makespan_cycles": "float64",
     "bubble_fraction": "float64",
     "output_error": "float64",
+    "usd_per_hour": "float64",
+    "power_limit_w": "float64",
     "tokens_per_s": "float64",
     "tpot_s": "float64",
     "ttft_s": "float64",
     **dict.fromkeys(("tpot_low_s", "tpot_high_s", "ttft_low_s", "ttft_high_s", "bounds_probability"), "float64"),
     "kv_cache_bytes": "Int64",
+    **dict.fromkeys(("prefill_busy_share", "kv_transfer_s"), "float64"),
+    **{f"{name}_p{percent}_s": "float64" for name in ("ttft", "tpot", "latency") for percent in (50, 90, 95, 99)},
+    **dict.fromkeys(("rate_per_s", "busy_share", "kv_share", "n_waiting"), "float64"),
+    **dict.fromkeys(("n_waiting_kv", "n_waiting_tokens", "n_waiting_sequences"), "float64"),
+    "n_preempted": "Int64",
+    "queue_growth_per_s": "float64",
     "excess_bytes": "Int64",
+    "usd_per_million": "float64",
+    "max_joules": "float64",
     "host_cycles": "Int64",
     "shared_cycles": "Int64",
     "period": "string",
     "reason": "string",
+    "origin": "string",
     "constraint": "float64",
     "in_space": "boolean",
     "datetime_start": "datetime64[ns]",
@@ -126,11 +145,14 @@ NOTHING_FITS = SearchSpace((1,), (1.0,), (50,))
 @pytest.mark.parametrize("space", [INFERENCE, TRAINING, PHASES, HOST, OF_SESSIONS, NOTHING_FITS, None])
 @pytest.mark.parametrize(
     ("objectives", "values"),
-    [
-        (Objective.THROUGHPUT, ["value"]),
-        (Objective.LATENCY, ["value"]),
-        ((Objective.THROUGHPUT, Objective.PER_DEVICE), ["value_throughput", "value_per_device"]),
-    ],
+    daily(
+        [
+            ((Objective.THROUGHPUT, Objective.PER_DEVICE), ["value_throughput", "value_per_device"]),
+            (Objective.THROUGHPUT, ["value"]),
+            (Objective.LATENCY, ["value"]),
+        ],
+        several=True,
+    ),
 )
 def test_columns_and_their_types_depend_on_the_objectives_alone(
     storage: str, fake: Fake, space: SearchSpace | None, objectives: Objectives, values: list[str]
@@ -139,7 +161,7 @@ def test_columns_and_their_types_depend_on_the_objectives_alone(
     for knobs in [knobs for cell in space.cells for knobs in cell] if space else []:
         assert space is not None
         trial = finished_trial(knobs, fake(knobs), 0.5)
-        add_trial(study, to_optuna(trial, ranges_of(space, knobs), objectives))
+        study.add_trial(to_optuna(trial, ranges_of(space, knobs), objectives))
     table = trials_dataframe("bow", storage)
     expected = {**HEAD, **dict.fromkeys(values, "float64"), **KNOBS_AND_RESULTS}
     assert list(table.dtypes.astype(str).items()) == list(expected.items())
@@ -158,7 +180,7 @@ def test_several_objectives_have_a_column_each(storage: str, fake: Fake) -> None
         fake(Knobs(n_ipu=1, memory_proportion=0.3, batch_size=1)),
         0.5,
     )
-    add_trial(study, to_optuna(trial, ranges_of(SPACE, trial.knobs), objectives))
+    study.add_trial(to_optuna(trial, ranges_of(SPACE, trial.knobs), objectives))
     [row] = trial_table(study)[["value_latency", "value_throughput"]].to_numpy().tolist()
     assert row == [trial.latency_s, trial.samples_per_s]
 
@@ -189,7 +211,7 @@ def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: 
     space = SearchSpace((1,), (0.3,), (1,), schedule=(Order.GPIPE,), recompute=(True,), n_micro_batches=(4,))
     trial = to_optuna(finished_trial(knobs, fake(knobs), 0.5), ranges_of(space, knobs), Objective.THROUGHPUT)
     for trial.value in (float("inf"), float("-inf"), 1.0):
-        add_trial(study, trial)
+        study.add_trial(trial)
     table = trial_table(study)
     assert list(table["value"]) == [float("inf"), float("-inf"), 1.0]
     assert table[["schedule", "recompute", "n_micro_batches"]].iloc[0].tolist() == ["gpipe", "on", 4]
@@ -200,5 +222,5 @@ def test_proportions_of_each_device_are_texts_beside_numbers(storage: str) -> No
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     for knobs in (knobs for cell in space.cells for knobs in cell):
         failed = finished_trial(knobs, ZeroDivisionError(), 0.5)
-        add_trial(study, to_optuna(failed, ranges_of(space, knobs), Objective.THROUGHPUT))
+        study.add_trial(to_optuna(failed, ranges_of(space, knobs), Objective.THROUGHPUT))
     assert trial_table(load_study(storage, "bow"))["memory_proportion"].tolist() == [0.6, "0.1:0.2"]

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.targets.gpu.calibration import HELD, INTERVAL, TPOT_PRIOR, Group, Prior, Ratio, factor_of, fit
+from autoauto.records.costs.decoder import Workload
+from autoauto.targets.gpu.calibration import HELD, INTERVAL, UNMEASURED, Group, Ratio, factor_of, fit
+from autoauto.targets.gpu.family_errors import TPOT_PRIOR, Prior
 
 PRIOR = Prior(0.1, 0.2, 1.0, 0.1)
 GROUP = Group("model", "vllm", "h100_sxm", "fp8")
@@ -57,6 +59,16 @@ def test_rows_of_the_prior_lie_in_the_interval_and_keep_bounds_as_often_as_is_sa
     assert n_below / n_groups == pytest.approx(HELD, abs=0.02)
 
 
+def test_a_prior_that_is_not_around_1_pulls_to_its_centre() -> None:
+    prior = PRIOR._replace(centre=float(np.log(1.3)))
+    nothing, few, many = (factor_of([1.6] * n, prior) for n in (0, 1, 50))
+    assert nothing.factor == pytest.approx(1.3)
+    assert 1.3 < few.factor < many.factor < 1.6
+    plain = factor_of([1.6 / 1.3], PRIOR)
+    assert few.factor == pytest.approx(1.3 * plain.factor)
+    assert (few.low, few.high) == pytest.approx((1.3 * plain.low, 1.3 * plain.high))
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.65, 0.9])
 def test_the_share_that_bounds_hold_at_is_that_of_the_prior(share: float) -> None:
     random = np.random.default_rng(1)
@@ -91,3 +103,14 @@ def test_what_was_not_measured_of_a_row_has_no_part_in_its_factor() -> None:
 def test_a_factor_lies_between_1_and_the_median_of_its_rows(ratios: list[float]) -> None:
     factor, middle = factor_of(ratios, PRIOR).factor, float(np.exp(np.median(np.log(ratios))))
     assert min(1.0, middle) - 1e-9 <= factor <= max(1.0, middle) + 1e-9
+
+
+def test_intervals_are_wider_the_further_lengths_are_from_those_that_were_measured() -> None:
+    near, far = Workload(1024, 256), Workload(4096, 256)
+    calibration = fit([Ratio(GROUP, 1.2, 1.1, near)] * 3)
+    same, other = (calibration.of(GROUP, requests) for requests in (near, far))
+    assert same == calibration.of(GROUP)
+    assert other.tpot.factor == same.tpot.factor
+    assert other.tpot.high / other.tpot.low > same.tpot.high / same.tpot.low
+    assert other.ttft.high > same.ttft.high
+    assert calibration.of(GROUP._replace(system="l40s"), far) == UNMEASURED

@@ -15,7 +15,13 @@ from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, Experts, PartFormat, WeightFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB, MIB
-from autoauto.targets.gpu.memory import activation_bytes, block_kv_bytes, block_weight_bytes, memory_rule, table_bytes
+from autoauto.targets.gpu.memory import (
+    activation_bytes,
+    block_cache_bytes,
+    block_weight_bytes,
+    memory_rule,
+    table_bytes,
+)
 from autoauto.targets.gpu.systems import GpuSystem, usable_bytes
 from autoauto.targets.gpu.tables import Serving
 from studies.gpu_memory import error_of, forecast
@@ -26,8 +32,8 @@ VLLM, SGLANG, TENSORRT_LLM = map(engine_named, ("vllm", "sglang", "trtllm"))
 
 @pytest.mark.parametrize(("n_gpus", "kv_heads"), [(1, 2), (2, 1), (4, 1), (8, 1)])
 def test_every_gpu_holds_one_head_of_keys_and_values_or_more(small: Decoder, n_gpus: int, kv_heads: int) -> None:
-    assert block_kv_bytes(small, Serving("hand", "vllm", n_gpus)) == 2 * kv_heads * 8 * 2
-    assert block_kv_bytes(small, Serving("hand", "vllm", n_gpus, kv_cache=WeightFormat.FP8)) == 2 * kv_heads * 8
+    assert block_cache_bytes(small, Serving("hand", "vllm", n_gpus), 1) == 2 * kv_heads * 8 * 2
+    assert block_cache_bytes(small, Serving("hand", "vllm", n_gpus, kv_cache=WeightFormat.FP8), 1) == 2 * kv_heads * 8
 
 
 def test_a_block_has_its_matrices_in_their_format_and_two_norms(small: Decoder) -> None:
@@ -53,6 +59,17 @@ def test_experts_are_all_held_and_their_router_is_not_split(small: Decoder) -> N
     experts = replace(small, experts=Experts(4, 2, 32))
     n_weights = 2 * 64 * 64 + 2 * 64 * 16 + 4 * 3 * 64 * 32
     assert block_weight_bytes(experts, Serving("hand", "vllm")) == 2 * n_weights + 2 * (128 + 64 * 4)
+
+
+def test_ranks_of_the_attention_have_its_weights_and_keys_each_and_share_experts(small: Decoder) -> None:
+    """64 x 64 of queries, as many behind, and 64 x 16 twice, all on each of four ranks; of 12 x 64 x 32 a quarter."""
+    experts = replace(small, experts=Experts(4, 2, 32))
+    of_ranks = Serving("hand", "vllm", attention_data_parallel=4)
+    n_weights = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 32
+    assert block_weight_bytes(experts, of_ranks) == 2 * n_weights + 2 * (128 + 64 * 4)
+    assert block_weight_bytes(experts, of_ranks._replace(expert_parallel=4)) == block_weight_bytes(experts, of_ranks)
+    assert block_cache_bytes(experts, of_ranks, 10) == block_cache_bytes(experts, Serving("hand", "vllm"), 10)
+    assert table_bytes(experts, of_ranks) == table_bytes(experts, Serving("hand", "vllm"))
 
 
 def test_activations_grow_with_the_tokens_of_a_step(small: Decoder) -> None:
@@ -118,7 +135,7 @@ def test_a_published_start_of_sglang_has_as_many_tokens() -> None:
     engine = replace(SGLANG, memory=SGLANG.memory._replace(share=ConstantShare(0.93)))
     weights = 94 * block_weight_bytes(qwen, serving) + 2 * table_bytes(qwen, serving)
     n_bytes = memory_rule(qwen, serving, h100, engine, 1, 8192).max_kv_bytes(weights).item()
-    assert n_bytes / (94 * block_kv_bytes(qwen, serving)) == pytest.approx(367_404, rel=0.02)
+    assert n_bytes / (94 * block_cache_bytes(qwen, serving, 1)) == pytest.approx(367_404, rel=0.02)
 
 
 def test_releases_held_what_they_held() -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from autoauto.engines.registry import engine_named
+from autoauto.engines.rules import GroupSplit
 from autoauto.records.errors import BadInput, MissingExtra, Unsupported
 from autoauto.targets.gpu import systems
 from autoauto.targets.gpu.systems import GpuSystem, check_group, cluster_named, cluster_of, system_named, system_names
@@ -44,7 +45,14 @@ def test_stages_of_another_node_are_behind_its_link(system: GpuSystem) -> None:
 )
 def test_groups_without_times_or_node_are_refused(system: GpuSystem, engine: str, n_gpus: int, problem: str) -> None:
     with pytest.raises(Unsupported, match=f"^{re.escape(problem)}$"):
-        check_group(system, engine_named(engine), n_gpus)
+        check_group(system, engine_named(engine), GroupSplit(n_gpus))
+
+
+def test_ranks_of_the_attention_may_be_on_whole_nodes(system: GpuSystem) -> None:
+    check_group(system, engine_named("vllm"), GroupSplit(2, 8, 4))
+    for split in (GroupSplit(8), GroupSplit(1, 1, 6), GroupSplit(8, 1, 2)):
+        with pytest.raises(Unsupported, match="a group lies inside a node, which has 4 GPUs in hand"):
+            check_group(system, engine_named("vllm"), split)
 
 
 def test_an_unknown_engine_is_refused_with_the_closest() -> None:

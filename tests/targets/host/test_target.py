@@ -199,7 +199,7 @@ def on_devices(*gpus: str) -> HostTarget:
 def test_devices_with_gpus_have_one_runtime_and_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "installed", lambda: tuple(SESSIONS))
     on_gpus, on_cores = on_devices("GPU-a", "GPU-b").traits, HostTarget(NoSource()).traits
-    assert (on_gpus.groups, on_cores.groups) == ("", "cores_per_device")
+    assert (on_gpus.groups, on_cores.groups) == ((), ("cores_per_device",))
     assert on_gpus.space["runtime"] == ("cuda",)
     assert "cuda" not in on_cores.space["runtime"]
     assert on_gpus.space["precision"] == on_cores.space["precision"] == (Precision.FP32,)

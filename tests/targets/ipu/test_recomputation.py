@@ -18,6 +18,7 @@ from autoauto.records.costs.stash import checkpoints
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.targets.ipu.target import IpuTarget
+from tests.drawn import n_examples
 
 SHAPE, WEIGHT = (1, 64, 8, 8), (64, 64, 1, 1)
 SIZE = 64 * 8 * 8 * 2
@@ -94,7 +95,7 @@ def test_the_estimate_bounds_ranges_compiled_whole(
 
 
 @given(batch_size=st.integers(1, 40), start=st.integers(0, 16), n_layers=st.integers(1, 18))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=n_examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_layer_more_never_needs_less(
     chain: LayerGraph,
     device: Device,

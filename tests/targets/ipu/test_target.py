@@ -16,6 +16,7 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import CompilingTarget
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.target import IpuTarget, operator_costs
+from tests.drawn import n_examples
 
 SHAPE = (1, 32, 14, 14)
 X = "x:1x32x14x14"
@@ -69,7 +70,7 @@ def total(compiled: CompiledRange) -> int:
 
 
 @given(plan=plans, batch_size=st.sampled_from([1, 7, 64]), training=st.booleans())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.differing_executors])
+@settings(deadline=None, max_examples=n_examples(60), suppress_health_check=[HealthCheck.differing_executors])
 def test_a_layer_more_never_reduces_cycles_or_memory(
     random_graph: Any, device: Device, options: Any, plan: Any, batch_size: int, training: bool
 ) -> None:
@@ -99,7 +100,7 @@ def test_a_layer_more_never_reduces_cycles_or_memory(
 
 
 @given(plan=plans, proportions=st.tuples(st.floats(0.1, 1), st.floats(0.1, 1)))
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.differing_executors])
+@settings(deadline=None, max_examples=n_examples(30), suppress_health_check=[HealthCheck.differing_executors])
 def test_a_looser_bound_is_never_slower(
     random_graph: Any, device: Device, options: Any, plan: Any, proportions: tuple[float, float]
 ) -> None:
@@ -109,7 +110,7 @@ def test_a_looser_bound_is_never_slower(
 
 
 @given(plan=plans, batch_size=st.sampled_from([1, 7, 64]), training=st.booleans())
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.differing_executors])
+@settings(deadline=None, max_examples=n_examples(30), suppress_health_check=[HealthCheck.differing_executors])
 def test_a_bound_that_does_not_bind_changes_nothing(
     random_graph: Any, device: Device, options: Any, plan: Any, batch_size: int, training: bool
 ) -> None:

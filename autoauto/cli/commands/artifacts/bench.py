@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from autoauto.cli.options.values import at_most, positive_number
-from autoauto.cli.output.lines import add_json, print_json, print_line
+from autoauto.cli.output.lines import add_json, print_json, print_line, warn
 from autoauto.cli.output.token_load import token_load_lines
 from autoauto.records.errors import BadInput, missing_extra
 
@@ -169,7 +169,7 @@ def _run_inference(args: argparse.Namespace) -> int:
             print_line(_row(result))
 
     options = LoadOptions(n_samples=args.samples, n_clients=args.concurrency, seconds=args.seconds, inputs=args.inputs)
-    metadata = asyncio.run(measure(args.url, options, show))
+    metadata = asyncio.run(measure(args.url, options, show, _ignore if args.json else warn))
     properties = metadata.get("properties", {})
     if args.json:
         print_json({"model": metadata.get("name"), "plan": properties, "loads": [_plain(result) for result in results]})
@@ -179,6 +179,10 @@ def _run_inference(args: argparse.Namespace) -> int:
         print_line(f"the plan gives {plan:,.1f} samples/s ({origin}); the closed load had {share:.0%} of it (measured)")
         print_line(f"beside the stages, {_beside(closed)} (measured), which the stages lack where the cores are theirs")
     return 2 if any(result.n_failed or result.n_wrong for result in results) else 0
+
+
+def _ignore(_: str) -> None:
+    """Print nothing."""
 
 
 _COLUMNS = {"samples/s": 11, "p50 ms": 10, "p95 ms": 10, "p99 ms": 10, "refused": 9, "failed": 8, "wrong": 7}

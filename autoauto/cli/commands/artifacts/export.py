@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.commands_to_copy import problem_of_study
 from autoauto.cli.commands.studies.study_on_server import export_on_server
-from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
+from autoauto.cli.options.model import add_configuration, open_flow, problem_of, requested_knobs
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.output.lines import print_assumed, print_json, print_line, warn
@@ -108,7 +108,7 @@ def _is_model(args: argparse.Namespace) -> bool:
     """True if the name is that of a model on this machine, so that no server is asked."""
     try:
         _find_model(args)
-    except UnreadableModel:
+    except BadInput:  # also the name of a study that begins with that of a decoder
         return False
     return True
 
@@ -119,12 +119,16 @@ def _find_model(args: argparse.Namespace) -> None:
     Raises:
         UnreadableModel: there is none.
     """
+    from autoauto.graph.decoders.gguf import is_gguf, read_gguf
     from autoauto.graph.decoders.huggingface import decoder_of
     from autoauto.graph.load import find_model
     from autoauto.targets.registry import TARGETS
 
-    entry = TARGETS.get(args.target)
-    (decoder_of if entry is not None and entry.serves_decoders else find_model)(args.model)
+    if is_gguf(args.model):
+        read_gguf(Path(args.model))
+        return
+    entry = TARGETS[problem_of(args).target]
+    (decoder_of if entry.serves_decoders else find_model)(args.model)
 
 
 def deployment_of_study(study: Study, storage: str) -> Deployment:

@@ -6,20 +6,24 @@ Requests and answers are those of the Open Inference Protocol.
 from __future__ import annotations
 
 import argparse
-import asyncio
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.artifacts.export import deployment_of_study
 from autoauto.cli.options.server import add_listen
-from autoauto.cli.options.study import add_storage, requested_study
+from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage, requested_study
 from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.units import MIB
+
+if TYPE_CHECKING:
+    from autoauto.exporters.exporter import Deployment
 
 EXAMPLE = "serve artifact --listen 127.0.0.1:8000"
 
@@ -63,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if not all(map(find_spec, ("aiohttp", "prometheus_client", "onnxruntime"))):
         raise missing_extra("serving", "serve")
+    import asyncio
+
     from autoauto.serve.artifact import Artifact
     from autoauto.serve.server import ServerOptions, serve
 
@@ -99,6 +105,32 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
         study = requested_study(args)
     except BadInput as error:
         raise BadInput(f"there is no folder {args.study!r}; and {error}") from error
+    deployment = deployment_of_study(study, args.storage)
+    _check_served_here(deployment, study.study_name, args.storage)
     with temporary_folder("autoauto-serve-") as temporary:
-        write_artifact(deployment_of_study(study, args.storage), "onnx", temporary / "artifact")
+        write_artifact(deployment, "onnx", temporary / "artifact")
         yield temporary / "artifact"
+
+
+def _check_served_here(deployment: Deployment, study_name: str, storage: str) -> None:
+    """Refuse plans that another program serves, and say which.
+
+    Raises:
+        BadInput: the plan is one of text that an engine generates, or of devices that this machine has not.
+    """
+    from autoauto.engines.registry import ENGINES
+    from autoauto.study.store.database import shown_storage
+    from autoauto.targets.host.runtimes.session import HostSession
+
+    session = deployment.knobs.session
+    engine = getattr(session, "engine", None)
+    stored = [] if storage == DEFAULT_STORAGE else ["--storage", shown_storage(storage)]
+    if engine is not None:
+        to = ENGINES[engine].launcher.to
+        command = ["autoauto", "export", study_name, "--to", to, "--output", f"{study_name}-{to}", *stored]
+        raise BadInput(f"study {study_name!r} generates text, an engine serves it: {shlex.join(command)}")
+    if not isinstance(session, HostSession):
+        raise BadInput(
+            f"a study of --target host with stages is served here, {study_name!r} is of {deployment.cluster.name}; its "
+            f"report has the command that starts it: {shlex.join(['autoauto', 'report', study_name, *stored])}"
+        )

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     )
     flow = open_flow(args)
     if Phased not in flow.setting.modes:
-        raise BadInput(f"phases are planned for --target ipu, got {args.target}, which has no streaming memory")
+        raise BadInput(f"phases are planned for --target ipu, got {flow.cluster.target}, which has no streaming memory")
     session = IpuSession(one_value(args, "memory_proportion"))
     mode = Phased(options.steps, options.recompute, training=args.mode == "training")
     knobs = Knobs(1, one_value(args, "batch_size"), mode=mode, session=session)

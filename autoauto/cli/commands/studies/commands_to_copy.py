@@ -22,10 +22,11 @@ from autoauto.space.modes.generation import Generation
 from autoauto.space.study_summary import SERVED, StudySummary
 from autoauto.space.table import TABLE, flat_value, shown
 from autoauto.space.trial import Trial
+from autoauto.targets.registry import DEFAULT_TARGET
 
 if TYPE_CHECKING:
-    from autoauto.space.problem import Problem
-    from autoauto.space.request import SearchRequest, StudyConfig
+    from autoauto.space.requests.problem import Problem
+    from autoauto.space.requests.request import SearchRequest, StudyConfig
 
 
 def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
@@ -95,7 +96,15 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
     is_measured = problem.profile is None and not isinstance(knobs.mode, Generation)
     command = "measure" if is_measured else "predict"
-    return shlex.join(["autoauto", command, *model, *mode, *_knob_arguments(knobs), *_cuts(summary, trial)])
+    words = *model, *mode, *_knob_arguments(knobs), *_cuts(summary, trial), *_rate(problem, trial)
+    return shlex.join(["autoauto", command, *words])
+
+
+def _rate(problem: Problem, trial: Trial) -> list[str]:
+    """The option of the rate that the search has bisected; none where requests arrive at one that was given."""
+    rate = trial.result.value("rate_per_s")
+    is_given = any(problem.options.get(name) is not None for name in ("rate", "trace", "for_rate", "for_trace"))
+    return [] if rate is None or is_given else ["--rate", repr(rate)]
 
 
 def _cuts(summary: StudySummary, trial: Trial) -> list[str]:
@@ -111,7 +120,8 @@ def _knob_arguments(knobs: Knobs) -> Iterator[str]:
     for knob in shown(knobs):
         value = flat_value(knobs, knob.name)
         if value is not False or knob.default is True:
-            yield from (knob.option, {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}")
+            option = knobs.session.words.pipeline_option if knob.name == "n_ipu" else knob.option
+            yield from (option, {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}")
 
 
 def _search_arguments(attributes: Mapping[str, str]) -> list[str]:
@@ -122,8 +132,8 @@ def _search_arguments(attributes: Mapping[str, str]) -> list[str]:
 
 def problem_of_study(attributes: Mapping[str, str]) -> Problem:
     """The problem of a study: that of its request, else what its attributes say of the objects that were searched."""
-    from autoauto.space.problem import Problem
-    from autoauto.space.request import SearchRequest
+    from autoauto.space.requests.problem import Problem
+    from autoauto.space.requests.request import SearchRequest
     from autoauto.study.store.study import REQUEST
 
     if REQUEST in attributes:
@@ -143,7 +153,7 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
     """The options of what is searched, for what, and how long."""
     from autoauto.space.modes.training import Training
     from autoauto.space.objectives import objectives_text
-    from autoauto.space.request import KnobValues, StudyConfig
+    from autoauto.space.requests.request import KnobValues, StudyConfig
     from autoauto.study.methods.registry import method_for
 
     space, default = study.space, StudyConfig()
@@ -165,9 +175,13 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
         "--noise": study.noise,
         "--repeats": study.n_repeats,
         "--time-budget": study.time_budget_s,
+        "--measure": study.measure.n_most or None,
+        "--measure-flips": study.measure.n_flips or None,
     }
     for option, value in others.items():
         yield from () if value is None else (option, f"{value}")
+    if study.strict:
+        yield "--strict"
     tries = [study.tries] if isinstance(study.tries, str | Knobs | Mapping) else study.tries
     for configuration in tries:
         yield from ("--try", configuration if isinstance(configuration, str) else _given_text(configuration))
@@ -185,7 +199,7 @@ def _values_text(values: Sequence[object]) -> str:
 
 
 def _given_text(configuration: Knobs | Mapping[str, object]) -> str:
-    from autoauto.space.given import values_given
+    from autoauto.space.requests.given import values_given
 
     values = values_given(configuration) if isinstance(configuration, Knobs) else configuration
     return ",".join(f"{name}={_values_text([value])}" for name, value in values.items())
@@ -201,6 +215,7 @@ def problem_words(problem: Problem) -> Iterator[str]:
     parser = argparse.ArgumentParser(add_help=False)
     add_model(parser)
     add_profile(parser)
+    parser.set_defaults(target=DEFAULT_TARGET)
     values = problem.with_paths(_short).values
     if mib := values["device_memory_mib"]:  # which commands have in GiB
         values |= {"device_memory_gib": mib * MIB / GIB, "device_memory_mib": None}

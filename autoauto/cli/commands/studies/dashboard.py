@@ -244,6 +244,7 @@ def _files(summary: StudySummary, finalist: Trial) -> Iterator[tuple[str, str]]:
     charts = [memory_chart(finalist, origin_of(summary))]
     if timeline is not None:
         yield "trace.json", json.dumps(chrome_trace(timeline, clock_hz))
-        charts.insert(0, timeline_chart(timeline, clock_hz, in_seconds=shown_clock(summary) is not None))
+        in_seconds, device = shown_clock(summary) is not None, finalist.knobs.session.words.device
+        charts.insert(0, timeline_chart(timeline, clock_hz, in_seconds=in_seconds, device=device))
     for chart in charts:
         yield f"{chart.name}.svg", picture_file(chart)

@@ -12,12 +12,20 @@ from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study
-from autoauto.cli.output.lines import add_json, print_json
-from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_outside, show_uses_of
+from autoauto.cli.output.lines import add_json, print_json, print_line
+from autoauto.cli.output.search_result import (
+    describe_comparisons,
+    describe_speed,
+    show_choices,
+    show_engines,
+    show_outside,
+    show_uses_of,
+)
 from autoauto.records.errors import Infeasible
-from autoauto.space.table import own_values
+from autoauto.space.table import own_values, speed_values
 
 if TYPE_CHECKING:
+    from autoauto.report.reasons import BindingFact
     from autoauto.space.study_summary import StudySummary
     from autoauto.space.trial import Cell, Trial
 
@@ -52,8 +60,13 @@ def run(args: argparse.Namespace) -> int:
         if summary.winner is not None:
             if not summary.of_several:
                 show_uses_of(summary)
+                show_engines(summary)
+                _show_price(summary.winner)
             compared = with_best_use(study_comparisons(summary))
-            binds = binding_table(summary.winner, origin_of(summary), summary.transferred, shown_clock(summary))
+            binds = binding_table(
+                summary.winner, origin_of(summary), summary.transferred, shown_clock(summary), summary.rate_curves
+            )
+            show_choices(summary)
             show(comparisons_table(summary, compared), binds)
         show(reasons_table(summary))
         show_outside(summary)
@@ -67,10 +80,14 @@ def run(args: argparse.Namespace) -> int:
 def _describe(summary: StudySummary) -> dict[str, Any]:
     """Why the winner won, as plain values."""
     from autoauto.report.reasons import what_binds
+    from autoauto.report.tables.traffic import load_facts
     from autoauto.report.wording import ran_on_devices, shown_clock
 
     winner, clock_hz = summary.winner, shown_clock(summary)
-    binds = what_binds(winner, ran_on_devices(summary), summary.transferred, clock_hz) if winner else ()
+    binds: list[BindingFact] = []
+    if winner:
+        binds += what_binds(winner, ran_on_devices(summary), summary.transferred, clock_hz)
+        binds += load_facts(winner, summary.rate_curves)
     return {
         "study_name": summary.study_name,
         "best": winner and _describe_trial(winner),
@@ -96,7 +113,16 @@ def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:
         "n_measured": cell.n_measured,
         "largest_batch_size": cell.largest and cell.largest.knobs.batch_size,
         "best_batch_size": cell.best and cell.best.knobs.batch_size,
-        "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,
+        **speed_values(cell.knobs, cell.best.samples_per_s if cell.best else 0.0),
         "loss_percent": summary.loss_percent(cell.best) if cell.best else None,
         "why": why_not(cell, summary),
     }
+
+
+def _show_price(winner: Trial) -> None:
+    """Print what the winner costs, where somebody says a price."""
+    from autoauto.report.wording import energy_text, price_text
+
+    sample = winner.knobs.mode.sample
+    if price := price_text(winner.result, sample):
+        print_line("; ".join(filter(None, (price, energy_text(winner.result, sample)))))

@@ -18,7 +18,9 @@ from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
     show_best,
+    show_choices,
     show_comparisons,
+    show_engines,
     show_front,
     show_outside,
     show_uses_of,
@@ -76,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
         origin, counts = origin_of(summary), counts_of(summary.trials)
         if best is not None:
             show_uses_of(summary)
+            show_engines(summary)
             show_best(best, counts, summary.cells, origin, clock_hz=shown_clock(summary))
+            show_choices(summary)
             show_comparisons(summary)
             print()
         else:

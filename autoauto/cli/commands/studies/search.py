@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.search_on_server import search_on_server
-from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow
+from autoauto.cli.options.busy import add_busy, heed_busy
+from autoauto.cli.options.measuring import add_measuring
+from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow, say_defaults
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
 from autoauto.cli.options.values import (
@@ -21,9 +23,11 @@ from autoauto.cli.options.values import (
     constraint_text,
     objectives,
     positive_number,
+    seconds,
     share,
 )
-from autoauto.cli.output.busy import describe_busy
+from autoauto.cli.output.busy import describe_busy, describe_threads, print_threads
+from autoauto.cli.output.generation import describe_engines
 from autoauto.cli.output.lines import add_json, print_json, print_line, warn
 from autoauto.cli.output.log import add_log, best_event, open_log, write_event
 from autoauto.cli.output.search_result import (
@@ -44,7 +48,7 @@ from autoauto.space.table import KNOB_NAMES, own_values
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.space.request import SearchRequest, StudyConfig
+    from autoauto.space.requests.request import SearchRequest, StudyConfig
     from autoauto.space.study_summary import StudySummary
     from autoauto.study.analysis.dry_run import DryRun
     from autoauto.study.execution.pace import Pace
@@ -60,8 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_profile(parser)
     add_space(parser)
-    _add_objective(parser)
+    add_objective(parser)
     _add_method(parser)
+    add_measuring(parser)
     add_workers(parser, None, "this process measures itself")
     add_executor(parser)
     add_storage(parser)
@@ -76,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def _add_objective(parser: argparse.ArgumentParser) -> None:
+def add_objective(parser: argparse.ArgumentParser) -> None:
     """Add what to optimise, and what must hold."""
     parser.add_argument(
         "--objective",
@@ -101,6 +106,14 @@ def _add_objective(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f'the same as --constraint "latency_s <= S": {Objective.LATENCY.help}',
     )
+    for name, words in (("ttft", "time to first token"), ("tpot", "time per output token after the first")):
+        parser.add_argument(
+            f"--max-{name}-ms",
+            f"--{name}",
+            type=positive_number,
+            metavar="MS",
+            help=f'the same as --constraint "{name} <= MS ms": {words}, milliseconds',
+        )
 
 
 def _add_method(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +147,12 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "not at all; default 3, and 1 on a cost model, which gives the same number each time",
     )
     parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="take the highest forecast; by default fewer stages or smaller groups of GPUs win where the error of "
+        "forecasts does not tell them apart from it",
+    )
+    parser.add_argument(
         "--try",
         type=configuration_text,
         action="append",
@@ -143,10 +162,11 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time-budget",
-        type=positive_number,
-        metavar="S",
-        help="seconds after which nothing further is tried: the best so far is verified, and is the answer",
+        type=seconds,
+        metavar="S|5m|2h",
+        help="time after which nothing further is tried: the best so far is verified, and is the answer",
     )
+    add_busy(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the estimates and what would be tried; measure nothing"
     )
@@ -154,37 +174,55 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, store every trial, print the best configuration."""
-    from autoauto.space.request import SearchRequest
+    from autoauto.space.requests.request import SearchRequest
     from autoauto.study.methods.registry import method_for
 
     args.method = method_for(args.objective, args.method)
     request = SearchRequest.of(vars(args))
     if is_on_server(args) and not args.dry_run:
         return search_on_server(args, request)
+    if args.measure_on:
+        raise BadInput("--measure-on says which worker of a server measures, got no --server; here it is this machine")
     if args.resume:
         raise BadInput("--resume is for --server, got none; here the same command continues a search")
+    if args.dry_run and args.measure:
+        raise BadInput(f"--dry-run measures nothing, got --measure {args.measure}; leave one of them out")
     flow = open_flow(args)
     if args.dry_run:
         return show_dry_run(args, flow, request.study)
+    if args.executor is None:  # else others measure on their machines
+        heed_busy(flow, args.busy)
     result = search_with_log(args, flow, request)
     assert result.summary is not None
     if args.json:
-        compared = describe_comparisons(result.summary) if result.best else {}
+        compared = describe_comparisons(result.summary) if result.best else describe_engines(result.summary)
         compared |= {"out_of_time": result.out_of_time} if args.time_budget else {}
         print_json(describe_result(result, args.storage, flow) | compared | describe_busy(flow))
-    else:
+    elif result.front:
         _show(args, flow, result, result.summary)
         if args.executor is None:  # others measure on their machines
             _show_lower_precisions(flow, result)
     if not result.front:
-        from autoauto.study.nothing_fits import nothing_fits
-
-        raise nothing_fits(result)
+        return _say_why_nothing(args, flow, result)
     if args.log == "json":
         best = result.best and best_event(result.best)
         front = {} if result.best else {"front": list(map(best_event, result.front))}
         write_event("end", exit_code=0, study_name=result.study_name, best=best, **front, **result.counts._asdict())
     return 0
+
+
+def _say_why_nothing(args: argparse.Namespace, flow: Flow, result: SearchResult) -> int:
+    """Say that nothing fits before what was assumed and where the study is, and return the exit code."""
+    from autoauto.study.nothing_fits import nothing_fits
+
+    error = nothing_fits(result)
+    if args.json or args.log == "json":
+        raise error
+    warn(str(error))
+    sys.stderr.flush()
+    assert result.summary is not None
+    _show(args, flow, result, result.summary)
+    return error.exit_code
 
 
 def search_with_log(args: argparse.Namespace, flow: Flow, request: SearchRequest) -> SearchResult:
@@ -195,7 +233,7 @@ def search_with_log(args: argparse.Namespace, flow: Flow, request: SearchRequest
     about, typed = {"headroom": f"{args.headroom}"}, {"command": typed_command(sys.argv[1:], args.storage)}
     storage = StudyStorage(args.storage, args.study_name, about, typed, request)
     with open_log(args.log, args.method) as log:
-        observers = Observers(log.trial, log.progress, log.verification, warn)
+        observers = Observers(log.trial, log.progress, log.verification, warn, warn)
         return search_study(flow, request.study, storage, executor_maker(args, flow), observers)
 
 
@@ -224,6 +262,7 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     from autoauto.report.tables.table import show_command
     from autoauto.study.store.database import shown_storage
 
+    say_defaults(args)
     show_result(flow, result, summary, args.objective)
     if result.out_of_time:
         print_line(f"the time budget of {args.time_budget:g} s ended the search; the same command continues it")
@@ -243,8 +282,10 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     from autoauto.study.verify_winner import n_verification_measurements
 
     check_objectives(flow, config.objectives)
-    space = space_of(flow, config.space)
+    space = space_of(flow, config.space, config.objectives)
     choice = chosen_method(flow, config, space, Extent.of(space, config.tries, None).first)
+    if flow.simulates:
+        raise BadInput("a dry run simulates no arrivals, so it cannot tell which bounds hold; leave --dry-run out")
     expected = dry_run(space, flow.expect, config.objectives, choice, flow)
     n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
     n_again = n_verification_measurements(flow, n_repeats)
@@ -254,8 +295,10 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     if args.json:
         cells = list(map(describe_expected, expected.cells))
         best = winner and {**own_values(winner.trial.knobs), **describe_speed(winner.trial)}
-        print_json(expected._asdict() | {"best": best, "cells": cells, "n_again": n_again, "expected_s": expected_s})
+        times = {"n_again": n_again, "expected_s": expected_s} | describe_threads(flow)
+        print_json(expected._asdict() | {"best": best, "cells": cells} | times)
         return _dry_exit_code(expected)
+    say_defaults(args)
     if winner is not None:
         needs = flow.setting.needs(winner.trial.knobs.session)
         show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED, needs=needs)
@@ -267,6 +310,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
     )
     print_line(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
+    print_threads(flow)
     return _dry_exit_code(expected)
 
 
@@ -284,6 +328,15 @@ def _dry_exit_code(expected: DryRun) -> int:
     return Infeasible.exit_code
 
 
+def _plain_time(seconds: float) -> str:
+    """A time to two digits, without an exponent.
+
+    >>> _plain_time(123.4), _plain_time(0.0088), _plain_time(7.46)
+    ('120 s', '0.0088 s', '7.5 s')
+    """
+    return f"{seconds:.2g} s" if seconds < 10 else f"{float(f'{seconds:.2g}'):,.0f} s"
+
+
 def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:
     """How long the measurements would take, where the database holds one of this model on these devices."""
     from autoauto.study.store.database import shown_storage
@@ -292,5 +345,5 @@ def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_meas
     if pace is None or expected_s is None:
         return f"time to measure: not known, since {database} holds no measurement of this model on these devices"
     again = f", and {n_again} to measure the best again" if n_again else ""
-    each = f"{pace.seconds:.2g} s, the median of {pace.n_known:,} in {database}"
-    return f"time to measure: about {expected_s:.2g} s, {n_measured:,} of the search{again}, each {each}"
+    each = f"{_plain_time(pace.seconds)}, the median of {pace.n_known:,} in {database}"
+    return f"time to measure: about {_plain_time(expected_s)}, {n_measured:,} of the search{again}, each {each}"

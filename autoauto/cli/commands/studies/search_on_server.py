@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.options.server import server_of
 from autoauto.cli.output.lines import print_json, print_line, warn
 from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     from autoauto.server.client import ServerSearch
-    from autoauto.space.request import SearchRequest
+    from autoauto.space.requests.request import SearchRequest
 
 INTERRUPTED = 130
 _GO_ON = "the same command with --resume goes on"
 _OF_HERE = ("workers", "time_limit", "memory_limit", "executor", "study_name", "profile", "dask")
+_OF_WORKERS = ("launch", "endpoint", "launch_timeout")
 
 
 def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
@@ -28,10 +30,11 @@ def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
         Refused: the server does not take it.
         ServerError: the server does not answer.
     """
-    from autoauto.server.client import connect
+    from autoauto.server.store.submission import check_options
 
     _check_options(args)
-    search = connect(args.server).submit(request)
+    check_options(request.problem)
+    search = server_of(args).submit(request, args.measure_on)
     if args.resume:
         _resume(search)
     try:
@@ -60,11 +63,21 @@ def _resume(search: ServerSearch) -> None:
 
 
 def _check_options(args: argparse.Namespace) -> None:
+    _check_workers(args)
     given = [name for name in _OF_HERE if getattr(args, name, None)]
     if given:
         raise BadInput(
             f"--server searches with its own workers and database, got --{given[0].replace('_', '-')}; leave it out, "
             "or search without --server"
+        )
+
+
+def _check_workers(args: argparse.Namespace) -> None:
+    given = [name for name in _OF_WORKERS if getattr(args, name)]
+    if given:
+        raise BadInput(
+            f"workers of a server decide how they start engines, got --{given[0].replace('_', '-')}; "
+            "leave it out: `autoauto worker --launch` says it"
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.options.server import add_identity, add_listen, tls_context, user_proxy
-from autoauto.cli.options.values import at_most, positive_number
+from autoauto.cli.options.values import at_most, labels, positive_number
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.records.errors import BadInput, did_you_mean, missing_extra
 from autoauto.records.units import MIB
@@ -50,41 +50,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="database of the users, the searches and their trials; default %(default)s",
     )
-    add_listen(parser, 8080)
-    parser.add_argument(
+    who = parser.add_argument_group("address and users")
+    add_listen(who, 8080)
+    who.add_argument(
         "--open", action="store_true", help="need no token; only where --listen is an address of this machine alone"
     )
-    parser.add_argument("--no-worker", action="store_true", help="run no search here, but by `autoauto worker`")
-    add_identity(parser)
-    add_labels(parser)
-    parser.add_argument(
+    add_identity(who)
+    tokens = parser.add_argument_group("tokens, with the action token create")
+    tokens.add_argument("--role", choices=ROLES, default="submitter", help="what the user may do; default %(default)s")
+    tokens.add_argument(
+        "--expires-days", type=positive_number, metavar="DAYS", help="days after which the token ends; default: never"
+    )
+    worker = parser.add_argument_group("the worker in the server")
+    worker.add_argument("--no-worker", action="store_true", help="run no search here, but by `autoauto worker`")
+    add_labels(worker)
+    worker.add_argument(
         "--max-running",
         type=at_most(1_000),
         metavar="N",
-        help="searches of one owner that the worker in the server lets run at once; default: any number",
+        help="searches of one owner that it lets run at once; default: any number",
     )
-    parser.add_argument(
+    uploads = parser.add_argument_group("uploads")
+    uploads.add_argument(
         "--max-model-mib",
         type=at_most(100_000),
         default=1_024,
         metavar="N",
         help="size of an uploaded model at most; default %(default)s",
     )
-    parser.add_argument(
+    uploads.add_argument(
         "--max-user-mib",
         type=at_most(100_000_000),
         default=10_240,
         metavar="N",
         help="size of all that a user has uploaded, at most; default %(default)s",
-    )
-    parser.add_argument(
-        "--role", choices=ROLES, default="submitter", help="of token create: what its user may do; default %(default)s"
-    )
-    parser.add_argument(
-        "--expires-days",
-        type=positive_number,
-        metavar="DAYS",
-        help="of token create: days after which the token ends; default: never",
     )
     parser.add_argument(
         "--log",
@@ -93,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_labels(parser: argparse.ArgumentParser) -> None:
+def add_labels(parser: argparse._ActionsContainer) -> None:
     """Add what a worker says of itself."""
     parser.add_argument(
         "--labels",
@@ -102,18 +101,19 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE,...",
         help="what this worker says of itself, for example gpu=h100: searches that ask for it come here",
     )
+    parser.add_argument(
+        "--launch",
+        metavar="WAY",
+        help="this worker runs searches that measure on engines, and starts these so: local, ssh:HOST or docker; "
+        "default: it runs none that do",
+    )
 
 
-def labels(text: str) -> dict[str, str]:
-    """Read labels.
+def labels_of(args: argparse.Namespace) -> dict[str, str]:
+    """What a worker with these options says of itself."""
+    from autoauto.server.store.submission import STARTS_ENGINES
 
-    >>> labels("gpu=h100,site=a")
-    {'gpu': 'h100', 'site': 'a'}
-    """
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name and equals and value for name, equals, value in pairs):
-        raise argparse.ArgumentTypeError(f"labels are written gpu=h100,site=a, got {text!r}")
-    return {name: value for name, _, value in pairs}
+    return {**args.labels, **(STARTS_ENGINES if args.launch else {})}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -146,21 +146,29 @@ def open_database(storage: str) -> ServiceDatabase:
 
 
 def make_worker(
-    source: SearchSource, log: Callable[[str], None], on_end: Callable[[str, SearchState], None]
+    source: SearchSource, log: Callable[[str], None], on_end: Callable[[str, SearchState], None], launch: str | None
 ) -> SearchWorker:
-    """A worker for the searches of a source."""
+    """A worker for the searches of a source, which starts engines in one way or in none.
+
+    Raises:
+        BadInput: there is no such way.
+    """
     from autoauto.cli.output.search_answer import describe_answer, describe_best_so_far
     from autoauto.server.work.runner import Describers
     from autoauto.server.work.worker import SearchWorker
 
-    return SearchWorker(source, Describers(describe_answer, describe_best_so_far), log, on_end)
+    if launch is not None:
+        from autoauto.launch.launcher import launcher_of
+
+        launcher_of(launch)  # before anything begins: it may be misspelt
+    return SearchWorker(source, Describers(describe_answer, describe_best_so_far), log, on_end, launch)
 
 
 def queue_of(database: ServiceDatabase, args: argparse.Namespace) -> Queue:
     """The queue of a database, for a worker with these options."""
     from autoauto.server.store.queue import Queue
 
-    return Queue(database, args.labels, args.max_running)
+    return Queue(database, labels_of(args), args.max_running)
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -181,6 +189,7 @@ def _serve(args: argparse.Namespace) -> int:
         queue_of(database, args),
         lambda line: log({"event": "error", "message": line}),
         lambda search_id, state: log({"event": "search", "search": search_id, "state": str(state)}),
+        args.launch,
     )
 
     def on_ready(url: str) -> None:

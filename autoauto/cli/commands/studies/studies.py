@@ -6,6 +6,7 @@ Their models, answers, trials and states.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,14 @@ def _studies(storage: str) -> list[dict[str, Any]]:
     return [_row(study) for study in list_studies(storage)]
 
 
+def _unit(attributes: Mapping[str, str]) -> str:
+    """The unit of the first value of a study."""
+    from autoauto.report.wording import stored_unit
+
+    is_text = attributes.get("mode") == "generation"
+    return stored_unit(attributes["objective"], attributes.get("target", ""), is_text=is_text)
+
+
 def _row(study: StoredStudy) -> dict[str, Any]:
     named = {name: study.attributes.get(name) for name in ("model", "cluster", "target", "objective")}
     ended = study.last_trial and study.last_trial.isoformat(timespec="seconds")
@@ -53,6 +62,7 @@ def _row(study: StoredStudy) -> dict[str, Any]:
         "name": study.name,
         **named,
         "values": study.values,
+        "unit": _unit(study.attributes),
         "n_trials": study.n_trials,
         "last_trial": ended,
         "state": study.state,

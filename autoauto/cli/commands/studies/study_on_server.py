@@ -11,6 +11,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from autoauto.cli.options.server import server_of
 from autoauto.cli.output.lines import print_json, print_line, warn
 from autoauto.records.errors import BadInput, did_you_mean
 
@@ -23,13 +24,13 @@ _NARROWEST = 40
 
 def studies_on_server(args: argparse.Namespace) -> list[dict[str, Any]]:
     """The searches of a server as rows of the table of studies, the newest first."""
-    from autoauto.server.client import connect
-
-    return list(map(_row, connect(args.server).searches()))
+    return list(map(_row, server_of(args).searches()))
 
 
 def _row(search: dict[str, Any]) -> dict[str, Any]:
     from datetime import UTC, datetime
+
+    from autoauto.report.wording import stored_unit
 
     named = {"model": search["model_name"], "cluster": search["cluster_name"]}
     named |= {name: search[name] for name in ("target", "objective")}
@@ -38,6 +39,7 @@ def _row(search: dict[str, Any]) -> dict[str, Any]:
         "name": search["id"],
         **named,
         "values": best.get("values", []),
+        "unit": stored_unit(search["objective"], search["target"], is_text="output_tokens" in best),
         "n_trials": search["n_trials"],
         "last_trial": ended and datetime.fromtimestamp(ended, UTC).isoformat(timespec="seconds"),
         "state": search["state"],
@@ -61,9 +63,7 @@ def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | 
         BadInput: there is no such search, or the file cannot be written.
         Refused, ServerError: as `Client.ask`.
     """
-    from autoauto.server.client import connect
-
-    client = connect(args.server)
+    client = server_of(args)
     columns = {"columns": max(_NARROWEST, get_terminal_size().columns)} if sys.stdout.isatty() else {}
     asked = urlencode({"as": form, **columns, **query})
     answer = client.printed(f"/v1/searches/{search_named(client, args.study)}/{what}?{asked}")
@@ -75,6 +75,16 @@ def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | 
     return _ended(answer)
 
 
+def difference_on_server(args: argparse.Namespace) -> int:
+    """Print what a server writes of two searches.
+
+    Raises:
+        BadInput, Refused, ServerError: as `show_on_server`.
+    """
+    other = search_named(server_of(args), args.other)
+    return show_on_server(args, "difference", "json" if args.json else "text", other=other)
+
+
 def export_on_server(args: argparse.Namespace) -> int:
     """Write the best of a search of a server as files of another runtime.
 
@@ -82,9 +92,9 @@ def export_on_server(args: argparse.Namespace) -> int:
         BadInput: there is no such search, or the folder holds something.
         Refused, ServerError: as `Client.ask`.
     """
-    from autoauto.server.client import connect, unpack
+    from autoauto.server.client import unpack
 
-    client = connect(args.server)
+    client = server_of(args)
     query = {"to": args.to, "check": str(args.check).lower(), "as": "json" if args.json else "text"}
     answer = client.printed(f"/v1/searches/{search_named(client, args.model)}/export?{urlencode(query)}")
     unpack(answer.content, args.output)

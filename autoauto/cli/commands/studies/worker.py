@@ -10,7 +10,7 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from autoauto.cli.commands.studies.server import add_labels, make_worker, open_database, queue_of
+from autoauto.cli.commands.studies.server import add_labels, labels_of, make_worker, open_database, queue_of
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import STUDY_HELP, add_storage, add_workers, chosen_name, process_executor_of
 from autoauto.cli.options.values import at_most, positive_number
@@ -70,12 +70,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_searches_of_server(args: argparse.Namespace) -> int:
     """Run the searches of a server whose database this machine does not reach."""
+    from autoauto.database.backend import WAIT_S
     from autoauto.processes.folders import temporary_folder
     from autoauto.server.client import connect
     from autoauto.server.work.remote import RemoteSource
 
     with temporary_folder("autoauto-worker-") as folder:
-        source = RemoteSource(connect(args.server), folder, args.labels, args.max_running)
+        source = RemoteSource(connect(args.server, patience_s=WAIT_S), folder, labels_of(args), args.max_running)
         return _run_searches(args, source, args.server)
 
 
@@ -96,7 +97,7 @@ def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) ->
         if args.log == "json":
             write_event("search", search=search_id, state=state)
 
-    worker = make_worker(source, log, on_end)
+    worker = make_worker(source, log, on_end, args.launch)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: worker.end())
     print_line(f"joined the searches of {where}")

@@ -44,6 +44,7 @@ from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
+from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
 from autoauto.targets.host.transport.messages import FailedMessage
 from autoauto.targets.host.transport.shared_memory import (
@@ -181,6 +182,28 @@ class Pipelines(AbstractContextManager["Pipelines"]):
     def pids(self) -> list[int]:
         """The process numbers of those of this machine, in the order of `resources`."""
         return self._here.workers.pids
+
+    def exchange(self) -> ProcessExchange | None:
+        """The ends of the only process, for a caller that waits for it itself instead of by `stream`.
+
+        None where there are more processes. `wait` has the failures of the process meanwhile.
+        """
+        if len(self._channels) > 1 or self._n_replicas != (1,):
+            return None
+        [[feeding, draining]] = self._channels
+        [inputs], [outputs] = feeding.sent_by(0), draining.received_by(0)
+        return ProcessExchange(inputs, outputs, *self._messages)
+
+    def wait(self, descriptor: int) -> None:
+        """Wait until a descriptor is readable.
+
+        Raises:
+            WorkerLost: a process has ended.
+            Exception: of a process that failed.
+        """
+        ready = waiter_of(self._groups)
+        while not ready([descriptor]):
+            pass
 
     def stream(
         self,

@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from autoauto.records.costs.options import DeviceType, Session
 from autoauto.records.errors import missing_extra
@@ -14,8 +15,10 @@ from autoauto.records.units import Precision
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
-from autoauto.targets.host.runtimes.runtime import Runtime
 from autoauto.targets.host.runtimes.session import HostSession, RuntimePackage
+
+if TYPE_CHECKING:
+    from autoauto.targets.host.runtimes.runtime import Runtime
 
 SESSIONS: Mapping[str, type[HostSession]] = {
     kind.runtime: kind for kind in (OnnxRuntimeSession, OpenVinoSession, CudaSession)

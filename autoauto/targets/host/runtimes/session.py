@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple, Self
 from typing_extensions import override
 
 from autoauto.records.costs.options import DeviceType, Session, SessionOptions
+from autoauto.records.costs.words import TargetWords
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole, words, words_or_none
 from autoauto.records.units import Precision
@@ -61,6 +62,7 @@ GRAPH_OPTIMIZATION = Knob(
     ("all", "all"),
     label="graph optimization",
 )
+_NAMES = (("n_ipu", "sessions"), ("cores_per_device", "cores"))
 
 
 class RuntimePackage(NamedTuple):
@@ -113,8 +115,10 @@ class HostSession(Session, ABC):
     runtime: ClassVar[str]
     package: ClassVar[RuntimePackage]
     device_type: ClassVar[DeviceType] = DeviceType.CPU
+    words: ClassVar[TargetWords] = TargetWords("session", "core", False, names=_NAMES, has_auto_pipeline=False)
     precisions: ClassVar[tuple[Precision, ...]]
     precision: Precision
+    cores_per_device: int
 
     def __post_init__(self) -> None:
         if self.cores_per_device < 1:
@@ -135,6 +139,11 @@ class HostSession(Session, ABC):
     def requirements(self) -> tuple[str, ...]:
         """The packages that pip installs to run a model with this session."""
         return (self.package.requirement,)
+
+    @property
+    @override
+    def group_size(self) -> int:
+        return self.cores_per_device
 
     @property
     @override

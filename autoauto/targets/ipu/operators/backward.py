@@ -81,16 +81,23 @@ def cycles(costs: tuple[OperatorCost, ...]) -> int:
 
 def join(*parts: Gradients) -> Gradients:
     """Several gradients of one layer, in order."""
-    return Gradients(
-        tuple(cost for part in parts for cost in part.inputs), tuple(cost for part in parts for cost in part.weights)
-    )
+    inputs: tuple[OperatorCost, ...] = ()
+    weights: tuple[OperatorCost, ...] = ()
+    for part in parts:
+        inputs += part.inputs
+        weights += part.weights
+    return Gradients(inputs, weights)
 
 
 def summed(context: OperatorContext, operand: int) -> tuple[OperatorCost, ...]:
     """The sum of dY over all axes along which the output repeats an operand; nothing where it does not."""
     n_elements = max(context.n_elements(operand), 1)
-    n_samples = 1 if context.graph.tensors[operand].batch_axis is None else context.options.batch_size
-    return (reduce_to(context, context.n_out, n_elements, n_samples=n_samples),) if n_elements < context.n_out else ()
+    if n_elements >= context.n_out:
+        return ()
+    n_samples = 1
+    if context.graph.tensors[operand].batch_axis is not None:
+        n_samples = context.options.batch_size
+    return (reduce_to(context, context.n_out, n_elements, n_samples=n_samples),)
 
 
 def for_operand(context: OperatorContext, derivative: Derivative, operand: int, *costs: OperatorCost) -> Gradients:
@@ -135,7 +142,8 @@ def _elementwise(context: OperatorContext, derivative: Derivative) -> Gradients:
         if context.layer.op not in PASSES_GRADIENT_ON:
             costs = (one_pass(context, context.n_out, derivative_loops(context)), *costs)
         elif derivative.needs_gradient(operand) and not costs:
-            costs = (data_movement.move_bytes(context, context.out_bytes, per_element=False),) if n_passed_on else ()
+            if n_passed_on:  # the first operand takes dY itself, each further one a copy
+                costs = (data_movement.move_bytes(context, context.out_bytes, per_element=False),)
             n_passed_on += 1
         parts.append(for_operand(context, derivative, operand, *costs))
     return join(*parts)
@@ -149,20 +157,16 @@ def _multiplied(
     dY B^T adds up what dY has together in panels, so that only B is transposed; A^T dY adds up the rows of both.
     """
     output = context.layer.outputs[0]
-    ways = zip(
-        (left, right),
-        products.batched_gradients(context, gradients_of),
-        (
-            (products.relayout_to_panels(context, output), products.transpose_panels(context, right)),
-            (products.transpose_panels(context, left), products.transpose_panels(context, output)),
-        ),
-        strict=True,
-    )
-    parts = [
-        for_operand(context, derivative, operand, products.priced(context, product)._replace(relayouts=relayouts))
-        for operand, product, relayouts in ways
-        if derivative.has_gradient(context.layer, operand)
-    ]
+    of_left, of_right = products.batched_gradients(context, gradients_of)
+    parts = []
+    if derivative.has_gradient(context.layer, left):
+        relayouts = (products.relayout_to_panels(context, output), products.transpose_panels(context, right))
+        cost = products.priced(context, of_left)._replace(relayouts=relayouts)
+        parts.append(for_operand(context, derivative, left, cost))
+    if derivative.has_gradient(context.layer, right):
+        relayouts = (products.transpose_panels(context, left), products.transpose_panels(context, output))
+        cost = products.priced(context, of_right)._replace(relayouts=relayouts)
+        parts.append(for_operand(context, derivative, right, cost))
     return join(*parts)
 
 
@@ -199,7 +203,7 @@ def _transposed_convolution(context: OperatorContext, derivative: Derivative) ->
 
 
 def _attention(context: OperatorContext, derivative: Derivative) -> Gradients:
-    """Both products with either of their factors, and the softmax between them; scores lie as the queries do."""
+    """The gradients of both products and of the softmax between them; scores have the layout of the queries."""
     queries, keys, values = context.layer.operands[:3]
     scores = products.attention_scores(context)
     n_rows = scores.groups * scores.width
@@ -212,27 +216,27 @@ def _attention(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 def _recurrent(context: OperatorContext, derivative: Derivative) -> Gradients:
     """The gates and the state step by step; the inputs and the weights of all steps at once."""
-    steps, batch, _ = (*context.shape(0), 1, 1)[:3]
-    directions, gates, _ = (*context.shape(2), 1, 1)[:3]
-    state, *at_once = (
-        products.multiply(context, partial(_recurrent_product, factor=factor))
-        for factor in ("state", "inputs", "input weights", "state weights")
-    )
+    steps, batch, _ = products.three_lengths(context.shape(0))
+    directions, gates, _ = products.three_lengths(context.shape(2))
+    state = products.multiply(context, partial(_recurrent_product, factor="state"))
     nonlinear = one_pass(context, batch * directions * gates, ("sigmoid", "add", "add", "add", "add"))
     step = state._replace(
         exchange_cycles=steps * state.exchange_cycles,
         compute_cycles=steps * (state.compute_cycles + nonlinear.compute_cycles),
         codelets=(*state.codelets, "gates"),
     )
-    made = zip(context.layer.operands, at_once, strict=False)
-    parts = (for_operand(context, derivative, operand, product) for operand, product in made)
-    return join(Gradients(inputs=(step,)), *parts)
+    parts = [Gradients(inputs=(step,))]
+    # The operands of a recurrent cell begin with its inputs, the weights of inputs, and the weights of the state.
+    for operand, factor in zip(context.layer.operands, ("inputs", "input weights", "state weights"), strict=False):
+        product = products.multiply(context, partial(_recurrent_product, factor=factor))
+        parts.append(for_operand(context, derivative, operand, product))
+    return join(*parts)
 
 
 def _recurrent_product(context: OperatorContext, factor: str) -> Product:
     """The product that makes the gradient of a factor: of the state in one step, of the others in all steps."""
-    steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
-    directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
+    steps, batch, inputs = products.three_lengths(context.shape(0))
+    directions, gates, hidden = products.three_lengths(context.shape(2))
     rows_inputs_outputs = {
         "state": (batch, gates, hidden),
         "inputs": (steps * batch, gates, inputs),
@@ -244,26 +248,21 @@ def _recurrent_product(context: OperatorContext, factor: str) -> Product:
 
 def _norm(context: OperatorContext, derivative: Derivative) -> Gradients:
     source, *parameters = context.present
-    forward, product = forward_cost(context), one_pass(context, context.n_out, ("add", "add"))
-    parts = [for_operand(context, derivative, source, forward, product)]
+    product = one_pass(context, context.n_out, ("add", "add"))
+    parts = [for_operand(context, derivative, source, forward_cost(context), product)]
     for operand in parameters:
-        parts.append(
-            for_operand(
-                context, derivative, operand, one_pass(context, context.n_out, ("add",)), *summed(context, operand)
-            )
-        )
+        added = one_pass(context, context.n_out, ("add",))
+        parts.append(for_operand(context, derivative, operand, added, *summed(context, operand)))
     return join(*parts)
 
 
 def _softmax(context: OperatorContext, derivative: Derivative) -> Gradients:
     shape = context.shape(0)
-    keys = shape[context.axis(-1, len(shape))] if shape else 1
-    return for_operand(
-        context,
-        derivative,
-        context.layer.operands[0],
-        *_along_rows(context, context.n_out, context.n_out // max(keys, 1)),
-    )
+    n_keys = 1
+    if shape:
+        n_keys = max(shape[context.axis(-1, len(shape))], 1)
+    costs = _along_rows(context, context.n_out, context.n_out // n_keys)
+    return for_operand(context, derivative, context.layer.operands[0], *costs)
 
 
 def _along_rows(context: OperatorContext, n_elements: int, n_rows: int) -> tuple[OperatorCost, ...]:
@@ -285,21 +284,23 @@ def _look_up(context: OperatorContext, derivative: Derivative) -> Gradients:
     added = forward_cost(context)
     if derivative.needs_gradient(table):
         return Gradients(inputs=(data_movement.move_bytes(context, context.n_bytes(table), per_element=False), added))
-    return (
-        Gradients(weights=(added,))
-        if derivative.is_parameter(context.layer, table)
-        else _as_forward(context, derivative)
-    )
+    if derivative.is_parameter(context.layer, table):
+        return Gradients(weights=(added,))
+    return _as_forward(context, derivative)
 
 
 def _move(context: OperatorContext, derivative: Derivative) -> Gradients:
     if context.layer.op in ("Expand", "Tile"):
         return for_operand(context, derivative, context.present[0], *summed(context, context.present[0]))
     wanted = [operand for operand in context.present if derivative.needs_gradient(operand)]
-    n_bytes = max(context.out_bytes, sum(map(context.n_bytes, wanted)))
-    moved = (data_movement.move_bytes(context, n_bytes, per_element=False),) if wanted else ()
-    parameters = [operand for operand in context.present if operand not in wanted]
-    return join(Gradients(moved), *(for_operand(context, derivative, operand) for operand in parameters))
+    parts = []
+    if wanted:
+        n_bytes = max(context.out_bytes, sum(map(context.n_bytes, wanted)))
+        parts.append(Gradients((data_movement.move_bytes(context, n_bytes, per_element=False),)))
+    for operand in context.present:
+        if operand not in wanted:
+            parts.append(for_operand(context, derivative, operand))
+    return join(*parts)
 
 
 _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
@@ -326,32 +327,39 @@ _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
 def weight_update_cycles(
     graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
 ) -> tuple[int, ...]:
-    """Cycles by layer in which a device updates the weights of the layer; of tied weights the first reader counts."""
-    passes, updated, cycles = derivative(graph), set[int](), []
+    """Cycles that a device takes to update the weights of every layer; tied weights count for their first reader."""
+    passes = derivative(graph)
+    updated: set[int] = set()
+    cycles = []
     for layer in graph.layers:
         context = OperatorContext(graph, layer, device, options)
-        new = [index for index in passes.parameters(layer) if index not in updated]
-        updated.update(new)
-        sizes = [-(-graph.tensors[index].n_elements(1) // update.n_shards) for index in new]
-        passes_cycles = sum(cost.cycles for size in sizes for cost in _passes(context, size, update))
-        cycles.append(passes_cycles + len(new) * _shared_norms_cycles(update))
+        layer_cycles = 0
+        for index in passes.parameters(layer):
+            if index not in updated:
+                n_elements = -(-graph.tensors[index].n_elements(1) // update.n_shards)
+                layer_cycles += sum(cost.cycles for cost in _passes(context, n_elements, update))
+                layer_cycles += _shared_norms_cycles(update)
+        updated.update(passes.parameters(layer))
+        cycles.append(layer_cycles)
     return tuple(cycles)
 
 
 def _shared_norms_cycles(update: WeightUpdate) -> int:
-    """What the two norms of one tensor of weights cost besides its passes, where no replica has the whole tensor.
+    """Cycles of the two norms that LAMB takes of a sharded weight tensor, besides its passes.
 
-    In streaming memory it is part of the fitted wait of a transfer.
+    Where the optimizer state is in streaming memory, they are part of the fitted wait of a transfer.
     """
-    is_shared = update.optimizer is Optimizer.LAMB and update.n_shards > 1 and not update.streams
-    return 2 * SHARED_NORM_CYCLES if is_shared else 0
+    if update.optimizer is Optimizer.LAMB and update.n_shards > 1 and not update.streams:
+        return 2 * SHARED_NORM_CYCLES
+    return 0
 
 
 def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> Iterator[OperatorCost]:
     """The passes over one weight tensor."""
     single = context._replace(options=replace(context.options, precision=Precision.FP32))
-    copied = update.has_master_weights(context.precision)
-    weights = single if copied else context
+    weights = context
+    if update.has_master_weights(context.precision):
+        weights = single
     if update.optimizer is Optimizer.MOMENTUM:
         yield one_pass(context, n_elements, ("add", "add"))
     elif update.optimizer is not Optimizer.SGD:
@@ -365,5 +373,5 @@ def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> 
             yield one_pass(each, n_elements, ("square",), 1)
             yield reduce_to(each, n_elements, 1)
     yield one_pass(weights, n_elements, ("add", "add"))
-    if copied:
+    if update.has_master_weights(context.precision):
         yield one_pass(context, n_elements, ("convert",), 1)

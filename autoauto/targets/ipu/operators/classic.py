@@ -106,12 +106,14 @@ def _n_entries(context: OperatorContext, name: str) -> int:
     return len(value) if isinstance(value, tuple) else 0
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(alias(data_movement.look_up, "Gather", 0, 1, axis=-1), "ArrayFeatureExtractor"),
-    **by_operator(data_movement.move, "FeatureVectorizer OneHotEncoder"),
-    **by_operator(encode, "CategoryMapper LabelEncoder"),
-    **by_operator(linear, "LinearClassifier LinearRegressor"),
-    **by_operator(normalise, "Normalizer"),
-    **by_operator(support_vectors, "SVMClassifier SVMRegressor"),
-    **by_operator(trees, "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor"),
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        alias(data_movement.look_up, "Gather", 0, 1, axis=-1): "ArrayFeatureExtractor",
+        data_movement.move: "FeatureVectorizer OneHotEncoder",
+        encode: "CategoryMapper LabelEncoder",
+        linear: "LinearClassifier LinearRegressor",
+        normalise: "Normalizer",
+        support_vectors: "SVMClassifier SVMRegressor",
+        trees: "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor",
+    }
+)

@@ -12,7 +12,7 @@ from functools import partial
 from autoauto.records.layers import AttributeValue
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, by_operator, size, together
 from autoauto.targets.ipu.operators import convolutions, data_movement, products, rows, sequences
-from autoauto.targets.ipu.operators.elementwise import dropout, elementwise, loops_named, one_pass
+from autoauto.targets.ipu.operators.elementwise import Loops, dropout, elementwise, loops_named, one_pass
 from autoauto.targets.ipu.operators.products import AttentionSizes
 from autoauto.targets.ipu.tiling.split import Product
 
@@ -23,8 +23,10 @@ _UNPACK = ("cast", "add", "add")  # a packed weight to a number: shift and mask,
 def as_standard(context: OperatorContext, op: str, *positions: int, **attributes: AttributeValue) -> OperatorContext:
     """The layer as if it were the standard operator `op` that reads the operands at `positions`, by default all."""
     layer = context.layer
-    read = positions or range(len(layer.operands))
-    operands = tuple(layer.operands[index] if index < len(layer.operands) else -1 for index in read)
+    operands = layer.operands
+    if positions:
+        padded = operands + (-1,) * (max(positions) + 1)  # -1 is an operand that the node leaves out
+        operands = tuple(padded[index] for index in positions)
     named = tuple(sorted((dict(layer.attributes) | attributes).items()))
     return context._replace(layer=replace(layer, op=op, operands=operands, attributes=named, outputs=layer.outputs[:1]))
 
@@ -42,10 +44,15 @@ def convolution(context: OperatorContext) -> OperatorCost:
 
 
 def _finished(context: OperatorContext, cost: OperatorCost, has_term: bool = False) -> OperatorCost:
-    """A product, a term that is added to it, and an activation, in one pass."""
-    activation = context.text("activation")
-    loops = (*("add",) * has_term, *(loops_named(activation) if activation else ()))
-    return together(cost, one_pass(context, context.n_out, loops, 1 + has_term)) if loops else cost
+    """A product, then one pass that adds a term and computes the activation."""
+    loops: Loops = ()
+    if has_term:
+        loops += ("add",)
+    if activation := context.text("activation"):
+        loops += loops_named(activation)
+    if not loops:
+        return cost
+    return together(cost, one_pass(context, context.n_out, loops, 1 + has_term))
 
 
 def transposed_convolution(context: OperatorContext) -> OperatorCost:
@@ -90,17 +97,26 @@ def packed_look_up(context: OperatorContext) -> OperatorCost:
 
 def normalised_sum(context: OperatorContext) -> OperatorCost:
     """SkipLayerNormalization and its simplified form: one or two additions, then the norm."""
-    has_bias = context.tensor(3 if "Simplified" in context.layer.op else 4) is not None
-    added = one_pass(context, context.n_elements(context.present[0]), ("add",) * (1 + has_bias))
+    bias = 4
+    if "Simplified" in context.layer.op:  # it has no operand beta, which comes before the bias
+        bias = 3
+    n_additions = 1 + (context.tensor(bias) is not None)
+    added = one_pass(context, context.n_elements(context.present[0]), ("add",) * n_additions)
     return together(rows.layer_norm(as_standard(context, "LayerNormalization", 0, 2)), added)
 
 
 def group_norm(context: OperatorContext) -> OperatorCost:
     """GroupNorm and SkipGroupNorm: statistics of groups of channels, and a sigmoid that multiplies."""
-    groups, first = context.integer("groups", 1), context.n_elements(context.present[0])
-    loops = ("add",) * context.layer.op.startswith("Skip") + ("sigmoid", "add") * context.integer("activation", 0)
+    groups = context.integer("groups", 1)
     norm = rows.group_norm(as_standard(context, "GroupNormalization", 0, 1, 2, num_groups=groups))
-    return together(norm, one_pass(context, first, loops)) if loops else norm
+    loops: Loops = ()
+    if context.layer.op.startswith("Skip"):
+        loops += ("add",)
+    if context.integer("activation", 0):
+        loops += ("sigmoid", "add")
+    if not loops:
+        return norm
+    return together(norm, one_pass(context, context.n_elements(context.present[0]), loops))
 
 
 def softmax_of_sum(context: OperatorContext) -> OperatorCost:
@@ -126,46 +142,67 @@ def projection_product(context: OperatorContext) -> Product:
 
 
 def merged_sizes(context: OperatorContext) -> AttentionSizes:
-    """Sizes of an attention of one input; the samples and lengths of packed tokens are those of their offsets."""
+    """Sizes of an attention of one input."""
     heads, value = context.integer("num_heads", 1), context.out_shape[-1]
-    packed = context.layer.op == "PackedAttention"
-    samples, tokens = context.shape(3)[:2] if packed else context.shape(0)[:2]
-    past = next((shape for shape in map(context.shape, (4, 8)) if len(shape) == 5), ())
+    tokens_at = 0
+    if context.layer.op == "PackedAttention":  # operand 0 has the tokens of all samples in one row
+        tokens_at = 3  # the offset of every token in its sample
+    samples, tokens = context.shape(tokens_at)[:2]
+    keys = tokens
+    for past in map(context.shape, (4, 8)):
+        if len(past) == 5:
+            keys += past[3]
+            break
     width = (context.shape(1)[-1] - value) // 2
-    keys = tokens + (past[3] if past else 0)
     return AttentionSizes(samples * heads, tokens, width // heads, keys, value // heads)
 
 
 def multi_head_attention(context: OperatorContext) -> OperatorCost:
-    """Attention of queries, keys and values, whose biases are added."""
+    """Attention of queries, keys and values, to each of which a bias may be added."""
     cost = products.attend(context, multi_head_sizes, context.present[:2], context.present[2:3])
-    return together(cost, one_pass(context, 3 * context.n_out, ("add",))) if context.tensor(3) is not None else cost
+    if context.tensor(3) is None:
+        return cost
+    return together(cost, one_pass(context, 3 * context.n_out, ("add",)))
 
 
 def multi_head_sizes(context: OperatorContext) -> AttentionSizes:
     """Sizes of an attention of queries, keys and values, which may be packed in one tensor."""
-    queries, heads, value = context.shape(0), context.integer("num_heads", 1), context.out_shape[-1]
+    queries, heads = context.shape(0), context.integer("num_heads", 1)
+    value = context.out_shape[-1] // heads
     keys = context.shape(1) or queries
-    n_keys = keys[2] if len(keys) == 4 else keys[1]
-    past = next((shape for shape in map(context.shape, (5, 6)) if len(shape) == 4 and context.tensor(1)), ())
-    n_keys += past[2] if past and past[3] == value // heads else 0
-    width = queries[-1] if len(queries) == 5 else (queries[-1] if context.tensor(1) else queries[-1] // 3) // heads
-    return AttentionSizes(queries[0] * heads, queries[1], width, n_keys, value // heads)
+    n_keys = keys[1]
+    if len(keys) == 4:  # (samples, heads, keys, channels)
+        n_keys = keys[2]
+    for past in map(context.shape, (5, 6)):
+        if len(past) == 4 and context.tensor(1):
+            if past[3] == value:
+                n_keys += past[2]
+            break
+    width = queries[-1]
+    if len(queries) != 5:  # else (samples, tokens, heads, 3, channels), so the last axis is that of one head
+        if not context.tensor(1):  # queries, keys and values side by side
+            width //= 3
+        width //= heads
+    return AttentionSizes(queries[0] * heads, queries[1], width, n_keys, value)
 
 
 def grouped_attention(context: OperatorContext) -> OperatorCost:
     """GroupQueryAttention: queries and keys may be turned by their positions first."""
     cost = products.attend(context, grouped_sizes, context.present[:1])
-    turned = context.n_elements(context.layer.outputs[0]) * 2 * context.integer("do_rotary", 0)
-    return together(cost, one_pass(context, turned, loops_named("RotaryEmbedding"))) if turned else cost
+    n_turned = context.n_elements(context.layer.outputs[0]) * 2 * context.integer("do_rotary", 0)
+    if not n_turned:
+        return cost
+    return together(cost, one_pass(context, n_turned, loops_named("RotaryEmbedding")))
 
 
 def grouped_sizes(context: OperatorContext) -> AttentionSizes:
-    """Sizes of a GroupQueryAttention; every head of queries meets keys, however few heads these have."""
+    """Sizes of a GroupQueryAttention; every head of queries meets keys, however few heads the keys have."""
     samples, tokens, width = context.out_shape
     heads, past, outputs = context.integer("num_heads", 1), context.shape(3), context.layer.outputs
-    n_keys = max(tokens, past[2] if len(past) == 4 else 0)
-    if len(outputs) > 1:  # the keys that leave are all of them
+    n_keys = tokens
+    if len(past) == 4:
+        n_keys = max(n_keys, past[2])
+    if len(outputs) > 1:  # the second output has all keys
         n_keys = context.graph.tensors[outputs[1]].shape_at(context.options.batch_size)[2]
     return AttentionSizes(samples * heads, tokens, width // heads, n_keys, width // heads)
 
@@ -196,21 +233,23 @@ def experts(context: OperatorContext) -> OperatorCost:
 
 
 def expert_product(context: OperatorContext, turned: bool = False) -> Product:
-    """Tokens by the first layers of experts, or by the second ones; tokens are dealt evenly."""
-    n_rows, hidden = context.integer("k", 1) * size(context.shape(0)[:-1]), context.shape(0)[-1]
-    groups, width = max(min(context.shape(1)[-1], n_rows), 1), expert_width(context)
-    inputs, outputs = (width, hidden) if turned else (hidden, width)
-    return products.matrix_product(context, groups, -(-n_rows // groups), inputs, outputs)
+    """Tokens by the first layers of experts, or by the second ones if `turned`; every expert has as many tokens."""
+    n_rows = context.integer("k", 1) * size(context.shape(0)[:-1])
+    n_groups = max(min(context.shape(1)[-1], n_rows), 1)
+    inputs, outputs = context.shape(0)[-1], expert_width(context)
+    if turned:
+        inputs, outputs = outputs, inputs
+    return products.matrix_product(context, n_groups, -(-n_rows // n_groups), inputs, outputs)
 
 
 def expert_width(context: OperatorContext) -> int:
-    """Channels between the two layers of an expert: of its first weight those that are not the tokens'."""
+    """Channels between the two layers of an expert: the axis of its first weight that is not as long as a token."""
     hidden, weight = context.shape(0)[-1], context.shape(2)
     return next((length for length in weight[1:] if length != hidden), hidden)
 
 
 def distances(context: OperatorContext) -> OperatorCost:
-    """CDist: the products of rows, from which and from the squares of rows the distances follow."""
+    """CDist: products of the rows and squares of the rows, from which the distances follow."""
     (n_rows, depth), n_others = context.shape(0), context.shape(1)[0]
     squares = one_pass(context, (n_rows + n_others) * depth, ("square",))
     finished = one_pass(context, context.n_out, ("add", "add", "sqrt"))
@@ -242,60 +281,59 @@ def biased_dropout(context: OperatorContext) -> OperatorCost:
     return together(dropout(as_standard(context, "Dropout", 0)), sums)
 
 
-def _looked_up_bias(context: OperatorContext) -> OperatorCost:
-    """RelativePositionBias: a row of the table for every pair of positions."""
-    return data_movement.move_everything(context)
+_UNIQUE_NAMES: dict[str, CostRule] = by_operator(
+    {
+        convolution: "FusedConv NhwcConv NhwcFusedConv",
+        matmul: "FusedMatMul FusedMatMulActivation TransposeMatMul",
+        packed_matmul: "MatMulNBits MatMulBnb4",
+        normalised_sum: "SkipLayerNormalization SkipSimplifiedLayerNormalization",
+        rows.layer_norm: "SimplifiedLayerNormalization",
+        group_norm: "GroupNorm SkipGroupNorm",
+        multi_head_attention: "MultiHeadAttention DecoderMaskedMultiHeadAttention",
+        merged_attention: "DecoderMaskedSelfAttention PackedAttention",
+        grouped_attention: "GroupQueryAttention SparseAttention",
+        experts: "MoE QMoE",
+        biased_dropout: "BiasDropout BitmaskBiasDropout",
+        convolutions.pool: "NhwcMaxPool MaxpoolWithMask",
+        data_movement.move: "ExpandDims RestorePadding UnfoldTensor",
+        data_movement.shuffle: "ReorderInput ReorderOutput",
+        softmax_of_sum: "BiasSoftmax",
+        alias(dropout, "Dropout", 0): "BitmaskDropout",
+        distances: "CDist",
+        transposed_convolution: "ConvTransposeWithDynamicPads",
+        alias(convolutions.pool, "RoiAlign"): "CropAndResize",
+        embedding: "EmbedLayerNormalization",
+        gemm: "FusedGemm",
+        gated_relative_bias: "GatedRelativePositionBias",
+        packed_look_up: "GatherBlockQuantized",
+        matmul_gelu: "GemmFastGelu",
+        data_movement.move_everything: "RelativePositionBias",
+        alias(data_movement.look_up, "Gather", 0, 1, axis=0): "TorchEmbedding",
+    }
+)
 
+_MICROSOFT: dict[str, CostRule] = by_operator(
+    {
+        elementwise: "DequantizeLinear Gelu QuantizeLinear RotaryEmbedding SwiGLU",
+        data_movement.move: "Pad Range Trilu",
+        rows.layer_norm: "LayerNormalization SimplifiedLayerNormalization",
+        merged_attention: "Attention",
+        convolutions.causal_convolution: "CausalConvWithState",
+        data_movement.look_up: "GatherND",
+        data_movement.interpolate: "GridSample",
+        sequences.linear_attention: "LinearAttention",
+        sequences.unique: "Unique",
+    }
+)
+_NCHWC: dict[str, CostRule] = by_operator(
+    {
+        convolutions.pool: "AveragePool MaxPool",
+        rows.reduction: "GlobalAveragePool GlobalMaxPool",
+        convolution: "Conv",
+        data_movement.interpolate: "Upsample",
+    }
+)
 
-_UNIQUE_NAMES: dict[str, CostRule] = {
-    **by_operator(convolution, "FusedConv NhwcConv NhwcFusedConv"),
-    **by_operator(matmul, "FusedMatMul FusedMatMulActivation TransposeMatMul"),
-    **by_operator(packed_matmul, "MatMulNBits MatMulBnb4"),
-    **by_operator(normalised_sum, "SkipLayerNormalization SkipSimplifiedLayerNormalization"),
-    **by_operator(rows.layer_norm, "SimplifiedLayerNormalization"),
-    **by_operator(group_norm, "GroupNorm SkipGroupNorm"),
-    **by_operator(multi_head_attention, "MultiHeadAttention DecoderMaskedMultiHeadAttention"),
-    **by_operator(merged_attention, "DecoderMaskedSelfAttention PackedAttention"),
-    **by_operator(grouped_attention, "GroupQueryAttention SparseAttention"),
-    **by_operator(experts, "MoE QMoE"),
-    **by_operator(biased_dropout, "BiasDropout BitmaskBiasDropout"),
-    **by_operator(convolutions.pool, "NhwcMaxPool MaxpoolWithMask"),
-    **by_operator(data_movement.move, "ExpandDims RestorePadding UnfoldTensor"),
-    **by_operator(data_movement.shuffle, "ReorderInput ReorderOutput"),
-    "BiasSoftmax": softmax_of_sum,
-    "BitmaskDropout": alias(dropout, "Dropout", 0),
-    "CDist": distances,
-    "ConvTransposeWithDynamicPads": transposed_convolution,
-    "CropAndResize": alias(convolutions.pool, "RoiAlign"),
-    "EmbedLayerNormalization": embedding,
-    "FusedGemm": gemm,
-    "GatedRelativePositionBias": gated_relative_bias,
-    "GatherBlockQuantized": packed_look_up,
-    "GemmFastGelu": matmul_gelu,
-    "RelativePositionBias": _looked_up_bias,
-    "TorchEmbedding": alias(data_movement.look_up, "Gather", 0, 1, axis=0),
-}
-
-_MICROSOFT: dict[str, CostRule] = {
-    **by_operator(elementwise, "DequantizeLinear Gelu QuantizeLinear RotaryEmbedding SwiGLU"),
-    **by_operator(data_movement.move, "Pad Range Trilu"),
-    **by_operator(rows.layer_norm, "LayerNormalization SimplifiedLayerNormalization"),
-    "Attention": merged_attention,
-    "CausalConvWithState": convolutions.causal_convolution,
-    "GatherND": data_movement.look_up,
-    "GridSample": data_movement.interpolate,
-    "LinearAttention": sequences.linear_attention,
-    "Unique": sequences.unique,
-}
-_NCHWC: dict[str, CostRule] = {
-    **by_operator(convolutions.pool, "AveragePool MaxPool"),
-    **by_operator(rows.reduction, "GlobalAveragePool GlobalMaxPool"),
-    "Conv": convolution,
-    "Upsample": data_movement.interpolate,
-}
-
-COST_RULES: dict[str, CostRule] = {
-    **_UNIQUE_NAMES,
-    **{f"{MICROSOFT}.{op}": rule for op, rule in _MICROSOFT.items()},
-    **{f"{NCHWC}.{op}": rule for op, rule in _NCHWC.items()},
-}
+COST_RULES: dict[str, CostRule] = dict(_UNIQUE_NAMES)
+COST_RULES.update((f"{MICROSOFT}.{op}", rule) for op, rule in _MICROSOFT.items())
+COST_RULES.update((f"{NCHWC}.{op}", rule) for op, rule in _NCHWC.items())

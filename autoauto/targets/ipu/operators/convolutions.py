@@ -207,13 +207,15 @@ def _whole_windows(context: OperatorContext) -> OperatorCost:
     )
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(convolution, "Conv ConvInteger QLinearConv"),
-    **by_operator(causal_convolution, "CausalConvWithState"),
-    **by_operator(deformed_convolution, "DeformConv"),
-    **by_operator(transposed_convolution, "ConvTranspose"),
-    **by_operator(pool, "MaxPool AveragePool LpPool MaxRoiPool RoiAlign"),
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        convolution: "Conv ConvInteger QLinearConv",
+        causal_convolution: "CausalConvWithState",
+        deformed_convolution: "DeformConv",
+        transposed_convolution: "ConvTranspose",
+        pool: "MaxPool AveragePool LpPool MaxRoiPool RoiAlign",
+    }
+)
 
 PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
     **dict.fromkeys(("Conv", "ConvInteger"), (convolution_product,)),

@@ -301,11 +301,15 @@ def _update_bytes(part: _Split, split: _Split, width: int) -> _Bytes:
     return _Bytes(n_updates * _INDEX_BYTES, n_updates * part.columns * width, nothing, nothing)
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(interpolate, "Resize Upsample GridSample"),
-    **by_operator(move, "Concat Slice Split Pad Expand Tile Reshape Flatten Squeeze Unsqueeze ConstantOfShape Range"),
-    **by_operator(move, "AffineGrid CenterCropPad Col2Im OneHot Trilu EyeLike ReverseSequence MaxUnpool"),
-    **by_operator(shuffle, "Transpose DepthToSpace SpaceToDepth"),
-    **by_operator(look_up, "Gather GatherND GatherElements"),
-    **by_operator(update, "ScatterND ScatterElements Scatter TensorScatter"),
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        interpolate: "Resize Upsample GridSample",
+        move: (
+            "Concat Slice Split Pad Expand Tile Reshape Flatten Squeeze Unsqueeze ConstantOfShape Range "
+            "AffineGrid CenterCropPad Col2Im OneHot Trilu EyeLike ReverseSequence MaxUnpool"
+        ),
+        shuffle: "Transpose DepthToSpace SpaceToDepth",
+        look_up: "Gather GatherND GatherElements",
+        update: "ScatterND ScatterElements Scatter TensorScatter",
+    }
+)

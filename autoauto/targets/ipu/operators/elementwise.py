@@ -13,7 +13,6 @@ from autoauto.targets.ipu.operator_cost import (
     OperatorContext,
     OperatorCost,
     Relayout,
-    by_operator,
 )
 
 Loops = tuple[str, ...]
@@ -22,68 +21,69 @@ _SEED_BYTES = 8
 _GRAIN = 8  # elements that stay together when a tensor is spread over tiles
 
 
-def _uses(loops: str, operators: str) -> dict[str, Loops]:
-    return dict.fromkeys(operators.split(), tuple(loops.split()))
+_OPERATORS: tuple[tuple[str, str], ...] = (
+    ("absolute", "Abs"),
+    ("add", "Add Sub Sum And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift Not Identity"),
+    ("add", "Mul Bernoulli RandomNormal RandomNormalLike RandomUniform RandomUniformLike"),
+    ("add add", "BatchNormalization Mean"),
+    ("add add", "BiasAdd Momentum Scaler"),
+    ("add add add", "GatedAdd GemmaRotaryEmbedding RotaryEmbedding"),
+    ("add add add add", "ComplexMul ComplexMulConj"),
+    ("add add sqrt divide", "Adam"),
+    ("square add sqrt divide add", "Adagrad"),
+    ("compare", "Binarizer"),
+    ("compare select", "Imputer"),
+    ("cast add add cast add add add add round maximum maximum", "QLinearAdd QLinearMul"),
+    ("cast add add compare add select add round maximum maximum", "QLinearLeakyRelu"),
+    ("cast add add sigmoid add round maximum maximum", "QLinearSigmoid"),
+    ("cast add add select add round maximum maximum", "QLinearWhere"),
+    ("cast", "BitCast Cast CastLike"),
+    ("compare", "Equal Greater GreaterOrEqual Less LessOrEqual IsInf IsNaN Sign"),
+    ("compare add select", "LeakyRelu PRelu ThresholdedRelu Shrink"),
+    ("divide", "Div"),
+    ("dropout", "Dropout"),
+    ("divide round add add", "Mod"),
+    ("add add maximum maximum", "HardSigmoid"),
+    ("add add add maximum maximum", "HardSwish"),
+    ("erf", "Erf"),
+    ("exponent", "Exp"),
+    ("exponent add compare add select", "Celu Elu Selu"),
+    ("exponent add exponent inverse add add", "Sinh Cosh"),
+    ("exponent add logarithm", "Softplus"),
+    ("exponent add logarithm tanh add", "Mish"),
+    ("gelu", "Gelu"),
+    ("add gelu", "BiasGelu FastGelu"),
+    ("add gelu add", "BiasSplitGelu"),
+    ("add sigmoid add", "QuickGelu ScaledSiLU"),
+    ("inverse", "Reciprocal"),
+    ("absolute add divide", "Softsign"),
+    ("logarithm", "Log"),
+    ("maximum", "Max Min"),
+    ("maximum maximum", "Clip"),
+    ("negate", "Neg"),
+    ("relu", "Relu"),
+    ("round", "Ceil Floor Round"),
+    ("round add add maximum maximum", "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
+    ("select", "Where"),
+    ("sigmoid", "Sigmoid"),
+    ("sigmoid add", "Swish"),
+    ("sigmoid add add", "SwiGLU"),
+    ("sine", "Sin Cos"),
+    ("sine sine divide", "Tan Asin Acos Atan"),
+    ("logarithm sqrt square add add", "Asinh Acosh Atanh"),
+    ("sqrt", "Sqrt"),
+    ("tanh", "Tanh"),
+)
+"""Inner loops, by their names in `kernels.inner_loops.LOOPS`, and the operators that run them one after the other.
 
+A multiplication is as fast as "add".
+"""
 
-# Names of `kernels.inner_loops.LOOPS`; a multiplication is as fast as "add".
-_LOOPS: dict[str, Loops] = {
-    **_uses("absolute", "Abs"),
-    **_uses("add", "Add Sub Sum And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift Not Identity"),
-    **_uses("add", "Mul Bernoulli RandomNormal RandomNormalLike RandomUniform RandomUniformLike"),
-    **_uses("add add", "BatchNormalization Mean"),
-    **_uses("add add", "BiasAdd Momentum Scaler"),
-    **_uses("add add add", "GatedAdd GemmaRotaryEmbedding RotaryEmbedding"),
-    **_uses("add add add add", "ComplexMul ComplexMulConj"),
-    **_uses("add add sqrt divide", "Adam"),
-    **_uses("square add sqrt divide add", "Adagrad"),
-    **_uses("compare", "Binarizer"),
-    **_uses("compare select", "Imputer"),
-    **_uses("cast add add cast add add add add round maximum maximum", "QLinearAdd QLinearMul"),
-    **_uses("cast add add compare add select add round maximum maximum", "QLinearLeakyRelu"),
-    **_uses("cast add add sigmoid add round maximum maximum", "QLinearSigmoid"),
-    **_uses("cast add add select add round maximum maximum", "QLinearWhere"),
-    **_uses("cast", "BitCast Cast CastLike"),
-    **_uses("compare", "Equal Greater GreaterOrEqual Less LessOrEqual IsInf IsNaN Sign"),
-    **_uses("compare add select", "LeakyRelu PRelu ThresholdedRelu Shrink"),
-    **_uses("divide", "Div"),
-    **_uses("dropout", "Dropout"),
-    **_uses("divide round add add", "Mod"),
-    **_uses("add add maximum maximum", "HardSigmoid"),
-    **_uses("add add add maximum maximum", "HardSwish"),
-    **_uses("erf", "Erf"),
-    **_uses("exponent", "Exp"),
-    **_uses("exponent add compare add select", "Celu Elu Selu"),
-    **_uses("exponent add exponent inverse add add", "Sinh Cosh"),
-    **_uses("exponent add logarithm", "Softplus"),
-    **_uses("exponent add logarithm tanh add", "Mish"),
-    **_uses("gelu", "Gelu"),
-    **_uses("add gelu", "BiasGelu FastGelu"),
-    **_uses("add gelu add", "BiasSplitGelu"),
-    **_uses("add sigmoid add", "QuickGelu ScaledSiLU"),
-    **_uses("inverse", "Reciprocal"),
-    **_uses("absolute add divide", "Softsign"),
-    **_uses("logarithm", "Log"),
-    **_uses("maximum", "Max Min"),
-    **_uses("maximum maximum", "Clip"),
-    **_uses("negate", "Neg"),
-    **_uses("relu", "Relu"),
-    **_uses("round", "Ceil Floor Round"),
-    **_uses("round add add maximum maximum", "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
-    **_uses("select", "Where"),
-    **_uses("sigmoid", "Sigmoid"),
-    **_uses("sigmoid add", "Swish"),
-    **_uses("sigmoid add add", "SwiGLU"),
-    **_uses("sine", "Sin Cos"),
-    **_uses("sine sine divide", "Tan Asin Acos Atan"),
-    **_uses("logarithm sqrt square add add", "Asinh Acosh Atanh"),
-    **_uses("sqrt", "Sqrt"),
-    **_uses("tanh", "Tanh"),
-}
+_LOOPS: dict[str, Loops] = {op: tuple(loops.split()) for loops, operators in _OPERATORS for op in operators.split()}
 
 _GELU = _LOOPS["Gelu"]
 
-# f'(x) dY. An operator that is not listed takes its own loops again and two products.
+# For f'(x) dY. An operator that is not listed runs its own loops again, then two products.
 _DERIVATIVE_LOOPS: dict[str, Loops] = {
     "Div": ("divide", "add"),
     "Erf": ("square", "exponent", "add"),
@@ -103,37 +103,46 @@ PASSES_GRADIENT_ON = frozenset({"Add", "Cast", "Identity", "Mean", "Sub", "Sum"}
 
 
 def elementwise(context: OperatorContext) -> OperatorCost:
-    """One pass over the output, in place on the layout of the first operand of that size."""
+    """One pass over the output, in place on the layout of the first operand that has its size."""
     loops = loops_of(context)
     operands = context.present
     if context.layer.op in ("Sum", "Mean", "Max", "Min"):
         loops = loops * max(1, len(operands) - 1)
     share = grain_share(context, context.n_out)
-    whole = [i for i in operands if context.n_elements(i) >= context.n_out]
-    parts = [context.n_bytes(i) for i in operands if 1 < context.n_elements(i) < context.n_out]
-    width = context.precision.n_bytes
-    broadcast = sum(min(n_bytes, share * width) for n_bytes in parts)
     compute = kernels.elementwise(share, loops, len(operands), context.precision)
     if loops == _GELU and context.precision is Precision.FP16:
         compute = kernels.gelu(share)
+    codelet = "+".join(loops)
+    share_bytes = share * context.precision.n_bytes
+    # Smaller operands are broadcast: a tile receives those elements that its share of the output needs.
+    broadcast_bytes = [context.n_bytes(i) for i in operands if 1 < context.n_elements(i) < context.n_out]
+    exchange = 0
+    if broadcast_bytes:
+        received = sum(min(n_bytes, share_bytes) for n_bytes in broadcast_bytes)
+        exchange = round(float(kernels.exchange(received, len(broadcast_bytes))))
+        codelet += "_broadcast"
+    # The output has the layout of the first operand of its size; further ones are brought into that layout.
+    whole = [i for i in operands if context.n_elements(i) >= context.n_out]
+    relayout_cycles = round(float(kernels.exchange(share_bytes)))
     return OperatorCost(
         family=Family.ELEMENTWISE,
-        exchange_cycles=round(float(kernels.exchange(broadcast, len(parts)))) if parts else 0,
+        exchange_cycles=exchange,
         compute_cycles=round(compute),
-        codelets=(f"{'+'.join(loops)}_{'broadcast_' if parts else ''}{context.precision.value}",),
+        codelets=(f"{codelet}_{context.precision.value}",),
         n_tiles=max(1, min(context.n_tiles, -(-context.n_out // _GRAIN))),
-        n_sources=len(parts),
-        working_bytes=sum(parts),
-        follows=whole[0] if whole else -1,
-        relayouts=tuple(Relayout(i, round(float(kernels.exchange(share * width)))) for i in whole[1:]),
+        n_sources=len(broadcast_bytes),
+        working_bytes=sum(broadcast_bytes),
+        follows=next(iter(whole), -1),
+        relayouts=tuple(Relayout(i, relayout_cycles) for i in whole[1:]),
     )
 
 
 def dropout(context: OperatorContext) -> OperatorCost:
-    """Dropout in training: the tiles' random numbers begin with the seed, and go on as before once it is done.
+    """Dropout in training: every tile starts its random numbers at the seed.
 
-    So the backward pass makes the same mask again and nothing is stashed (`poprand::dropout`, RandomGen.cpp [poplibs]):
-    three further launches keep, set and restore the state of every tile's generator; the seed comes by exchange.
+    So the backward pass makes the mask again from the seed, and nothing is stashed (`poprand::dropout`, RandomGen.cpp
+    [poplibs]). Three further launches save, set and restore the state of every tile's generator; the seed comes by
+    exchange.
     """
     cost = elementwise(context)
     return cost._replace(
@@ -152,28 +161,33 @@ def one_pass(context: OperatorContext, n_elements: int, loops: Loops, n_operands
 
 
 def loops_of(context: OperatorContext) -> Loops:
-    """The inner loops of an elementwise operator.
+    """The inner loops of an elementwise operator; the domain of the operator does not matter.
 
-    One of another domain has those of its namesake. Pow has those of multiplications when its exponent is a constant of
-    one element, as PopART does for small integers.
+    Pow multiplies when its exponent is a constant of one element, as PopART does for small integers.
     """
     name = context.layer.op.rpartition(".")[2]
-    if name != "Pow":
-        loops = loops_named(name)
-        return ("gelu_erf",) if loops == _GELU and context.settings.erf_gelu else loops
-    exponent = context.present[-1]
-    constant = context.n_elements(exponent) == 1 and not context.is_activation(exponent)
-    return ("square", "add") if constant else ("power",)
+    if name == "Pow":
+        exponent = context.present[-1]
+        if context.n_elements(exponent) == 1 and not context.is_activation(exponent):
+            return ("square", "add")
+        return ("power",)
+    loops = loops_named(name)
+    if loops == _GELU and context.settings.erf_gelu:
+        return ("gelu_erf",)
+    return loops
 
 
 def loops_named(op: str) -> Loops:
-    """The inner loops of an operator by its name, as an activation that another one ends with; one pass if unknown."""
+    """The inner loops of an operator by its name; one addition if the name is unknown."""
     return _LOOPS.get(op, ("add",))
 
 
 def derivative_loops(context: OperatorContext) -> Loops:
     """The inner loops that compute the gradient of an operand from dY."""
-    return _DERIVATIVE_LOOPS.get(context.layer.op) or (*loops_of(context), "add", "add")
+    listed = _DERIVATIVE_LOOPS.get(context.layer.op)
+    if listed is not None:
+        return listed
+    return (*loops_of(context), "add", "add")
 
 
 def grain_share(context: OperatorContext, n_elements: int) -> int:
@@ -181,6 +195,7 @@ def grain_share(context: OperatorContext, n_elements: int) -> int:
     return -(-n_elements // (context.n_tiles * _GRAIN)) * _GRAIN
 
 
-COST_RULES: dict[str, CostRule] = {**dict.fromkeys(_LOOPS, elementwise), **by_operator(elementwise, "Pow")}
+COST_RULES: dict[str, CostRule] = dict.fromkeys(_LOOPS, elementwise)
+COST_RULES["Pow"] = elementwise
 COST_RULES["Dropout"] = dropout
 del COST_RULES["BatchNormalization"]  # elementwise in inference only: see `rows.batch_norm`

@@ -57,21 +57,25 @@ def matmul(context: OperatorContext) -> OperatorCost:
 def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> Product:
     """The product of a MatMul: batched when both operands are, one large product when the right one is a matrix."""
     a, b = _turned(context, left, "A"), _turned(context, right, "B")
-    rows, inputs = (a[-2] if len(a) > 1 else 1), a[-1]
-    outputs = b[-1] if len(b) > 1 else 1
+    rows, outputs = 1, 1  # of vectors
+    if len(a) > 1:
+        rows = a[-2]
+    if len(b) > 1:
+        outputs = b[-1]
     if size(b[:-2]) == 1:
-        return matrix_product(context, 1, size(a[:-2]) * rows, inputs, outputs)
+        return matrix_product(context, 1, size(a[:-2]) * rows, a[-1], outputs)
     groups = size(context.out_shape) // max(rows * outputs, 1)
-    return matrix_product(context, groups, rows, inputs, outputs)
+    return matrix_product(context, groups, rows, a[-1], outputs)
 
 
 def _turned(context: OperatorContext, position: int, side: str) -> Shape:
-    """The shape of a factor as a product reads it: its leading axis behind those of the batch, its last two turned."""
+    """The shape of a factor once FusedMatMul has moved its leading axis behind the batch and swapped its last two."""
     shape = context.shape(position)
     if context.integer(f"transBatch{side}", 0) and len(shape) > 2:
         shape = (*shape[1:-1], shape[0], shape[-1])
-    turns = context.integer(f"trans{side}", 0) and len(shape) > 1
-    return (*shape[:-2], shape[-1], shape[-2]) if turns else shape
+    if context.integer(f"trans{side}", 0) and len(shape) > 1:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return shape
 
 
 def gemm(context: OperatorContext) -> OperatorCost:
@@ -82,9 +86,10 @@ def gemm(context: OperatorContext) -> OperatorCost:
 
 def gemm_product(context: OperatorContext) -> Product:
     """The product of a Gemm."""
-    a, b = context.shape(0), context.shape(1)
-    rows, inputs = a[::-1] if context.integer("transA", 0) else a
-    return matrix_product(context, 1, rows, inputs, size(b) // inputs)
+    rows, inputs = context.shape(0)
+    if context.integer("transA", 0):
+        rows, inputs = inputs, rows
+    return matrix_product(context, 1, rows, inputs, size(context.shape(1)) // inputs)
 
 
 def einsum(context: OperatorContext) -> OperatorCost:
@@ -102,10 +107,12 @@ def einsum_product(context: OperatorContext) -> Product:
     terms, _, result = context.text("equation").replace(" ", "").partition("->")
     shapes = [context.shape(position) for position in range(len(context.layer.operands))]
     labels = [_labels(term, len(shape)) for term, shape in zip(terms.split(","), shapes, strict=False)]
-    sizes = {
-        name: n for names, shape in zip(labels, shapes, strict=False) for name, n in zip(names, shape, strict=True)
-    }
-    out = set(_labels(result, len(context.out_shape))) if result else {n for n in sizes if terms.count(n) == 1}
+    sizes: dict[str, int] = {}
+    for names, shape in zip(labels, shapes, strict=False):
+        sizes.update(zip(names, shape, strict=True))
+    out = set(_labels(result, len(context.out_shape)))
+    if not result:  # an equation without "->" keeps the letters that it has once
+        out = {name for name in sizes if terms.count(name) == 1}
     left, right = set(labels[0]), set().union(*labels[1:])
     return matrix_product(
         context,
@@ -117,10 +124,13 @@ def einsum_product(context: OperatorContext) -> Product:
 
 
 def _labels(term: str, rank: int) -> list[str]:
-    """Letters of one term, an ellipsis as numbers counted from the right."""
+    """A name for every axis of one term: its letter, and a number counted from the right for an axis in an ellipsis."""
     before, dots, after = term.partition("...")
-    hidden = rank - len(before) - len(after)
-    return [*before, *(str(hidden - i) for i in range(hidden if dots else 0)), *after]
+    names = list(before)
+    if dots:
+        n_hidden = rank - len(before) - len(after)
+        names += map(str, range(n_hidden, 0, -1))
+    return names + list(after)
 
 
 class AttentionSizes(NamedTuple):
@@ -178,18 +188,25 @@ def attention_output(context: OperatorContext) -> Product:
 def attention_sizes(context: OperatorContext) -> AttentionSizes:
     """Sizes of an Attention of the standard; with a past, its keys are added."""
     queries, keys, values = (context.shape(position) for position in range(3))
-    heads = queries[1] if len(queries) == 4 else context.integer("q_num_heads", 1)
-    width, value = (s[-1] if len(queries) == 4 else s[-1] // heads for s in (queries, values))
+    width, value = queries[-1], values[-1]
+    if len(queries) == 4:  # (samples, heads, queries, channels)
+        heads = queries[1]
+    else:  # (samples, queries, channels of all heads)
+        heads = context.integer("q_num_heads", 1)
+        width //= heads
+        value //= heads
+    n_keys = keys[-2]
     past = context.shape(4)
-    n_keys = keys[-2] + (past[-2] if len(past) == 4 else 0)
+    if len(past) == 4:
+        n_keys += past[-2]
     return AttentionSizes(queries[0] * heads, queries[-2], width, n_keys, value)
 
 
 def recurrent(context: OperatorContext) -> OperatorCost:
     """LSTM, GRU or RNN: the inputs of all steps at once, then step by step the state and the gates."""
-    steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
+    steps, batch, inputs = three_lengths(context.shape(0))
     directions, gates, hidden = cell(context)
-    feed = multiply(context, lambda c: _of_steps(c, (*c.shape(0), 1)[0], inputs), context.present[:1])
+    feed = multiply(context, lambda c: _of_steps(c, three_lengths(c.shape(0))[0], inputs), context.present[:1])
     step = multiply(context, lambda c: _of_steps(c, 1, hidden))
     share = -(-batch * directions * gates // context.n_tiles)
     nonlinear = round(kernels.elementwise(share, ("sigmoid", "add", "add"), 2, context.out_precision))
@@ -209,23 +226,29 @@ def recurrent(context: OperatorContext) -> OperatorCost:
 
 def _of_steps(context: OperatorContext, n_steps: int, inputs: int) -> Product:
     """The product of a recurrent cell for some of its steps, with its inputs or with its state."""
-    batch, (directions, gates, _) = (*context.shape(0), 1)[1], cell(context)
+    _, batch, _ = three_lengths(context.shape(0))
+    directions, gates, _ = cell(context)
     return matrix_product(context, directions, n_steps * batch, inputs, gates)
 
 
 def cell(context: OperatorContext) -> tuple[int, int, int]:
-    """Directions, channels of all gates, and channels of the state; quantised cells store their weights turned."""
-    directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
-    return (
-        (directions, hidden, gates) if context.layer.op.startswith("DynamicQuantize") else (directions, gates, hidden)
-    )
+    """Directions, channels of all gates, and channels of the state."""
+    directions, gates, hidden = three_lengths(context.shape(2))
+    if context.layer.op.startswith("DynamicQuantize"):  # these store their weights transposed
+        return directions, hidden, gates
+    return directions, gates, hidden
+
+
+def three_lengths(shape: Shape) -> tuple[int, int, int]:
+    """The first three lengths of a shape, 1 for an axis that it does not have."""
+    first, second, third, *_ = (*shape, 1, 1, 1)
+    return first, second, third
 
 
 def matrix_product(context: OperatorContext, groups: int, rows: int, inputs: int, outputs: int) -> Product:
     """`groups` products of (rows x inputs) by (inputs x outputs)."""
-    groups, rows, inputs, outputs = (max(n, 1) for n in (groups, rows, inputs, outputs))
-    formats = (context.precision, context.settings.partials)
-    return Product(ProductCodelet.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, *formats)
+    sizes = (max(groups, 1), 1, 1, max(rows, 1), max(inputs, 1), max(outputs, 1))
+    return Product(ProductCodelet.GEMM, *sizes, _ONE, _ONE, context.precision, context.settings.partials)
 
 
 def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[int, ...] = ()) -> OperatorCost:
@@ -239,16 +262,22 @@ def priced(context: OperatorContext, batched: Batched, operands: tuple[int, ...]
     It writes channels in groups of 16 and reads them in groups as deep as a panel of weights. Neither its code nor its
     temporaries fall when the batch grows.
     """
-    bound_bytes, product, reserved = context.bound_bytes, batched.product, reserve(batched, context.n_tiles)
+    bound_bytes, product = context.bound_bytes, batched.product
+    reserved = reserve(batched, context.n_tiles)
     split = plan(Bounded(product, min(reserved.tile_bytes, bound_bytes)), context.n_tiles)
-    is_free = split.within_bound and reserved.tile_bytes <= bound_bytes
+    binding_below_bytes = inf
+    if split.within_bound and reserved.tile_bytes <= bound_bytes:  # a larger bound would change nothing
+        binding_below_bytes = reserved.tile_bytes
     if not split.within_bound and reserved.tile_bytes < bound_bytes:
         split = plan(Bounded(product, bound_bytes), context.n_tiles)
-    taken_bytes = min(reserved.tile_bytes, bound_bytes) if split.within_bound else reserved.tile_bytes
+    taken_bytes = reserved.tile_bytes
+    if split.within_bound:
+        taken_bytes = min(taken_bytes, bound_bytes)
+    if not context.options.training:
+        taken_bytes *= allocated_share(product.regroups)
     coded = reserved.single._replace(serial=1 + (reserved.tile_bytes > bound_bytes))
-    taken_bytes *= 1.0 if context.options.training else allocated_share(product.regroups)
     cost = _split_cost(context, product, operands, split, coded, taken_bytes)
-    return cost._replace(binding_below_bytes=reserved.tile_bytes if is_free else inf)
+    return cost._replace(binding_below_bytes=binding_below_bytes)
 
 
 def batched_product(context: OperatorContext, product_of: ProductOf) -> Batched:
@@ -274,20 +303,24 @@ def _split_cost(
 ) -> OperatorCost:
     """A product cut by `split`, with the code of `coded` and temporaries of `tile_bytes` on a tile."""
     codelets = [f"{product.engine.value}_{product.precision.value}", "copy", "transpose"]
-    codelets += [f"reduceAdd_{product.precision.value}"] if coded.reduces else []
-    codelets += ["dynamicSlice"] if coded.serial > 1 else []
-    relayouts = tuple(relayout_to_panels(context, index) for index in operands if context.is_activation(index))
+    if coded.reduces:
+        codelets.append(f"reduceAdd_{product.precision.value}")
+    if coded.serial > 1:
+        codelets.append("dynamicSlice")
+    compute_cycles = split.compute_cycles + _cast_to_fp8(context, product, operands)
+    compute_cycles += _move_parts_of_words(context, product)
+    relayouts: list[Relayout] = []
+    if not product.regroups:
+        relayouts = [relayout_to_panels(context, index) for index in operands if context.is_activation(index)]
     return OperatorCost(
         family=Family.PRODUCT,
         exchange_cycles=split.exchange_cycles,
-        compute_cycles=split.compute_cycles
-        + _cast_to_fp8(context, product, operands)
-        + _move_parts_of_words(context, product),
+        compute_cycles=compute_cycles,
         codelets=tuple(codelets),
         n_tiles=coded.n_tiles,
         n_sources=coded.n_sources,
         working_bytes=ceil(tile_bytes) * coded.n_tiles,
-        relayouts=() if product.regroups else relayouts,
+        relayouts=tuple(relayouts),
         within_bound=split.within_bound,
     )
 
@@ -307,8 +340,11 @@ def _cast_to_fp8(context: OperatorContext, product: Product, operands: tuple[int
     """Cycles to cast what a product reads to fp8."""
     if product.precision is not Precision.FP8:
         return 0
-    shares = (-(-context.n_elements(index) // context.n_tiles) for index in operands if context.is_activation(index))
-    return sum(round(kernels.elementwise(share, ("cast",), 1, Precision.FP16)) for share in shares)
+    cycles = 0
+    for index in filter(context.is_activation, operands):
+        share = -(-context.n_elements(index) // context.n_tiles)
+        cycles += round(kernels.elementwise(share, ("cast",), 1, Precision.FP16))
+    return cycles
 
 
 def _move_parts_of_words(context: OperatorContext, product: Product) -> int:
@@ -321,10 +357,15 @@ def _move_parts_of_words(context: OperatorContext, product: Product) -> int:
     """
     if not context.options.training or not all(map(context.is_activation, context.present[:2])):
         return 0
-    rows = ((product.inputs, context.precision.n_bytes), (product.outputs, context.out_precision.n_bytes))
-    width = sum(n_elements for n_elements, n_bytes in rows if n_elements * n_bytes % kernels.WORD_BYTES)
+    width = 0
+    if product.inputs * context.precision.n_bytes % kernels.WORD_BYTES:
+        width += product.inputs
+    if product.outputs * context.out_precision.n_bytes % kernels.WORD_BYTES:
+        width += product.outputs
     share = -(-product.groups * product.width * width // context.n_tiles)
-    return round(float(kernels.copy_parts_of_words(share))) if share else 0
+    if not share:
+        return 0
+    return round(float(kernels.copy_parts_of_words(share)))
 
 
 def relayout_to_panels(context: OperatorContext, index: int) -> Relayout:
@@ -383,20 +424,25 @@ def matrix_gradients(product_of: ProductOf) -> GradientsOf:
 
 def two_operands(context: OperatorContext, left: int, right: int) -> tuple[int, ...]:
     """The factors of a product, once when they are one tensor."""
-    return tuple(dict.fromkeys(context.layer.operands[position] for position in (left, right)))
+    operands = context.layer.operands
+    return tuple(dict.fromkeys((operands[left], operands[right])))
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(attention, "Attention FlexAttention"),
-    **by_operator(einsum, "Einsum"),
-    **by_operator(gemm, "Gemm"),
-    **by_operator(matmul, "MatMul MatMulInteger QLinearMatMul"),
-    **by_operator(recurrent, "LSTM GRU RNN"),
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        attention: "Attention FlexAttention",
+        einsum: "Einsum",
+        gemm: "Gemm",
+        matmul: "MatMul MatMulInteger QLinearMatMul",
+        recurrent: "LSTM GRU RNN",
+    }
+)
 
 PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
-    **dict.fromkeys(("Attention", "FlexAttention"), (attention_scores, attention_output)),
-    **dict.fromkeys(("MatMul", "MatMulInteger"), (matmul_product,)),
+    "Attention": (attention_scores, attention_output),
+    "FlexAttention": (attention_scores, attention_output),
+    "MatMul": (matmul_product,),
+    "MatMulInteger": (matmul_product,),
     "Gemm": (gemm_product,),
 }
 """The products of an operator in its forward pass, as far as they are priced together (`registry.prepare`)."""
@@ -404,4 +450,4 @@ PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
 GRADIENTS: dict[str, tuple[GradientsOf, ...]] = {
     name: tuple(map(matrix_gradients, made)) for name, made in PRODUCTS.items()
 }
-"""The same for its backward pass."""
+"""The products of an operator in its backward pass, for each product of `PRODUCTS`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, by_operator, together
 from autoauto.targets.ipu.operators import convolutions, data_movement, products, rows
-from autoauto.targets.ipu.operators.contrib import MICROSOFT, as_standard, embedding, merged_attention
+from autoauto.targets.ipu.operators.contrib import as_standard, embedding, merged_attention
 from autoauto.targets.ipu.operators.elementwise import one_pass
 
 TO_NUMBERS = ("cast", "add", "add")
@@ -72,19 +72,21 @@ def quantised_embedding(context: OperatorContext) -> OperatorCost:
     return together(embedding(context), scaled)
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(concat, "QLinearConcat"),
-    **by_operator(dynamic_lstm, "DynamicQuantizeLSTM"),
-    **by_operator(dynamic_matmul, "DynamicQuantizeMatMul"),
-    **by_operator(gemm, "QGemm"),
-    **by_operator(products.matmul, "MatMulInteger16"),
-    **by_operator(quantised_embedding, "QEmbedLayerNormalization"),
-    **by_operator(rounded(convolutions.pool, "AveragePool", 0), "QLinearAveragePool"),
-    **by_operator(rounded(rows.reduction, "GlobalAveragePool", 0), "QLinearGlobalAveragePool"),
-    **by_operator(rounded(rows.reduction, "ReduceMean", 0), "QLinearReduceMean"),
-    **by_operator(rounded(rows.softmax, "Softmax", 0), "QLinearSoftmax"),
-    **by_operator(rows.reduction, "ReduceSumInteger"),
-    **by_operator(attention, "QAttention"),
-    **by_operator(scaled_matmul, "MatMulIntegerToFloat"),
-    f"{MICROSOFT}.QLinearConv": convolutions.convolution,
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        concat: "QLinearConcat",
+        dynamic_lstm: "DynamicQuantizeLSTM",
+        dynamic_matmul: "DynamicQuantizeMatMul",
+        gemm: "QGemm",
+        products.matmul: "MatMulInteger16",
+        quantised_embedding: "QEmbedLayerNormalization",
+        rounded(convolutions.pool, "AveragePool", 0): "QLinearAveragePool",
+        rounded(rows.reduction, "GlobalAveragePool", 0): "QLinearGlobalAveragePool",
+        rounded(rows.reduction, "ReduceMean", 0): "QLinearReduceMean",
+        rounded(rows.softmax, "Softmax", 0): "QLinearSoftmax",
+        rows.reduction: "ReduceSumInteger",
+        attention: "QAttention",
+        scaled_matmul: "MatMulIntegerToFloat",
+        convolutions.convolution: "com.microsoft.QLinearConv",
+    }
+)

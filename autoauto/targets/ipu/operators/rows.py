@@ -227,16 +227,19 @@ def _typed(names: tuple[str, ...], context: OperatorContext) -> tuple[str, ...]:
     return tuple(name if name == "copy" else f"{name}_{context.precision.value}" for name in names)
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(batch_norm, "BatchNormalization"),
-    **by_operator(field_norm, "LpNormalization MeanVarianceNormalization"),
-    **by_operator(group_norm, "GroupNormalization InstanceNormalization"),
-    **by_operator(layer_norm, "LayerNormalization RMSNormalization"),
-    **by_operator(local_response_norm, "LRN"),
-    **by_operator(reduction, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum"),
-    **by_operator(reduction, "ReduceLogSumExp ReduceSumSquare ArgMax ArgMin"),
-    **by_operator(reduction, "GlobalAveragePool GlobalMaxPool GlobalLpPool"),
-    **by_operator(cross_entropy, "SoftmaxCrossEntropyLoss"),
-    **by_operator(negative_log_likelihood, "NegativeLogLikelihoodLoss"),
-    **by_operator(softmax, "Softmax LogSoftmax Hardmax"),
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        batch_norm: "BatchNormalization",
+        field_norm: "LpNormalization MeanVarianceNormalization",
+        group_norm: "GroupNormalization InstanceNormalization",
+        layer_norm: "LayerNormalization RMSNormalization",
+        local_response_norm: "LRN",
+        reduction: (
+            "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
+            "ReduceSumSquare ArgMax ArgMin GlobalAveragePool GlobalMaxPool GlobalLpPool"
+        ),
+        cross_entropy: "SoftmaxCrossEntropyLoss",
+        negative_log_likelihood: "NegativeLogLikelihoodLoss",
+        softmax: "Softmax LogSoftmax Hardmax",
+    }
+)

@@ -220,12 +220,14 @@ def eliminate(context: OperatorContext) -> OperatorCost:
     )
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(eliminate, "Det Inverse"),
-    **by_operator(linear_attention, "LinearAttention"),
-    **by_operator(scan, "CumSum CumProd"),
-    **by_operator(compact, "Compress NonZero"),
-    **by_operator(sort, "TopK"),
-    **by_operator(suppress, "NonMaxSuppression"),
-    **by_operator(unique, "Unique"),
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        eliminate: "Det Inverse",
+        linear_attention: "LinearAttention",
+        scan: "CumSum CumProd",
+        compact: "Compress NonZero",
+        sort: "TopK",
+        suppress: "NonMaxSuppression",
+        unique: "Unique",
+    }
+)

@@ -87,8 +87,10 @@ def _n_signals(context: OperatorContext) -> int:
     return max(size((*shape[:axis], *shape[axis + 1 : -1])), 1)
 
 
-COST_RULES: dict[str, CostRule] = {
-    **by_operator(dft, "DFT"),
-    **by_operator(rfft, "Rfft Irfft"),
-    **by_operator(stft, "STFT"),
-}
+COST_RULES: dict[str, CostRule] = by_operator(
+    {
+        dft: "DFT",
+        rfft: "Rfft Irfft",
+        stft: "STFT",
+    }
+)

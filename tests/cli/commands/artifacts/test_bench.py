@@ -32,7 +32,7 @@ def test_a_load_is_printed_as_json(server: StandIn, run_cli: RunCli) -> None:
         32,
     )
     assert (printed["load"]["n_clients"], printed["load"]["seed"]) == (2, 3)
-    assert set(printed["ttft_s"]) == {"mean", "p50", "p90", "p99"}
+    assert set(printed["ttft_s"]) == {"mean", "p50", "p90", "p95", "p99"}
     assert 0 < printed["ttft_s"]["p50"] <= printed["latency_s"]["p50"]
 
 

@@ -150,9 +150,10 @@ def test_a_decoder_and_the_study_of_one_are_exported_as_launch_commands(run_cli:
     done = run_cli("export", *on_gpus, "--n-ipu", "2", "--batch-size", "4", "--to", "vllm", "--output", "a", "--check")
     assert (done.code, done.err) == (0, "")
     first, *checks = done.out.splitlines()
-    assert first == "a: README.md, compose.yaml, kubernetes.yaml, replica-0.sh"
+    assert first == "a: README.md, check.sh, compose.yaml, kubernetes.yaml, replica-0.sh"
     assert {line.split(":")[0] for line in checks} == {"passed", "not checked here"}
-    searched = run_cli("search", *on_gpus, "--engine", "vllm", "--batch-size", "4", "--study-name", "words")
+    two = ("--engine", "vllm", "--tensor-parallel", "2", "--n-ipu", "2", "--batch-size", "4")
+    searched = run_cli("search", *on_gpus, *two, "--study-name", "words")
     assert searched.code == 0
     done = run_cli("export", "words", "--to", "vllm", "--output", "b", "--json")
     assert (done.code, done.err) == (0, "")

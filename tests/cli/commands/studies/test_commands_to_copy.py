@@ -18,8 +18,8 @@ from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective
-from autoauto.space.problem import Planning, Problem, ProfileFiles
-from autoauto.space.request import SearchRequest
+from autoauto.space.requests.problem import Planning, Problem, ProfileFiles
+from autoauto.space.requests.request import SearchRequest
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.best import summarise_study

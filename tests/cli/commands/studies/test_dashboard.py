@@ -20,7 +20,7 @@ import autoauto
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.space.objectives import Objective
 from autoauto.study.store.study import open_study
-from tests.cli.conftest import RunCli
+from tests.cli.conftest import Prepare, RunCli
 from tests.running import PATIENCE_S, wait_until
 
 FIGURES = ("timeline", "memory", "heat-map", "parity", "latency", "batches")
@@ -47,8 +47,8 @@ def test_a_missing_extra_is_named(run_cli: RunCli, monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_a_port_that_cannot_be_used_is_one_line(run_cli: RunCli) -> None:
-    run_cli("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
+def test_a_port_that_cannot_be_used_is_one_line(run_cli: RunCli, prepare: Prepare) -> None:
+    prepare("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -84,8 +84,10 @@ def test_a_browser_draws_the_figures_and_the_notes(run_cli: RunCli, browser: Any
     pytest.importorskip("optuna_dashboard", reason="the extra dashboard is not installed")
     space = ("--n-ipu", "1,2", "--memory-proportion", "0.6", "--batch-size", "1:64")
     run_cli("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "another")
-    result = json.loads(run_cli("search", "resnet50", *space, "--json").out)
-    with dashboard_of(result["study_name"], tmp_path) as (address, _):
+    several = ("--method", "grid-bisect")  # tries several, as charts of cells and of batch sizes need
+    result = json.loads(run_cli("search", "resnet50", *space, *several, "--json").out)
+    with dashboard_of(result["study_name"], tmp_path) as (address, detail):
+        assert {figure["id"] for figure in detail["plotly_graph_objects"]} == {f"autoauto-{name}" for name in FIGURES}
         (printed,) = re.findall(r"http://\S+", (tmp_path / "dashboard.log").read_text())
         backgrounds = set()
         for scheme in ("light", "dark"):

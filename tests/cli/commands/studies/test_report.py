@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import RunCli
+from tests.cli.conftest import Prepare, RunCli
+from tests.drawn import daily
 
 
 def test_report_and_page_show_the_best_configuration_of_the_search(run_cli: RunCli) -> None:
@@ -49,16 +50,16 @@ def test_a_page_of_phases(run_cli: RunCli) -> None:
     assert 'id="timeline"' not in page
 
 
-def test_a_file_that_cannot_be_written_is_one_line(run_cli: RunCli) -> None:
-    run_cli("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
+def test_a_file_that_cannot_be_written_is_one_line(run_cli: RunCli, prepare: Prepare) -> None:
+    prepare("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
     code, out, err = run_cli("report", "small", "--html", "missing/page.html")
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
-@pytest.mark.parametrize("objectives", ["throughput", "throughput,latency"])
-def test_a_study_whose_trials_are_gone_has_no_page(objectives: str, run_cli: RunCli) -> None:
+@pytest.mark.parametrize("objectives", daily(["throughput,latency", "throughput"]))
+def test_a_study_whose_trials_are_gone_has_no_page(objectives: str, run_cli: RunCli, prepare: Prepare) -> None:
     search = ("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "bare")
-    run_cli(*search, "--objective", objectives)
+    prepare(*search, "--objective", objectives)
     with closing(sqlite3.connect("studies/autoauto.db")) as database, database:
         database.execute("DELETE FROM trials")
     for command in (("report", "bare", "--html", "page.html"), ("dashboard", "bare")):
@@ -83,16 +84,22 @@ def test_a_browser_shows_a_real_study(run_cli: RunCli, browser: Any, tmp_path: P
 
 @pytest.mark.parametrize(
     ("change", "commands"),
-    [
-        ("UPDATE study_user_attributes SET value_json = '3' WHERE key = 'space'", ("report", "explain")),
-        ("UPDATE study_user_attributes SET value_json = '\"{\"' WHERE key = 'space'", ("report", "explain")),
-        ("DELETE FROM study_user_attributes WHERE key = 'target'", ("report", "explain", "trials")),
-        ("UPDATE trial_system_attributes SET value_json = '[1]' WHERE key = 'stages'", ("report", "explain")),
-    ],
+    daily(
+        [
+            ("UPDATE study_user_attributes SET value_json = '3' WHERE key = 'space'", ("report", "explain")),
+            ("UPDATE study_user_attributes SET value_json = '\"{\"' WHERE key = 'space'", ("report", "explain")),
+            ("DELETE FROM study_user_attributes WHERE key = 'target'", ("report", "explain", "trials")),
+            ("UPDATE trial_system_attributes SET value_json = '[1]' WHERE key = 'stages'", ("report", "explain")),
+        ],
+        2,
+        several=True,
+    ),
 )
-def test_damaged_rows_are_one_line(run_cli: RunCli, tmp_path: Path, change: str, commands: tuple[str, ...]) -> None:
+def test_damaged_rows_are_one_line(
+    run_cli: RunCli, prepare: Prepare, tmp_path: Path, change: str, commands: tuple[str, ...]
+) -> None:
     small = ("resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--batch-size", "1,2", "--study-name", "s")
-    run_cli("search", *small)
+    prepare("search", *small)
     with closing(sqlite3.connect(tmp_path / "studies/autoauto.db")) as database, database:
         database.execute(change)
     for command in commands:
@@ -103,18 +110,22 @@ def test_damaged_rows_are_one_line(run_cli: RunCli, tmp_path: Path, change: str,
 
 @pytest.mark.parametrize(
     ("change", "expected_code"),
-    [
-        ("UPDATE trial_user_attributes SET value_json = 'x'", 3),
-        ("DELETE FROM trial_user_attributes", 3),
-        ("DELETE FROM trial_params", 3),
-        ("DELETE FROM trial_values", 3),
-    ],
+    daily(
+        [
+            ("UPDATE trial_user_attributes SET value_json = 'x'", 3),
+            ("DELETE FROM trial_user_attributes", 3),
+            ("DELETE FROM trial_params", 3),
+            ("DELETE FROM trial_values", 3),
+        ],
+        2,
+        several=True,
+    ),
 )
 def test_trials_whose_rows_were_edited_do_not_count(
-    run_cli: RunCli, tmp_path: Path, change: str, expected_code: int
+    run_cli: RunCli, prepare: Prepare, tmp_path: Path, change: str, expected_code: int
 ) -> None:
     small = ("resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--batch-size", "1,2", "--study-name", "s")
-    run_cli("search", *small)
+    prepare("search", *small)
     with closing(sqlite3.connect(tmp_path / "studies/autoauto.db")) as database, database:
         database.execute(change)
     for command in ("report", "explain"):

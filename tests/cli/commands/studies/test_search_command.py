@@ -10,7 +10,7 @@ from autoauto.cli.commands.studies.commands_to_copy import search_command
 from autoauto.cli.options.parser import Parser
 from autoauto.cli.submission import request_of_json
 from autoauto.server.store.submission import Submission
-from autoauto.space.request import SearchRequest
+from autoauto.space.requests.request import SearchRequest
 from autoauto.study.methods.registry import method_for
 
 

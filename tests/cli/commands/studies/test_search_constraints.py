@@ -5,8 +5,8 @@ import json
 import pytest
 
 from autoauto.cli.main import build_parser
-from autoauto.space.request import SearchRequest
-from tests.cli.conftest import RunCli
+from autoauto.space.requests.request import SearchRequest
+from tests.cli.conftest import Prepare, RunCli
 
 SMALL = (
     *("search", "resnet50", "--batch-size", "1:8", "--memory-proportion", "0.6", "--n-ipu", "1,2", "--replicas", "1"),
@@ -73,6 +73,6 @@ def test_several_objectives_have_a_pareto_front(run_cli: RunCli) -> None:
     assert "guided optimises one objective" in refused.err
 
 
-def test_a_page_of_several_objectives_is_written(run_cli: RunCli) -> None:
-    run_cli(*SMALL, "--objective", "latency,per-device", "--study-name", "two", "--n-measurements", "4")
+def test_a_page_of_several_objectives_is_written(run_cli: RunCli, prepare: Prepare) -> None:
+    prepare(*SMALL, "--objective", "latency,per-device", "--study-name", "two", "--n-measurements", "4")
     assert run_cli("report", "two", "--html", "two.html").code == 0

@@ -9,7 +9,7 @@ from autoauto.cli.options.model import open_flow
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.study.analysis.verification import verifications
 from autoauto.study.store.study import load_study
-from tests.cli.conftest import RunCli
+from tests.cli.conftest import Prepare, RunCli
 
 SMALL = (
     "search",
@@ -60,8 +60,8 @@ def test_without_turns_nothing_is_verified(run_cli: RunCli) -> None:
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
-def test_a_study_that_continues_in_another_space_says_so(run_cli: RunCli) -> None:
-    run_cli(*SMALL, "--study-name", "small")
+def test_a_study_that_continues_in_another_space_says_so(run_cli: RunCli, prepare: Prepare) -> None:
+    prepare(*SMALL, "--study-name", "small")
     err = run_cli("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:6", "--study-name", "small").err
     changes = "memory_proportion was 0.6,1.0, is 0.3,0.6,1.0; batch_size was 1:12, is 1:6"
     assert "was last searched with other values: replicas was 1, is 1,2,4; " in err

@@ -8,17 +8,17 @@ import pytest
 
 from autoauto.space.objectives import Objective
 from autoauto.study.store.study import note_start, open_study
-from tests.cli.conftest import RunCli
+from tests.cli.conftest import Prepare, RunCli
 
 STORAGE = "sqlite:///studies/autoauto.db"
 
 
 @pytest.fixture
-def searched(run_cli: RunCli) -> RunCli:
+def searched(run_cli: RunCli, prepare: Prepare) -> RunCli:
     """Two studies of searches that ended, and one of a search that begins."""
     small = ("search", "resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--replicas", "1")
-    for name, size in (("first", "1"), ("fine", "2")):
-        assert run_cli(*small, "--batch-size", size, "--study-name", name).code == 0
+    prepare(*small, "--batch-size", "1", "--study-name", "first")
+    assert run_cli(*small, "--batch-size", "2", "--study-name", "fine").code == 0
     study = open_study(STORAGE, "started", Objective.THROUGHPUT, {"model": "mine", "cluster": "c", "target": "ipu-1"})
     note_start(study)
     study.set_user_attr("started", "2999-01-01T00:00:00+00:00")
@@ -37,6 +37,7 @@ def test_studies_are_listed_with_their_states_the_newest_first(searched: RunCli)
         "n_trials": 0,
         "last_trial": None,
         "state": "unfinished",
+        "unit": "samples/s",
     }
     assert [(row["name"], row["n_trials"], row["state"]) for row in others] == [
         ("fine", 1, "finished"),

@@ -4,7 +4,7 @@ import json
 import pandas as pd
 import pytest
 
-from tests.cli.conftest import RunCli
+from tests.cli.conftest import Prepare, RunCli
 
 ONE_DEVICE = ("search", "resnet50", "--n-ipu", "1", "--replicas", "1", "--strategy", "pipeline")
 SMALL = (
@@ -32,8 +32,8 @@ def test_trials_as_csv_are_read_by_pandas(run_cli: RunCli) -> None:
 
 
 @pytest.mark.slow
-def test_json_and_csv_have_the_same_trials(run_cli: RunCli) -> None:
-    run_cli(*SMALL)
+def test_json_and_csv_have_the_same_trials(run_cli: RunCli, prepare: Prepare) -> None:
+    prepare(*SMALL)
     record = json.loads(run_cli("trials", "small", "--json").out)
     table = pd.read_csv(io.StringIO(run_cli("trials", "small", "--csv").out))
     assert record["study_name"] == "small"
@@ -43,9 +43,9 @@ def test_json_and_csv_have_the_same_trials(run_cli: RunCli) -> None:
     assert {row["state"] for row in record["trials"]} == {"COMPLETE", "PRUNED"}
 
 
-def test_parquet_and_csv_have_the_same_trials(run_cli: RunCli) -> None:
+def test_parquet_and_csv_have_the_same_trials(run_cli: RunCli, prepare: Prepare) -> None:
     pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    run_cli(*SMALL)
+    prepare(*SMALL)
     assert run_cli("trials", "small", "--parquet", "small.parquet").code == 0
     table = pd.read_csv(io.StringIO(run_cli("trials", "small", "--csv").out))
     assert pd.read_parquet("small.parquet")["samples_per_s"].tolist() == pytest.approx(

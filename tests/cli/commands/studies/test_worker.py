@@ -21,7 +21,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.study.execution.leases import Leases
 from autoauto.study.store.study import join_study, load_study
 from autoauto.study.store.trials import ranges_of
-from tests.cli.conftest import RunCli
+from tests.cli.conftest import Prepare, RunCli
 from tests.running import PATIENCE_S, wait_until
 
 SMALL = (
@@ -48,8 +48,10 @@ def test_the_study_must_exist(run_cli: RunCli) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_measures_what_a_search_wants_and_ends_when_there_is_nothing(run_cli: RunCli) -> None:
-    run_cli("search", *SMALL)
+def test_a_worker_measures_what_a_search_wants_and_ends_when_there_is_nothing(
+    run_cli: RunCli, prepare: Prepare
+) -> None:
+    prepare("search", *SMALL)
     configurations = want(3)
     out = run_cli("worker", "--study-name", "small", "--idle", "1").out
     assert out.splitlines() == ["joined study small: 1 at a time", "nothing to measure for 1 s; 3 measured"]

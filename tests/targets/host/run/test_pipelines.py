@@ -24,6 +24,7 @@ from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _by_own_clock, _Channels
 from autoauto.targets.host.run.stage import StageResources, StageSpans
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from tests.drawn import daily
 from tests.graph.conftest import make
 from tests.running import n_descriptors
 
@@ -60,7 +61,7 @@ def run(pipelines: Pipelines, sent: Sequence[Mapping[str, Any]]) -> tuple[list[A
     return [results[number] for number in range(len(sent))], spans
 
 
-@pytest.mark.parametrize("cuts", [(0, 7), (0, 3, 7), (0, 1, 2, 6, 7)])
+@pytest.mark.parametrize("cuts", daily([(0, 3, 7), (0, 7), (0, 1, 2, 6, 7)]))
 def test_outputs_equal_those_of_the_whole_model(residual_model: Models, cuts: tuple[int, ...]) -> None:
     model, sent = residual_model(3, 16), batches(10, 2, 16)
     with Pipelines(model.graph, model.source, ranges(*cuts), 2, [resources(*[ENOUGH] * (len(cuts) - 1))]) as pipelines:
@@ -70,7 +71,7 @@ def test_outputs_equal_those_of_the_whole_model(residual_model: Models, cuts: tu
     assert [len(stage.times) for stage in spans[0]] == [10] * (len(cuts) - 1)
 
 
-@pytest.mark.parametrize("n_replicas", [(1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize("n_replicas", daily([(1, 2), (1, 1), (2, 1)]))
 def test_loaded_pipelines_compute_one_stream_after_the_other(
     residual_model: Models, n_replicas: tuple[int, int]
 ) -> None:
@@ -147,7 +148,11 @@ def check_stage_replicas(model: Any, cuts: Sequence[int], n_replicas: Sequence[i
 
 @pytest.mark.parametrize(
     ("cuts", "n_replicas", "n_batches"),
-    [((0, 3, 7), (1, 2), 25), ((0, 3, 7), (3, 2), 25), ((0, 7), (3,), 2), ((0, 2, 4, 7), (1, 2, 1), 0)],
+    daily(
+        [((0, 3, 7), (1, 2), 25), ((0, 7), (3,), 2), ((0, 3, 7), (3, 2), 25), ((0, 2, 4, 7), (1, 2, 1), 0)],
+        2,
+        several=True,
+    ),
 )
 def test_outputs_of_stage_replicas_are_in_order_and_equal_those_of_the_whole_model(
     residual_model: Models, cuts: Sequence[int], n_replicas: Sequence[int], n_batches: int

@@ -10,6 +10,7 @@ from autoauto.targets.ipu.tiling import planner
 from autoauto.targets.ipu.tiling.planner import Bounded, plan, plan_each
 from autoauto.targets.ipu.tiling.price import costs
 from autoauto.targets.ipu.tiling.split import Product, ProductCodelet, SplitCandidates, candidates, in_series
+from tests.drawn import daily, n_examples
 
 ONE, THREE = (1, 1), (3, 3)
 TILES, TILE_BYTES = 1472, 638976
@@ -44,7 +45,7 @@ products = st.builds(
 
 
 @pytest.mark.parametrize("product", SHAPES, ids=lambda p: p.engine.value)
-@pytest.mark.parametrize("bound", [20_000, 100_000, TILE_BYTES])
+@pytest.mark.parametrize("bound", daily([20_000, TILE_BYTES, 100_000], 2))
 def test_the_plan_is_the_best_of_all_candidates(product: Product, bound: int) -> None:
     """Brute force: every candidate priced on its own, the cheapest that meets the bound."""
     n_tiles = 64
@@ -61,7 +62,7 @@ def test_the_plan_is_the_best_of_all_candidates(product: Product, bound: int) ->
 
 
 @given(st.lists(st.tuples(products, st.floats(0.001, 1.0)), min_size=1, max_size=4), st.sampled_from(Precision))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=n_examples(60))
 def test_products_planned_together_are_the_fastest_of_all_candidates_that_fit(
     wanted: list[tuple[Product, float]], precision: Precision
 ) -> None:
@@ -79,7 +80,7 @@ def test_products_planned_together_are_the_fastest_of_all_candidates_that_fit(
 
 
 @given(products, st.floats(0.02, 1.0), st.floats(0.02, 1.0))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=n_examples(60))
 def test_a_looser_bound_is_never_slower_and_a_bound_that_can_be_met_is_met(
     product: Product, first: float, second: float
 ) -> None:
@@ -93,7 +94,7 @@ def test_a_looser_bound_is_never_slower_and_a_bound_that_can_be_met_is_met(
 
 
 @given(products)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=n_examples(60))
 def test_no_plan_beats_the_matrix_units(product: Product) -> None:
     multiplications = product.groups * product.batch * product.height * product.width * product.inputs * product.outputs
     multiplications *= product.taps[0] * product.taps[1]

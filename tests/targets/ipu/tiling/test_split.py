@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.entry import IPU
 from autoauto.targets.ipu.tiling.split import Product, ProductCodelet, candidates, in_series
+from tests.drawn import n_examples
 
 ONE, THREE = (1, 1), (3, 3)
 
@@ -23,7 +24,7 @@ products = st.builds(
 
 
 @given(products)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=n_examples(60))
 def test_every_candidate_uses_tiles_that_exist_and_cuts_no_axis_finer_than_it_is_long(product: Product) -> None:
     steps_of, split = in_series(product, candidates(product, 1472))
     assert sorted(set(steps_of)) == list(range(len(candidates(product, 1472).tiles)))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from autoauto.records.costs.options import DeviceType
+from autoauto.records.costs.words import TargetWords
 from autoauto.records.knob import SWITCH, Knob
 from autoauto.records.units import Precision
 from autoauto.targets.host.runtimes.session import (
@@ -38,6 +39,7 @@ CHANNELS_LAST = Knob(
     label="channels last",
     breaks_ties=True,
 )
+_NAMES = (("n_ipu", "GPUs"), ("cores_per_device", "cores"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class CudaSession(HostSession):
     runtime: ClassVar[str] = "cuda"
     package: ClassVar[RuntimePackage] = RuntimePackage("onnxruntime", "onnxruntime-gpu[cuda,cudnn]", "cuda")
     device_type: ClassVar[DeviceType] = DeviceType.GPU
+    words: ClassVar[TargetWords] = TargetWords("GPU", "GPU", names=_NAMES, has_auto_pipeline=False)
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.TF32, Precision.FP16)
     knobs: ClassVar[tuple[Knob, ...]] = (
         *(CORES_PER_DEVICE, PRECISION, GRAPH_OPTIMIZATION),

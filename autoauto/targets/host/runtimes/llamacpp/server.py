@@ -26,8 +26,10 @@ START_S = 600.0
 _MAX_LOG_LINES, _MAX_LOG_BYTES = 20, 100_000
 
 
-def serve_until_closed(channel: Channel, words: Sequence[str]) -> None:
+def serve_until_closed(channel: Channel, words: Sequence[str], cores: Sequence[int]) -> None:
     """The program of the process: start the server of a command, say where it listens, and wait."""
+    if cores:
+        os.sched_setaffinity(0, cores)  # before the engine makes its threads, which inherit it
     import xllamacpp
 
     options = read_command(words)
@@ -56,6 +58,7 @@ class RunningServer:
 
     Args:
         words: of the command that starts it elsewhere.
+        cores: the hardware threads on which it runs; by default those of this process.
 
     Attributes:
         address: its URL.
@@ -66,9 +69,9 @@ class RunningServer:
         Unsupported: it does not come up, by what its log says.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], cores: Sequence[int] = ()) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
-        self._process = ChildProcess(serve_until_closed, (tuple(words),), self._log)
+        self._process = ChildProcess(serve_until_closed, (tuple(words), tuple(cores)), self._log)
         self.pid = self._process.pid
         try:
             self.address: str = self._process.channel.recv()
@@ -96,7 +99,10 @@ class RunningServer:
     @property
     def cpu_s(self) -> float:
         """Seconds that all its threads have computed; the clock of a process by its number (Linux)."""
-        return time.clock_gettime_ns((~self.pid << 3) | 2) / 1e9
+        try:
+            return time.clock_gettime_ns((~self.pid << 3) | 2) / 1e9
+        except OSError:  # it has ended
+            raise self.failure() from None
 
     @property
     def is_alive(self) -> bool:

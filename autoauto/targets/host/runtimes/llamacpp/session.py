@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from autoauto.engines.llama_cpp import CacheType, FlashAttention
+from autoauto.engines.llama_cpp import CacheType, FlashAttention, LlamaServerOptions, context_tokens
+from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.options import DeviceType, Session
+from autoauto.records.costs.words import TargetWords
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole, words
 from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, RuntimePackage
@@ -57,6 +59,7 @@ CACHE_TYPE = Knob(
     ",".join(CacheType),
     (CacheType.F16, CacheType.F16),
 )
+_NAMES = (("n_ipu", "stages"), ("cores_per_device", "cores"), ("n_batch", "n_batch"), ("n_ubatch", "n_ubatch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class LlamaCppSession(Session):
     runtime: ClassVar[str] = "llamacpp"
     package: ClassVar[RuntimePackage] = RuntimePackage("xllamacpp", "xllamacpp", "llamacpp")
     device_type: ClassVar[DeviceType] = DeviceType.CPU
-    group: ClassVar[str] = "server on {} cores"
+    words: ClassVar[TargetWords] = TargetWords("server", "core", False, "on", _NAMES, has_auto_pipeline=False)
     knobs: ClassVar[tuple[Knob, ...]] = (
         *(CORES_PER_DEVICE, PROMPT_THREADS),
         *(N_BATCH, N_UBATCH, FLASH_ATTENTION, CACHE_TYPE),
@@ -105,7 +108,17 @@ class LlamaCppSession(Session):
     def common(self) -> LlamaCppSession:
         return LlamaCppSession(self.cores_per_device, self.prompt_threads)
 
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Of decoding and of prompts."""
-        return self.cores_per_device, self.prompt_threads or self.cores_per_device
+    def options(self, model: str, n_slots: int, workload: Workload, port: int | None = None) -> LlamaServerOptions:
+        """What a server is told of a file, with room for a request in each of its slots."""
+        return LlamaServerOptions(
+            model,
+            n_slots,
+            self.cores_per_device,
+            self.prompt_threads or self.cores_per_device,
+            self.n_batch,
+            self.n_ubatch,
+            context_tokens(n_slots, workload),
+            self.flash_attention,
+            self.cache_type,
+            port=port,
+        )

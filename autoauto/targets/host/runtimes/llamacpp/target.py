@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from autoauto.engines.llama_cpp import (
+    FIRST_PORT,
+    FlashAttention,
     LlamaServerOptions,
     activation_bytes,
-    context_tokens,
     kv_cache_bytes,
     server_command,
 )
@@ -18,11 +19,12 @@ from autoauto.records.errors import missing_extra
 from autoauto.records.hardware import Period
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.host.detect import usable_cores
-from autoauto.targets.host.machine import MachineLoad, cores, excess_load, identity
+from autoauto.targets.host.machine import MachineLoad, cores, cores_of, excess_load, identity
 from autoauto.targets.host.runtimes.llamacpp.server import RunningServer
-from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
+from autoauto.targets.host.runtimes.llamacpp.session import DEFAULT_BATCH, DEFAULT_UBATCH, LlamaCppSession
 
 SLOTS = (1, 2, 4, 8, 16)
+REPLICAS = (1, 2, 4)
 DEFAULT_TOKENS = 256
 """Of a prompt, and of an answer, where none are given."""
 MOST_MEASURED = 8
@@ -32,7 +34,7 @@ NOISE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppTarget:
-    """Servers of llama.cpp on this machine, one at a time beside one that they are compared with.
+    """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with.
 
     Attributes:
         file: what they serve.
@@ -80,9 +82,18 @@ class LlamaCppTarget:
         return tuple(notes)
 
     @property
+    def measures_here(self) -> bool:
+        """Whether this machine runs what is measured."""
+        return True
+
+    @property
     def traits(self) -> TargetTraits:
-        """All cores or half of them in one server; what changes answers is not varied unless it is asked for."""
+        """All cores or half of them in a server, and servers side by side on halves and quarters of them.
+
+        What changes answers, the format of the cache, is not varied unless it is asked for.
+        """
         n_cores = usable_cores()
+        counts = tuple(n for n in REPLICAS if n <= n_cores)
         return TargetTraits(
             origin=Origin.MEASURED,
             trains=False,
@@ -93,17 +104,19 @@ class LlamaCppTarget:
             most_measured=MOST_MEASURED,
             space={
                 "n_ipu": (1,),
-                "replicas": (1,),
+                "replicas": counts,
                 "batch_size": tuple(sorted({self.n_clients, *(n for n in SLOTS if n < self.n_clients)})),
-                "cores_per_device": tuple(sorted({max(n_cores // 2, 1), n_cores})),
-                "n_ubatch": (128, 512),
+                "cores_per_device": tuple(sorted({n_cores // n for n in counts})),
+                "n_batch": (DEFAULT_BATCH, 512),
+                "n_ubatch": (DEFAULT_UBATCH, 128),
+                "flash_attention": (FlashAttention.AUTO, FlashAttention.OFF),
                 "input_tokens": (DEFAULT_TOKENS,),
                 "output_tokens": (DEFAULT_TOKENS,),
                 "runtime": (LlamaCppSession.runtime,),
                 "precision": (None,),
             },
             period=Period.SERIAL,
-            groups="cores_per_device",
+            groups=("cores_per_device",),
             sessions=(LlamaCppSession,),
             in_seconds=True,
         )
@@ -112,13 +125,20 @@ class LlamaCppTarget:
         """Implements `ServesDecoder`; the file is all."""
         return ""
 
-    def command(self, session: Session, n_slots: int, workload: Workload) -> tuple[str, ...]:
+    def command(
+        self, session: Session, n_slots: int, workload: Workload, replica: int | None = None
+    ) -> tuple[str, ...]:
         """Implements `RunsServers`."""
-        return server_command(self._options(session, n_slots, workload))
+        options = self._options(session, n_slots, workload)
+        if replica is None:
+            return server_command(options)
+        numbers = ",".join(map(str, cores_of(replica, session.group_size)))
+        return "taskset", "-c", numbers, *server_command(options._replace(port=FIRST_PORT + replica))
 
-    def serve(self, session: Session, n_slots: int, workload: Workload) -> RunningServer:
+    def serve(self, session: Session, n_slots: int, workload: Workload, replica: int | None = None) -> RunningServer:
         """Implements `RunsServers`."""
-        return RunningServer(self.command(session, n_slots, workload))
+        own = () if replica is None else cores_of(replica, session.group_size)
+        return RunningServer(server_command(self._options(session, n_slots, workload)), own)
 
     def memory_bytes(self, session: Session, n_slots: int, workload: Workload) -> dict[str, int]:
         """Implements `RunsServers`."""
@@ -131,13 +151,4 @@ class LlamaCppTarget:
 
     def _options(self, session: Session, n_slots: int, workload: Workload) -> LlamaServerOptions:
         assert isinstance(session, LlamaCppSession)
-        return LlamaServerOptions(
-            self.file.path,
-            n_slots,
-            *session.threads,
-            session.n_batch,
-            session.n_ubatch,
-            context_tokens(n_slots, workload),
-            session.flash_attention,
-            session.cache_type,
-        )
+        return session.options(self.file.path, n_slots, workload)

@@ -1,0 +1,57 @@
+"""What a search does on a machine that other programs keep busy: `add_busy`, `heed_busy`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from autoauto.cli.output.busy import state_of
+from autoauto.cli.output.lines import warn
+from autoauto.records.errors import BadInput
+
+if TYPE_CHECKING:
+    from autoauto.evaluate.flow import Flow
+
+LOOK_S = 5.0
+"""The load of the machine is a mean of a minute, so it changes no faster."""
+
+
+class WhenBusy(StrEnum):
+    """What to do while the load of the machine exceeds its cores."""
+
+    WARN = "warn"
+    WAIT = "wait"
+    STOP = "stop"
+    IGNORE = "ignore"
+
+
+def add_busy(parser: argparse.ArgumentParser) -> None:
+    """Add what to do on a busy machine."""
+    parser.add_argument(
+        "--busy",
+        choices=[str(each) for each in WhenBusy],
+        default=str(WhenBusy.WARN),
+        help="when programs of this machine want more cores than it has, and devices of it are measured. warn: say so "
+        "and measure; wait: begin when they no longer do; stop: end with exit code 2; ignore: measure; "
+        "default %(default)s",
+    )
+
+
+def heed_busy(flow: Flow, busy: str) -> None:
+    """Say in the first lines what disturbs measurements on this machine, and wait or stop where that is asked for.
+
+    Raises:
+        BadInput: the machine is busy, and the search is to stop then.
+    """
+    state = state_of(flow)
+    if state is None or busy == WhenBusy.IGNORE:
+        return
+    if state.load is not None and busy == WhenBusy.STOP:
+        raise BadInput(f"measurements need an idle machine, it has {state.load}; try --busy wait, or --busy ignore")
+    for text in state.warnings:
+        warn(text)
+    while busy == WhenBusy.WAIT and state is not None and state.load is not None:
+        time.sleep(LOOK_S)
+        state = state_of(flow)

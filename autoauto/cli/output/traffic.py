@@ -1,0 +1,59 @@
+"""What commands print of requests that arrive at times of their own: `describe_traffic`, `show_traffic`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from autoauto.records.costs.rate_curve import RateCurves
+from autoauto.space.trial import Trial
+
+
+def describe_traffic(trial: Trial) -> dict[str, Any]:
+    """Percentiles and loads as plain values; nothing where no arrivals were simulated."""
+    load = trial.result.load
+    if load is None:
+        return {}
+    from autoauto.report.tables.serving import TIMES_OF_REQUESTS, percentiles_of
+
+    times = {f"{name}_s": percentiles_of(trial, name) for name in TIMES_OF_REQUESTS}
+    return {"traffic": {**asdict(load), **times, "is_overloaded": bool(load.queue_growth_per_s)}}
+
+
+def describe_load(trial: Trial, curves: RateCurves | None = None) -> dict[str, Any]:
+    """What binds under requests that arrive, as `explain` has it beside what binds stages; nothing where none do."""
+    if trial.result.load is None:
+        return {}
+    from autoauto.report.tables.traffic import load_facts
+
+    facts = [fact._asdict() for fact in load_facts(trial, curves)]
+    return {"binds": facts} if facts else {}
+
+
+def show_traffic(trial: Trial) -> None:
+    """Print them as a table and a line; nothing where no arrivals were simulated."""
+    load = trial.result.load
+    if load is None:
+        return
+    from autoauto.report.tables.serving import PERCENTS, TIMES_OF_REQUESTS, percentiles_of
+    from autoauto.report.tables.table import Column, Table, show
+    from autoauto.report.tables.traffic import load_facts
+    from autoauto.report.wording import time_text
+
+    rows = []
+    for name, title in TIMES_OF_REQUESTS.items():
+        if known := percentiles_of(trial, name):
+            rows.append((title, *map(time_text, known.values())))
+    title = f"{load.rate_per_s:.4g} requests a second arrive, simulated"
+    show("", Table(title, (Column(""), *map(Column, PERCENTS)), tuple(rows)))
+    show(
+        f"replicas compute {load.busy_share:.0%} of the time; {load.kv_share:.0%} of their KV caches is held and "
+        f"{load.n_waiting:.3g} requests wait, in the mean; {load.n_preempted:,} times a sequence was taken back"
+    )
+    for fact in load_facts(trial):
+        show(f"{fact.headline} binds: {fact.text}")
+    if load.queue_growth_per_s:
+        show(
+            f"too much: the queue grows by {load.queue_growth_per_s:.3g} requests a second, so these times grow for as "
+            "long as requests come"
+        )

@@ -1,0 +1,69 @@
+"""Measured times of kernels that are taken in place of others: `StandIn`, and of another engine, `AttentionStandIn`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from autoauto.records.costs.blocks import Attention
+from autoauto.records.costs.decoder import Decoder, WeightFormat
+
+
+class StandIn(NamedTuple):
+    """Times that stand for others.
+
+    Attributes:
+        weights: the format whose times are not taken.
+        systems: the GPUs; none means all.
+        products: the format whose times of products are taken; None where those of experts are.
+        reason: why, as the end of a sentence.
+    """
+
+    weights: WeightFormat
+    systems: tuple[str, ...]
+    products: WeightFormat | None
+    reason: str
+
+    def is_of(self, system: str, weights: WeightFormat) -> bool:
+        """Whether products or experts of a format on GPUs of a system have other times."""
+        return weights is self.weights and (not self.systems or system in self.systems)
+
+    def is_asked(self, decoder: Decoder, system: str) -> bool:
+        """Whether a decoder as it is published has such times on GPUs of a system."""
+        unlike = [each.weights for kind in decoder.block_kinds for _, each in kind.unlike]
+        stored = [decoder.checkpoint.weights, *unlike]
+        has_part = self.products is not None or decoder.experts is not None
+        return has_part and any(self.is_of(system, weights) for weights in stored)
+
+    def note(self, engine: str) -> str:
+        """A sentence for the answer."""
+        what = f"products in {self.products}" if self.products else "experts that are dealt whole"
+        of = f"products in {self.weights}" if self.products else f"experts in {self.weights} that are split"
+        where = f" on {', '.join(self.systems)}" if self.systems else ""
+        return f"for {of} by {engine}{where} times of {what} are taken: {self.reason}"
+
+
+class AttentionStandIn(NamedTuple):
+    """Another engine's times of the attention of decode steps, where every head has keys and values of its own.
+
+    Attributes:
+        systems: the GPUs.
+        engine: whose times are taken.
+        reason: why, as the end of a sentence.
+    """
+
+    systems: tuple[str, ...]
+    engine: str
+    reason: str
+
+    def is_of(self, decoder: Decoder, system: str) -> bool:
+        """Whether most blocks of a decoder have such attention, on GPUs of a system."""
+        attention = decoder.kind.attention
+        is_plain = isinstance(attention, Attention) and attention.n_heads == attention.n_kv_heads
+        return is_plain and system in self.systems
+
+    def note(self, engine: str) -> str:
+        """A sentence for the answer."""
+        return (
+            f"for attention of heads that share no keys and values, by {engine} on {', '.join(self.systems)}, times of "
+            f"{self.engine} are taken: {self.reason}"
+        )

@@ -1,0 +1,160 @@
+"""What estimates said of configurations in earlier commands, beside the profiles: `StoredForecasts`, `forecasts_of`.
+
+A search asks a few hundred forecasts; another one of the same model asks most of them again, whatever it optimises and
+bounds. What takes long to compute of them is stored: plans, whether there is one, phases, steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property, lru_cache, partial
+from time import monotonic
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from autoauto.evaluate.setting import Setting
+from autoauto.profile.forecasts import ForecastStore
+from autoauto.profile.last_writes import write_waiting, write_when_gone
+from autoauto.records.costs.profile import PROFILE_SCHEMA
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.files.json import from_json, to_json
+from autoauto.records.installation import code_version
+from autoauto.records.layers import LayerRange
+
+Value = TypeVar("Value")
+SCHEMA = 1
+"""Of stored forecasts; another one is another subject."""
+WRITE_EVERY_S = 5.0
+"""What is lost of a killed process is no more; the rest is written at its end."""
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """An `Infeasible`, whose attributes these are."""
+
+    message: str
+    excess_bytes: int
+    layers: LayerRange | None
+    memory_bytes: dict[str, int]
+
+
+class _StoredOutcome(msgspec.Struct, Generic[Value], frozen=True, omit_defaults=True):
+    """What was computed, or why there is nothing."""
+
+    value: Value | None = None
+    failure: _Failure | None = None
+
+
+class StoredForecasts:
+    """Forecasts in the database of the profiles, which are read when the first is asked for.
+
+    They are written now and then and at the end. A database that cannot be read or written, and forecasts in it that
+    are damaged, cost time and at most one line on stderr.
+    """
+
+    def __init__(self, store: ForecastStore | None) -> None:
+        """Take where they are; None for real devices, of which nothing is stored: all that ran changes them."""
+        self._store = store
+        self._new: dict[str, str] = {}  # not written yet
+        self._damaged: set[str] = set()
+        self._has_warned = False
+        self._written_s = monotonic()
+        if store is not None:
+            write_when_gone(self, partial(_write, store, self._new, self._damaged))
+
+    def __reduce__(self) -> tuple[type[StoredForecasts], tuple[ForecastStore | None]]:
+        """Another process reads and writes by itself."""
+        return type(self), (self._store,)
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        write_waiting()
+        try:
+            return {} if self._store is None else self._store.read()
+        except BadInput as error:
+            self._warn(error)
+            return {}
+
+    def of(self, name: str, key: object, kind: Any, make: Callable[[], Value]) -> Value:
+        """A forecast, made if there is none.
+
+        Args:
+            name: what it is of a configuration.
+            key: everything that it depends on besides the setting; its `repr` tells it from others.
+            kind: its type, in whose form msgspec writes and reads it exactly.
+            make: makes it.
+
+        Raises:
+            Infeasible: `make` raises it, or did before.
+        """
+        if self._store is None:
+            return make()
+        digest, form = self._store.digest((name, key)), _form(kind)
+        outcome = self._stored(digest, form)
+        if outcome is None:
+            outcome = _outcome_of(make)
+            self._new[digest] = to_json(outcome).decode()
+            if monotonic() - self._written_s > WRITE_EVERY_S:
+                _write(self._store, self._new, self._damaged)
+                self._written_s = monotonic()
+        if outcome.failure is not None:
+            raise Infeasible(*(getattr(outcome.failure, field) for field in _Failure.__struct_fields__))
+        return cast(Value, outcome.value)
+
+    def _stored(self, digest: str, form: Any) -> _StoredOutcome[Any] | None:
+        text = self._texts.get(digest) or self._new.get(digest)
+        if text is None:
+            return None
+        try:
+            return cast(_StoredOutcome[Any], from_json(form, text, "a stored forecast"))
+        except BadInput as error:
+            self._warn(error)
+            self._damaged.add(digest)
+            self._texts.pop(digest, None)
+            self._new.pop(digest, None)
+            return None
+
+    def _warn(self, error: BadInput) -> None:
+        if not self._has_warned:
+            print(f"autoauto: forecasts are made anew: {error}", file=sys.stderr)
+        self._has_warned = True
+
+
+def _outcome_of(make: Callable[[], Any]) -> _StoredOutcome[Any]:
+    try:
+        return _StoredOutcome(make())
+    except Infeasible as failure:
+        return _StoredOutcome(
+            failure=_Failure(str(failure), failure.excess_bytes, failure.layers, dict(failure.memory_bytes))
+        )
+
+
+@lru_cache(maxsize=64)
+def _form(kind: Any) -> Any:
+    return _StoredOutcome[kind]
+
+
+def _write(store: ForecastStore, new: dict[str, str], damaged: set[str]) -> None:
+    """Write new forecasts, and leave none; where that is impossible only time is lost, later."""
+    forecasts, broken = dict(new), set(damaged)
+    new.clear()
+    damaged.clear()
+    with suppress(BadInput):
+        store.write(forecasts, broken)
+
+
+def forecasts_of(setting: Setting) -> StoredForecasts:
+    """Where forecasts of a setting are stored: nowhere for real devices, beside the profiles for cost models.
+
+    By a cost model a forecast depends on the model, the devices, the target and how estimates are made alone: also the
+    samples to which they are fitted follow from these (`LayerCosts`). Constraints change none.
+    """
+    if setting.traits.runs_plans:
+        return StoredForecasts(None)
+    about = {name: text for name, text in setting.fingerprint().items() if name != "constraints"}
+    kind = f"{type(setting.target).__module__}.{type(setting.target).__qualname__}"
+    content = SCHEMA, PROFILE_SCHEMA, code_version(), kind, setting.traits, sorted(about.items())
+    return StoredForecasts(ForecastStore(setting.cache, hashlib.sha256(repr(content).encode()).hexdigest()))

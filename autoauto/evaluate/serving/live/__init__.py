@@ -1,0 +1,1 @@
+"""Configurations of servers that this machine runs, measured beside each other."""

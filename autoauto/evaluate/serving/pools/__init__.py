@@ -1,0 +1,1 @@
+"""Two pools: servers that compute prompts, and replicas that compute tokens of answers."""

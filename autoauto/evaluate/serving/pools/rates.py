@@ -1,0 +1,111 @@
+"""What a pool of prefill workers and one of decode replicas give together: `matched`, `queue_s`, `transfer_s`.
+
+    requests --> | prefill worker | --> KV cache of the prompt --> | decode replica | --> answers
+                 | prefill worker |     over a link                | decode replica |
+                   P workers, u requests/s each                      N replicas, v requests/s each
+
+The rate of both is that of the slower, min(P u, N v). A decode step holds no prompts, so the time between tokens is
+that of full batches of the decode pool, also where prompts come too slowly to fill them. The first token comes after
+
+    a wait for a worker that is free, the prompt, the transfer of its keys and values, and a decode step
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.costs.decoder import Decoder
+from autoauto.records.hardware import Link
+from autoauto.records.units import FloatArray
+from autoauto.targets.gpu.costs import serving_by_kind
+from autoauto.targets.gpu.memory import block_cache_bytes
+from autoauto.targets.gpu.systems import CLOCK_HZ
+from autoauto.targets.gpu.tables import Serving
+
+_BUSIEST = 0.95
+"""The largest share of the time that workers compute for which their queue is taken as steady."""
+
+
+class PrefillRates(NamedTuple):
+    """What all prefill workers give.
+
+    Attributes:
+        n_workers: how many there are.
+        requests_per_s: of all of them.
+        prompt_s: from a request to its first token where no other waits, with what the host does once a request.
+        batch_s: that a worker computes a batch of prompts.
+    """
+
+    n_workers: int
+    requests_per_s: float
+    prompt_s: float
+    batch_s: float
+
+
+class Matched(NamedTuple):
+    """What two pools give together, each an array of the shape of the rates of the decode pool.
+
+    Attributes:
+        requests_per_s: answers.
+        ttft_s: from a request to its first token.
+        busy_share: of the time in which prefill workers compute.
+    """
+
+    requests_per_s: FloatArray
+    ttft_s: FloatArray
+    busy_share: FloatArray
+
+
+def matched(prefill: PrefillRates, decode_per_s: FloatArray, step_s: FloatArray, transfer_s: float) -> Matched:
+    """What two pools give together.
+
+    Args:
+        prefill: the pool of prompts.
+        decode_per_s: answers a second of the decode pool.
+        step_s: between two tokens of an answer.
+        transfer_s: of the keys and values of a prompt.
+    """
+    rate = np.minimum(decode_per_s, prefill.requests_per_s)
+    busy = rate / prefill.requests_per_s
+    waits = queue_s(prefill.batch_s, prefill.n_workers, busy)
+    return Matched(rate, prefill.prompt_s + waits + transfer_s + step_s, busy)
+
+
+def queue_s(service_s: float, n_servers: int, busy_share: FloatArray) -> FloatArray:
+    """How long requests wait for one of several servers in the mean [sakasegawa], each served in the same time.
+
+    Of one server it is the formula of Pollaczek and Khinchine, r / (1 - r) / 2 of the time of a service:
+
+    >>> queue_s(1.0, 1, np.array([0.5])), round(queue_s(1.0, 4, np.array([0.5])).item(), 3)
+    (array([0.5]), 0.056)
+    """
+    busy = np.minimum(busy_share, _BUSIEST)
+    exponent = np.sqrt(2 * (n_servers + 1)) - 1
+    return np.asarray(service_s * busy**exponent / (n_servers * (1 - busy)) / 2, dtype=np.float64)
+
+
+def transfer_s(decoder: Decoder, prefill: Serving, decode: Serving, n_stages: int, n_tokens: int, link: Link) -> float:
+    """Seconds in which the keys and values of a prompt move from a prefill worker to a decode replica.
+
+    Every GPU sends and receives over a link of its own, all at the same time, and those that have the most take the
+    longest: where groups are larger than there are heads of keys and values, or where they are latent vectors, GPUs
+    have copies.
+
+    Args:
+        decoder: of which they are.
+        prefill, decode: how the two serve it.
+        n_stages: of a decode replica, each of which has the blocks of its own.
+        n_tokens: of the prompt.
+        link: of a GPU of the one to one of the other.
+    """
+    sent = prompt_bytes(decoder, prefill, n_tokens)
+    received = prompt_bytes(decoder, decode, n_tokens) / n_stages
+    return float(link.idle_cycles / CLOCK_HZ + max(sent, received) / link.bytes_per_s)
+
+
+def prompt_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
+    """What the keys and values of a prompt take on one GPU of a group with all blocks."""
+    of_kinds = [block_cache_bytes(alike, of_kind, n_tokens) for alike, of_kind in serving_by_kind(decoder, serving)]
+    return sum(of_kinds[kind] for kind in decoder.block_order)

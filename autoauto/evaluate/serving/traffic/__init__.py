@@ -1,0 +1,1 @@
+"""Requests that arrive at times of their own, on replicas of engines, step by step."""

@@ -1,0 +1,239 @@
+"""What configurations give requests that arrive at times of their own: `traffic_of`, `TrafficForecasts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoauto.engines.registry import engine_named
+from autoauto.engines.step_rules import Release
+from autoauto.evaluate.serving.costs import blocks_of_kinds, check_tokens, session_of
+from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.pipelines import PlacedStage
+from autoauto.evaluate.serving.rates import MIDDLE, End
+from autoauto.evaluate.serving.traffic.balancer import Balancer, serve
+from autoauto.evaluate.serving.traffic.replica import Replica
+from autoauto.evaluate.serving.traffic.steps import Grids, StageBlocks, steps_of
+from autoauto.evaluate.serving.ways import ReplicaWays, Way
+from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, Speculation, Workload
+from autoauto.records.costs.percentiles import Percentiles
+from autoauto.records.costs.traffic import Requests, Served, TrafficResult
+from autoauto.records.errors import Infeasible
+from autoauto.space.knobs import Knobs
+from autoauto.targets.gpu.costs import check_length
+from autoauto.targets.gpu.systems import check_group, system_named
+from autoauto.targets.gpu.target import system_of
+
+_LEFT_WAITING = 0.02
+"""The share of all requests that may wait when the last one comes, of replicas that keep up."""
+_DEVIATIONS = 2.0
+"""Standard deviations of a Poisson number of arrivals that may."""
+
+
+def traffic_of(
+    replicas: Sequence[Replica], requests: Requests, balancer: Balancer = Balancer.ROUND_ROBIN
+) -> TrafficResult:
+    """What replicas behind a balancer give; raises as `serve`."""
+    return result_of(requests, serve(replicas, requests, balancer))
+
+
+def result_of(requests: Requests, served: Served) -> TrafficResult:
+    """Percentiles of what was served."""
+    n_after = requests.output_tokens - 1
+    has_tpot = n_after > 0
+    tpot = (served.end_s - served.first_token_s)[has_tpot] / n_after[has_tpot]
+    lasted_s = float(np.max(served.end_s) - requests.arrival_s[0])
+    return TrafficResult(
+        Percentiles.of(served.first_token_s - requests.arrival_s),
+        Percentiles.of(tpot),
+        Percentiles.of(served.end_s - requests.arrival_s),
+        len(requests.arrival_s) / lasted_s,
+        int(requests.output_tokens.sum()) / lasted_s,
+        served.busy_share,
+        served.kv_share,
+        served.n_waiting,
+        served.waits_for,
+        served.n_preempted,
+        queue_growth(requests, served),
+    )
+
+
+def queue_growth(requests: Requests, served: Served) -> float:
+    """Requests by which the queue grew a second while requests came; 0 where replicas kept up.
+
+    They did where at the end no more wait than `n_may_wait`.
+    """
+    n, lasted_s = len(requests.arrival_s), float(requests.arrival_s[-1] - requests.arrival_s[0])
+    n_waiting = n - int(np.sum(served.admitted_s <= requests.arrival_s[-1]))
+    return 0.0 if not lasted_s or n_waiting <= n_may_wait(n) else n_waiting / lasted_s
+
+
+def n_may_wait(n: int) -> float:
+    """Of n requests so many may wait when the last comes: `_LEFT_WAITING` of all, or what arrivals vary by chance."""
+    return float(max(_LEFT_WAITING * n, _DEVIATIONS * np.sqrt(n)))
+
+
+class TrafficForecasts:
+    """Replicas of the configurations of a setting; tables of steps are kept."""
+
+    def __init__(self, ways: ReplicaWays) -> None:
+        """Take the ways to put configurations on GPUs."""
+        self._ways = ways
+
+    def replicas(self, knobs: Knobs, way: Way, requests: Requests, index: int = 0, end: End = MIDDLE) -> list[Replica]:
+        """All replicas of a way of a configuration.
+
+        Args:
+            knobs: the configuration; its batch size times its stages are in flight in a replica at most.
+            way: where its replicas stand; one of `ReplicaWays.ways(knobs, sizes)`.
+            requests: that they will serve, for the lengths of tables and of the KV cache.
+            index: of the batch size in `sizes`.
+            end: of the intervals of measured rows; steps are so much slower or faster.
+
+        Raises:
+            Infeasible: the model does not fit.
+            Unsupported: there are no times of its kernels, or as `check_tokens`.
+        """
+        check_tokens(knobs, self._ways.costs.target.speculation)
+        made: list[Replica] = []
+        for like in way.replicas:
+            row = int(like.rows[index])
+            if row < 0:
+                raise like.why_unfit(index)
+            replica = self._replica(knobs, like.pipelines.stages(row, index), requests)
+            factor = end(way.factors[int(like.rates.slowest[index])].tpot)
+            made += [replica._replace(steps=replica.steps.slower(factor))] * like.n
+        return made
+
+    def best(
+        self, knobs: Knobs, requests: Requests, balancer: Balancer = Balancer.ROUND_ROBIN, end: End = MIDDLE
+    ) -> TrafficResult:
+        """What the best way of a configuration gives: of all that fit that with the shortest p99 of latency.
+
+        Raises:
+            Infeasible: no way fits, or the KV cache does not hold the longest request.
+            Unsupported: there are no times, or steps have no room for prompts.
+        """
+        results: list[TrafficResult] = []
+        failures: list[Infeasible] = []
+        for way in self._ways.ways(knobs, (knobs.batch_size,)):
+            try:
+                results.append(traffic_of(self.replicas(knobs, way, requests, end=end), requests, balancer))
+            except Infeasible as failure:
+                failures.append(failure)
+        if not results:
+            raise failures[0]
+        return min(results, key=lambda result: result.latency_s.p99)
+
+    def closed_requests_per_s(self, knobs: Knobs) -> float:
+        """Requests a second that clients get who ask again at once: about the largest rate that replicas keep up with.
+
+        It is a start for who looks for that rate; where an engine is asynchronous, replicas keep up with more.
+
+        Raises:
+            Infeasible: no way fits.
+        """
+        ways = self._ways.ways(knobs, (knobs.batch_size,))
+        fitting = [float(way.rates.tokens_per_s[0]) for way in ways if way.fits[0]]
+        if not fitting:
+            raise next(like.why_unfit(0) for like in ways[0].replicas if like.rows[0] < 0)
+        return max(fitting) / self._ways.costs.requests(knobs).output_tokens
+
+    def _replica(self, knobs: Knobs, stages: Sequence[PlacedStage], requests: Requests) -> Replica:
+        costs, session = self._ways.costs, session_of(knobs)
+        target, kinds = costs.target, costs.kinds(knobs)
+        placed: list[StageBlocks] = []
+        for position, _, n_blocks in stages:
+            serving = target.serving(system_of(kinds[position.kind]), session)
+            link = None if position.is_last else position.link
+            placed.append(StageBlocks(serving, tuple(n_blocks.tolist()), position.is_first, position.is_last, link))
+        held = min(each.costs.kv_sequences(each.n_blocks, 0) for each in stages) * costs.requests(knobs).max_length
+        return replica_of(
+            target.decoder,
+            tuple(placed),
+            requests,
+            n_sequences=knobs.batch_size * len(stages),
+            n_kv_tokens=int(held) * session.attention_data_parallel,
+            n_batched_tokens=session.max_batched_tokens,
+            speculation=target.speculation,
+        )
+
+
+def replica_of(
+    decoder: Decoder,
+    stages: tuple[StageBlocks, ...],
+    requests: Requests,
+    *,
+    n_sequences: int,
+    n_kv_tokens: int,
+    n_batched_tokens: int,
+    speculation: Speculation = NO_SPECULATION,
+    release: Release | None = None,
+) -> Replica:
+    """A replica of these stages.
+
+    Args:
+        decoder: that it serves.
+        stages: of its pipeline.
+        requests: that it will serve, for the lengths of tables.
+        n_sequences: in flight at most.
+        n_kv_tokens: that its KV cache holds.
+        n_batched_tokens: of a step of a rank of a micro-batch, at most.
+        speculation: how answers are drafted.
+        release: of the engine; None for the newest.
+
+    Raises:
+        BadInput: as `Requests.check`.
+        MissingExtra: the package of measured times is not installed.
+        Unsupported: there are no times, the group does not fit a node, or a request is longer than the model allows.
+    """
+    requests.check()
+    engine, split = engine_named(stages[0].serving.engine), stages[0].serving.split
+    lengths = requests.input_tokens + requests.output_tokens
+    longest = int(np.argmax(lengths))
+    check_length(decoder, Workload(int(requests.input_tokens[longest]), int(requests.output_tokens[longest])))
+    for stage in stages:
+        check_group(system_named(stage.serving.system), engine, stage.serving.split)
+    grids = Grids.reaching(n_sequences, n_batched_tokens, int(lengths[longest]))
+    rules = engine.step_rules
+    is_asynchronous = rules.is_asynchronous(release)
+    return Replica(
+        steps_of(decoder, stages, grids, speculation, hides_host=is_asynchronous),
+        rules,
+        engine.mixes,
+        n_sequences,
+        n_kv_tokens,
+        n_batched_tokens * split.attention_data_parallel * len(stages),
+        n_batched_tokens,
+        speculation.accept_length,
+        speculation.step_tokens,
+        engine.host.first_token_s if rules.request_s is None else rules.request_s,
+        is_asynchronous,
+    )
+
+
+def fixed_replica(given: FixedReplicas, requests: Requests, n_sequences: int) -> Replica:
+    """One of replicas whose cuts are given, with at most so many sequences in flight.
+
+    Raises:
+        MissingExtra: the package of measured times is not installed.
+        Unsupported: there are no times.
+    """
+    costs, n_stages = given.stages(-(-n_sequences // len(given.n_blocks))), len(given.n_blocks)
+    n_blocks = blocks_of_kinds(given.decoder.block_order, np.array(given.n_blocks))
+    links = system_named(given.serving.system).links_between(n_stages, given.serving.n_gpus)
+    placed = tuple(
+        StageBlocks(given.serving, tuple(n.tolist()), number == 0, number == n_stages - 1, link)
+        for number, (n, link) in enumerate(zip(n_blocks, (*links, None), strict=True))
+    )
+    held = min(each.kv_sequences(n, 0) for each, n in zip(costs, n_blocks, strict=True)) * given.requests.max_length
+    return replica_of(
+        given.decoder,
+        placed,
+        requests,
+        n_sequences=n_sequences,
+        n_kv_tokens=int(held) * given.serving.attention_data_parallel,
+        n_batched_tokens=given.n_max_batched_tokens,
+        speculation=given.requests.speculation,
+    )

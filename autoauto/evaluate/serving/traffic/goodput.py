@@ -1,0 +1,122 @@
+"""Servers under requests that arrive at any rate, `OpenLoad`, and the highest that keeps bounds: `highest_rate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+
+from autoauto.evaluate.serving.rates import End
+from autoauto.evaluate.serving.traffic.forecast import result_of
+from autoauto.evaluate.serving.traffic.servers import Servers
+from autoauto.evaluate.serving.traffic.windows import windows_of, worst_of
+from autoauto.records.costs.decoder import Workload
+from autoauto.records.costs.traffic import Requests, TrafficLoad, TrafficResult
+from autoauto.records.units import BoolArray
+
+RATE_STEP = 1.01
+"""Between the highest rate that keeps bounds and the lowest that was seen to break one."""
+_LOWEST_SHARE = 1 / 256
+"""Of the rate of the closed loop; a configuration that breaks bounds at less has no such rate."""
+_N_DOUBLINGS = 6
+
+
+class OpenLoad:
+    """One way of a configuration on GPUs, under the requests of a traffic at any rate."""
+
+    def __init__(
+        self,
+        traffic: TrafficLoad,
+        alike: Workload,
+        make_servers: Callable[[Requests, End], Servers],
+        latency_s: float,
+    ) -> None:
+        """Take what arrives, what makes servers, and how long a request takes where all are served at once.
+
+        Args:
+            traffic: what arrives.
+            alike: the lengths of requests where the traffic gives none.
+            make_servers: those for requests, at an end of the intervals of forecasts.
+            latency_s: of a request in the closed loop, which decides how long a load lasts.
+        """
+        self._traffic, self._alike, self._make, self._latency_s = traffic, alike, make_servers, latency_s
+
+    def at(self, rate_per_s: float, end: End) -> TrafficResult:
+        """What they give at a rate, at an end of the intervals.
+
+        Raises:
+            Infeasible: a replica's KV cache does not hold the longest request, or nothing fits.
+            Unsupported: there are no times, or steps have no room for prompts.
+        """
+        requests = self._requests(rate_per_s)
+        served, n_windows = self._make(requests, end).serve(requests), self._traffic.n_windows
+        return result_of(requests, served) if n_windows is None else worst_of(requests, served, n_windows)
+
+    def largest_rate(self, about: float, end: End) -> float:
+        """See `capacity.largest_rate`; by windows that of the one with the most requests; raises as `at`."""
+        requests, n_windows = self._requests(about), self._traffic.n_windows
+        servers = self._make(requests, end)
+        if n_windows is None:
+            return servers.largest_rate(self._requests, about)
+        busiest = requests.chosen(max(windows_of(requests, n_windows), key=len))
+        lasts_s = float(busiest.arrival_s[-1] - busiest.arrival_s[0])
+        if not lasts_s:
+            return inf
+        of_window = len(busiest.arrival_s) / lasts_s
+        largest = servers.largest_rate(lambda rate: busiest.faster(rate / of_window), of_window)
+        return about * largest / of_window
+
+    def by_window(self, rate_per_s: float, end: End, among: BoolArray | None) -> Iterator[TrafficResult | None]:
+        """What they give in each window of a trace by itself; None where it has no requests or is not among the asked.
+
+        Raises:
+            Infeasible, Unsupported: as `at`.
+        """
+        requests, n_windows = self._requests(rate_per_s), self._traffic.n_windows
+        assert n_windows is not None
+        servers = self._make(requests, end)
+        for number, window in enumerate(windows_of(requests, n_windows)):
+            is_asked = len(window) and (among is None or among[number])
+            chosen = requests.chosen(window)
+            yield result_of(chosen, servers.serve(chosen)) if is_asked else None
+
+    def n_requests(self, rate_per_s: float) -> int:
+        """How many arrive at a rate."""
+        return len(self._requests(rate_per_s).arrival_s)
+
+    def _requests(self, rate_per_s: float) -> Requests:
+        return self._traffic.requests(rate_per_s, self._alike, self._latency_s)
+
+
+def highest_rate(holds: Callable[[float], bool], about: float) -> float:
+    """The highest rate that keeps bounds, within `RATE_STEP`; 0 where none does.
+
+    Longer queues are taken to break bounds that shorter ones break, so what holds at a rate holds below it.
+
+    Args:
+        holds: whether bounds hold at a rate.
+        about: a rate near the highest that replicas keep up with; the search begins there.
+
+    >>> round(highest_rate(lambda rate: rate <= 7.3, 10.0), 1), highest_rate(lambda rate: False, 10.0)
+    (7.3, 0.0)
+    """
+    low, high = about, about
+    if holds(about):
+        for _ in range(_N_DOUBLINGS):
+            high *= 2
+            if not holds(high):
+                break
+            low = high
+        else:
+            return low
+    else:
+        while not holds(low := low / 2):
+            high = low
+            if low < about * _LOWEST_SHARE:
+                return 0.0
+    while high > low * RATE_STEP:
+        middle = (low * high) ** 0.5
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,342 @@
+"""What the blocks of a decoder compute, by the keys of its config: `blocks_of`.
+
+attention       kv_lora_rank: latent vectors; layer_types, windows, chunks, patterns: by block; else keys and values
+feed-forward    a number of experts, and which blocks are dense; else a dense layer
+NemotronH       one of both in a block, by a pattern; DeciLM sizes by block
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from autoauto.graph.decoders.values import Values
+from autoauto.records.costs.blocks import (
+    Attention,
+    BlockKind,
+    Dense,
+    Experts,
+    Indexer,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    StateSpace,
+)
+from autoauto.records.errors import UnreadableModel
+
+_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_top_k")
+_SHARED_COUNTS = ("n_shared_experts", "moe_num_shared_experts")
+_SHARED_SIZES = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "share_expert_dim")
+_FULL, _SLIDING, _CHUNKED, _LINEAR = "full_attention", "sliding_attention", "chunked_attention", "linear_attention"
+_MAX_FACTOR = 1000
+"""Of the width of a feed-forward layer."""
+_ZERO = ("num_kv_shared_layers", "hidden_size_per_layer_input")
+"""What must be 0: blocks that share keys and values, and an embedding a block, of Gemma 4."""
+_OF_SIGNS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+"""The signs of a pattern of blocks of NemotronH."""
+
+
+def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int) -> tuple[BlockKind, ...]:
+    """What every block computes.
+
+    Raises:
+        UnreadableModel: a key is missing, or says what is not modelled.
+    """
+    if architecture.startswith("NemotronH"):
+        return _of_nemotron(fields, n_layers)
+    if fields.config.get("block_configs"):
+        return _of_block_configs(fields, n_layers)
+    for key in _ZERO:
+        if fields.config.get(key):
+            given = fields.config[key]
+            raise UnreadableModel(f"{key} must be 0, which is modelled, got {given!r:.20} in {fields.name}")
+    attentions = _attentions(architecture, fields, n_layers, max_length)
+    is_dense = _dense_blocks(fields, n_layers)
+    dense, experts = Dense(_dense_size(architecture, fields)), _experts(architecture, fields)
+    return tuple(
+        BlockKind(attention, dense if is_dense[layer] or experts is None else experts)
+        for layer, attention in enumerate(attentions)
+    )
+
+
+def _dense_size(architecture: str, fields: Values) -> int:
+    if architecture.startswith("Llama4"):
+        return fields.count("intermediate_size_mlp", otherwise=16_384)
+    experts = fields.count("moe_intermediate_size", otherwise=1)
+    return fields.count("intermediate_size", otherwise=experts if fields.first_key(_COUNTS) else None)
+
+
+def _experts(architecture: str, fields: Values) -> Experts | None:
+    """Those of a class that has some."""
+    key = fields.first_key(_COUNTS)
+    if key is not None and not set(_COUNTS).intersection(fields.defaults):
+        raise UnreadableModel(f"{architecture} has no experts here, got {key} in {fields.name}")
+    if key is None:
+        return None
+    n_experts = fields.count(key)
+    size = fields.count("moe_intermediate_size", otherwise=fields.config.get("intermediate_size"))
+    shared = fields.first_key(_SHARED_SIZES)
+    if architecture.startswith(("Llama4", "Gemma4")):
+        shared_size = fields.count("intermediate_size")
+    elif shared:
+        shared_size = fields.count(shared)
+    else:
+        counts = fields.first_key(_SHARED_COUNTS)
+        shared_size = size * fields.count(counts) if counts else 0
+    return Experts(
+        n_experts=n_experts,
+        n_chosen=fields.first_count(_CHOSEN, most=n_experts),
+        intermediate_size=size,
+        shared_size=shared_size,
+        inner_size=fields.optional_count("moe_latent_size"),
+    )
+
+
+def _dense_blocks(fields: Values, n_layers: int) -> Sequence[bool]:
+    """Whether blocks have a dense layer where others have experts."""
+    every = range(n_layers)
+    listed = fields.per_block("mlp_layer_types", n_layers)
+    if listed is not None:
+        return [each == "dense" for each in listed]
+    listed = fields.per_block("moe_layer_freq", n_layers)
+    if listed is not None:
+        return [not each for each in listed]
+    first = fields.value("first_k_dense_replace") or 0
+    every_nth = fields.config.get("moe_layer_freq", 1)
+    if fields.value("moe_layer_interval"):  # of ERNIE
+        first, every_nth = fields.count("moe_layer_start_index"), fields.count("moe_layer_interval")
+        last = fields.config.get("moe_layer_end_index")
+        stop = last + 1 if isinstance(last, int) and last >= 0 else n_layers
+        return [not first <= i < stop or bool((i + 1) % every_nth) for i in every]
+    only = fields.config.get("mlp_only_layers")
+    dense = {i for i in only if isinstance(i, int)} if isinstance(only, list) else set[int]()
+    step = fields.config.get("decoder_sparse_step", fields.config.get("interleave_moe_layer_step", 1))
+    if not all(isinstance(each, int) and each >= low for each, low in ((first, 0), (every_nth, 1), (step, 1))):
+        raise UnreadableModel(
+            f"first_k_dense_replace, moe_layer_freq, decoder_sparse_step must be numbers, got {first!r:.20}, "
+            f"{every_nth!r:.20} and {step!r:.20} in {fields.name}"
+        )
+    return [i < first or bool(i % every_nth) or i in dense or bool((i + 1) % step) for i in every]
+
+
+def _attentions(architecture: str, fields: Values, n_layers: int, max_length: int) -> Sequence[Mixer]:
+    if fields.value("kv_lora_rank"):
+        return _latent(fields, n_layers)
+    kinds = _attention_kinds(architecture, fields, n_layers)
+    full = _full(fields)
+    of_kind: dict[str, Callable[[], Mixer]] = {
+        _FULL: partial(_global, architecture, fields, full),
+        _SLIDING: partial(_windowed, architecture, fields, full, max_length),
+        _CHUNKED: partial(_chunked, fields, full, max_length),
+        _LINEAR: partial(_linear, fields),
+    }
+    made = {kind: of_kind[kind]() for kind in dict.fromkeys(kinds)}
+    return [made[kind] for kind in kinds]
+
+
+def _full(fields: Values) -> Attention:
+    n_heads = fields.count("num_attention_heads")
+    head_size = fields.count("head_dim", otherwise=max(1, fields.count("hidden_size") // n_heads))
+    value_size = fields.optional_count("v_head_dim")
+    is_gated = bool(fields.value("attn_output_gate"))
+    return Attention(
+        n_heads,
+        fields.count("num_key_value_heads", otherwise=n_heads, most=n_heads),
+        head_size,
+        value_size=value_size if value_size != head_size else None,
+        gate_size=n_heads * head_size if is_gated else 0,
+    )
+
+
+def _global(architecture: str, fields: Values, full: Attention) -> Attention:
+    """Attention to all tokens; that of Gemma 4 has other heads, and keys that are values too."""
+    if not architecture.startswith("Gemma4"):
+        return full
+    return full._replace(
+        n_kv_heads=fields.count("num_global_key_value_heads", otherwise=full.n_kv_heads),
+        head_size=fields.count("global_head_dim", otherwise=full.head_size),
+        has_values=not fields.config.get("attention_k_eq_v"),
+    )
+
+
+def _windowed(architecture: str, fields: Values, full: Attention, max_length: int) -> Attention:
+    """Attention to the last tokens; that of MiMo has heads of its own, and that of Step as well."""
+    made = full
+    if architecture.startswith("MiMoV2"):
+        value_size = fields.count("swa_v_head_dim", otherwise=full.value_size or full.head_size)
+        head_size = fields.count("swa_head_dim", otherwise=full.head_size)
+        made = Attention(
+            fields.count("swa_num_attention_heads", otherwise=full.n_heads),
+            fields.count("swa_num_key_value_heads", otherwise=full.n_kv_heads),
+            head_size,
+            value_size=value_size if value_size != head_size else None,
+        )
+    other = fields.config.get("attention_other_setting")
+    if isinstance(other, dict):
+        own = Values(fields.name, other, {})
+        made = full._replace(n_heads=own.count("num_attention_heads", otherwise=full.n_heads))
+    return _bounded(made, fields.count("sliding_window"), max_length)
+
+
+def _chunked(fields: Values, full: Attention, max_length: int) -> Attention:
+    """Attention inside chunks holds half a chunk in the mean, and a whole one at most, which is counted."""
+    return _bounded(full, fields.count("attention_chunk_size"), max_length)
+
+
+def _bounded(full: Attention, n_tokens: int, max_length: int) -> Attention:
+    return full if n_tokens >= max_length else full._replace(window=n_tokens)
+
+
+def _linear(fields: Values) -> LinearAttention:
+    return LinearAttention(
+        n_key_heads=fields.count("linear_num_key_heads"),
+        key_size=fields.count("linear_key_head_dim"),
+        n_value_heads=fields.count("linear_num_value_heads"),
+        value_size=fields.count("linear_value_head_dim"),
+        kernel_size=fields.count("linear_conv_kernel_dim"),
+    )
+
+
+def _latent(fields: Values, n_layers: int) -> Sequence[LatentAttention]:
+    """Latent attention; where blocks have an index, some take that of a block before."""
+    rank = fields.config.get("q_lora_rank")
+    made = LatentAttention(
+        n_heads=fields.count("num_attention_heads"),
+        query_rank=fields.count("q_lora_rank") if rank is not None else None,
+        latent_size=fields.count("kv_lora_rank"),
+        rope_size=fields.count("qk_rope_head_dim"),
+        head_size=fields.count("qk_nope_head_dim"),
+        value_size=fields.count("v_head_dim"),
+    )
+    if not fields.config.get("index_topk"):
+        return [made] * n_layers
+    own = Indexer(fields.count("index_n_heads"), fields.count("index_head_dim"), fields.count("index_topk"))
+    kinds = fields.per_block("indexer_types", n_layers) or ["full"] * n_layers
+    return [made._replace(indexer=own._replace(is_own=kind == "full")) for kind in kinds]
+
+
+def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequence[str]:
+    """By block, what it attends to.
+
+    Raises:
+        UnreadableModel: the kinds are others, or not as many as the blocks.
+    """
+    every = range(n_layers)
+    kinds = fields.value("layer_types")
+    is_optional = fields.defaults.get("max_window_layers") is not None
+    if is_optional and not fields.value("use_sliding_window"):
+        return [_FULL] * n_layers
+    if kinds is not None:
+        return _listed_kinds(kinds, fields, n_layers)
+    if (pattern := fields.per_block("hybrid_layer_pattern", n_layers)) is not None:  # of MiMo
+        return [_SLIDING if each else _FULL for each in pattern]
+    if fields.defaults.get("chunk_pattern"):
+        return [_CHUNKED if (i + 1) % fields.count("chunk_pattern") else _FULL for i in every]
+    if architecture.startswith("Qwen3Next"):
+        interval = fields.count("full_attention_interval", otherwise=4)
+        return [_LINEAR if (i + 1) % interval else _FULL for i in every]
+    windowed = _windowed_blocks(fields, every) if fields.value("sliding_window") else ()
+    return [_SLIDING if i in windowed else _FULL for i in every]
+
+
+def _listed_kinds(kinds: Any, fields: Values, n_layers: int) -> Sequence[str]:
+    able = {_FULL, _SLIDING}
+    able |= {_CHUNKED} if fields.value("attention_chunk_size") else set()
+    able |= {_LINEAR} if fields.config.get("linear_num_key_heads") else set()
+    n_more = fields.optional_count("num_nextn_predict_layers") or 0  # blocks that predict more words are listed, too
+    if isinstance(kinds, list) and len(kinds) == n_layers + n_more:
+        kinds = kinds[:n_layers]
+    if not isinstance(kinds, list) or len(kinds) != n_layers or not able.issuperset(map(str, kinds)):
+        names = " and ".join(kind for kind in (_FULL, _SLIDING, _CHUNKED, _LINEAR) if kind in able)
+        raise UnreadableModel(f"layer_types must be {n_layers} of {names}, got {kinds!r:.60} in {fields.name}")
+    return kinds if fields.value("sliding_window") else [_FULL if kind == _SLIDING else kind for kind in kinds]
+
+
+def _windowed_blocks(fields: Values, every: range) -> Sequence[int]:
+    """The numbers of the blocks whose attention has a window, where no list says it."""
+    if "max_window_layers" in fields.defaults:
+        first = fields.value("max_window_layers") if fields.value("use_sliding_window") else None
+        return every[first:] if isinstance(first, int) and first >= 0 else ()
+    if "sliding_window_pattern" in fields.defaults:
+        pattern = fields.value("sliding_window_pattern", fields.config.get("_sliding_window_pattern"))
+        return [layer for layer in every if isinstance(pattern, int) and pattern > 0 and (layer + 1) % pattern]
+    return every if "sliding_window" in fields.defaults else ()
+
+
+def _of_nemotron(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
+    """Blocks of one layer each: Mamba 2, attention, a feed-forward layer or experts without gates."""
+    listed = fields.config.get("layers_block_type")
+    pattern = fields.config.get("hybrid_override_pattern")
+    if listed is None and isinstance(pattern, str):
+        listed = [_OF_SIGNS.get(sign, sign) for sign in pattern]
+    if (
+        not isinstance(listed, list)
+        or len(listed) != n_layers
+        or not set(_OF_SIGNS.values()).issuperset(map(str, listed))
+    ):
+        kinds = ", ".join(_OF_SIGNS.values())
+        raise UnreadableModel(f"blocks must be {n_layers} of {kinds}, got {listed!r:.60} in {fields.name}")
+    of_kind: dict[str, Callable[[], BlockKind]] = {
+        "mamba": lambda: BlockKind(_state_space(fields), None),
+        "attention": lambda: BlockKind(_nemotron_attention(fields), None),
+        "mlp": lambda: BlockKind(None, Dense(fields.count("intermediate_size"), is_gated=False)),
+        "moe": lambda: BlockKind(None, _ungated_experts(fields)),
+    }
+    made = {kind: of_kind[kind]() for kind in dict.fromkeys(listed)}
+    return tuple(made[kind] for kind in listed)
+
+
+def _nemotron_attention(fields: Values) -> Attention:
+    size = fields.config.get("attention_head_dim")
+    full = _full(fields)
+    return full._replace(head_size=size) if isinstance(size, int) and "head_dim" not in fields.config else full
+
+
+def _ungated_experts(fields: Values) -> Experts:
+    made = _experts("NemotronH", fields)
+    if made is None:
+        raise UnreadableModel(f"n_routed_experts must be a whole number from 1, got none in {fields.name}")
+    return made._replace(is_gated=False)
+
+
+def _state_space(fields: Values) -> StateSpace:
+    return StateSpace(
+        n_heads=fields.count("mamba_num_heads"),
+        head_size=fields.count("mamba_head_dim"),
+        state_size=fields.count("ssm_state_size"),
+        n_groups=fields.count("n_groups"),
+        kernel_size=fields.count("conv_kernel"),
+    )
+
+
+def _of_block_configs(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
+    """Blocks of several sizes, some without an attention or a feed-forward layer.
+
+    Raises:
+        UnreadableModel: one is replaced by another kind of layer.
+    """
+    hidden_size, n_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
+    made: list[BlockKind] = []
+    for block in fields.per_block("block_configs", n_layers) or ():
+        attention, feed_forward = (
+            block.get(part) if isinstance(block, dict) else None for part in ("attention", "ffn")
+        )
+        if not isinstance(attention, dict) or not isinstance(feed_forward, dict):
+            raise UnreadableModel(f"block_configs must have attention and ffn, got {block!r:.60} in {fields.name}")
+        if attention.get("replace_with_linear") or feed_forward.get("replace_with_linear"):
+            raise UnreadableModel(f"block_configs must have no replace_with_linear, {fields.name} has one")
+        own: Attention | None = None
+        if not attention.get("no_op"):
+            group = Values(fields.name, attention, {}).count("n_heads_in_group", most=n_heads)
+            own = Attention(n_heads, n_heads // group, hidden_size // n_heads)
+        dense: Dense | None = None
+        if not feed_forward.get("no_op"):
+            factor = feed_forward.get("ffn_mult")
+            if not isinstance(factor, int | float) or not 0 < factor < _MAX_FACTOR:
+                raise UnreadableModel(f"ffn_mult must be a number above 0, got {factor!r:.40} in {fields.name}")
+            size = int(2 * factor * hidden_size / 3)
+            dense = Dense(-(-size // 256) * 256)
+        made.append(BlockKind(own, dense))
+    return tuple(made)

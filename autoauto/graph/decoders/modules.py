@@ -1,0 +1,187 @@
+"""Modules of decoders: names of those of a part of a block, `shards_of`, and which are meant, `ModuleNames`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import translate
+
+from autoauto.records.costs.blocks import BlockKind, Experts, LatentAttention, LinearAttention, StateSpace
+from autoauto.records.costs.formats import BlockPart
+from autoauto.records.errors import UnreadableModel
+
+Shards = Mapping[BlockPart, tuple[str, ...]]
+"""The modules of parts of a block; {} is the number of an expert."""
+_GATED = ("gate_proj", "up_proj", "down_proj")
+
+
+def _in(folder: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{folder}.{name}" for name in names)
+
+
+_COMMON: Shards = {
+    BlockPart.QKV: _in("self_attn", ("q_proj", "k_proj", "v_proj")),
+    BlockPart.OUTPUT: ("self_attn.o_proj",),
+    BlockPart.GATE_UP: _in("mlp", _GATED[:2]),
+    BlockPart.DOWN: ("mlp.down_proj",),
+    BlockPart.EXPERTS: _in("mlp.experts.{}", _GATED),
+    BlockPart.SHARED: _in("mlp.shared_experts", _GATED),
+}
+_BLOCK_SPARSE: Shards = {BlockPart.EXPERTS: _in("block_sparse_moe.experts.{}", ("w1", "w2", "w3"))}
+_OF_QWEN: Shards = {BlockPart.SHARED: _in("mlp.shared_expert", _GATED)}
+_OF_CLASSES: Mapping[str, Shards] = {
+    "Mixtral": _BLOCK_SPARSE,
+    "MiniMaxM2": _BLOCK_SPARSE,
+    "Phi3": {BlockPart.QKV: ("self_attn.qkv_proj",), BlockPart.GATE_UP: ("mlp.gate_up_proj",)},
+    "Qwen2Moe": _OF_QWEN,
+    "Qwen3Next": _OF_QWEN,
+    "Qwen3_5": _OF_QWEN,
+    "GptOss": {BlockPart.EXPERTS: ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")},
+    "Gemma4": {BlockPart.EXPERTS: _in("experts.{}", _GATED), BlockPart.SHARED: _in("mlp", _GATED)},
+    "Step3p": {
+        BlockPart.EXPERTS: _in("moe.experts.{}", _GATED),
+        BlockPart.SHARED: _in("share_expert", _GATED),
+    },
+    "Llama4": {
+        BlockPart.GATE_UP: _in("feed_forward", _GATED[:2]),
+        BlockPart.DOWN: ("feed_forward.down_proj",),
+        BlockPart.EXPERTS: _in("feed_forward.experts.{}", _GATED),
+        BlockPart.SHARED: _in("feed_forward.shared_expert", _GATED),
+    },
+    "NemotronH": {
+        BlockPart.QKV: _in("mixer", ("q_proj", "k_proj", "v_proj")),
+        BlockPart.OUTPUT: ("mixer.o_proj",),
+        BlockPart.GATE_UP: ("mixer.up_proj",),
+        BlockPart.DOWN: ("mixer.down_proj",),
+        BlockPart.EXPERTS: _in("mixer.experts.{}", _GATED[1:]),
+        BlockPart.SHARED: _in("mixer.shared_experts", _GATED[1:]),
+    },
+}
+"""What classes whose names begin so name otherwise."""
+_PREFIXES = {False: ("model.", "backbone."), True: ("model.", "model.language_model.", "language_model.model.")}
+"""Of the names of blocks, of models of text and of others."""
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""What engines call modules that they compute as one."""
+_NOT_IN_PARTS = ("mlp.gate", "block_sparse_moe.gate", "input_layernorm", "post_attention_layernorm", "lm_head")
+"""Modules that have 16 bits in any case."""
+_MAX_PATTERN = 2_000
+_MAX_REPEATS = 4
+_DIGITS = re.compile(r"(\\d|\[0-9\]|\[\\d\])[+*]")
+"""Repeats that cost nothing."""
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+
+
+def shards_of(architecture: str, kind: BlockKind, numbers: Sequence[int]) -> dict[BlockPart, Sequence[str]]:
+    """The modules of every part of a block; of experts those with these numbers."""
+    own = next((shards for name, shards in _OF_CLASSES.items() if architecture.startswith(name)), {})
+    named = dict(_COMMON) | dict(own) | dict(_of_attention(kind))
+    shards: dict[BlockPart, Sequence[str]] = {part: named[part] for part in kind.part_weights(1, 1)}
+    if isinstance(kind.feed_forward, Experts):
+        of_one = shards[BlockPart.EXPERTS]
+        every = (module.format(number) for number in numbers for module in of_one)
+        shards[BlockPart.EXPERTS] = tuple(dict.fromkeys(every))
+    return shards
+
+
+def _of_attention(kind: BlockKind) -> Shards:
+    """The modules of an attention that has no heads of keys and values."""
+    attention = kind.attention
+    if isinstance(attention, LatentAttention):
+        queries = ("q_proj",) if attention.query_rank is None else ("q_a_proj", "q_b_proj")
+        return {BlockPart.QKV: _in("self_attn", (*queries, "kv_a_proj_with_mqa", "kv_b_proj"))}
+    if isinstance(attention, LinearAttention):
+        return {BlockPart.QKV: ("linear_attn.in_proj_qkv",), BlockPart.OUTPUT: ("linear_attn.out_proj",)}
+    if isinstance(attention, StateSpace):
+        return {BlockPart.QKV: ("mixer.in_proj",), BlockPart.OUTPUT: ("mixer.out_proj",)}
+    return {}
+
+
+def module_names(architecture: str, layer: int, shard: str) -> Sequence[str]:
+    """What checkpoints and engines call a module."""
+    prefixes = _PREFIXES[architecture.endswith("ForConditionalGeneration")]
+    return [f"{prefix}layers.{layer}.{shard}" for prefix in prefixes]
+
+
+class ModuleNames:
+    """Modules by name, by a part of it (`self_attn`), by a regular expression (`re:.*mlp.*`) or with stars."""
+
+    def __init__(self, listed: Iterable[object], where: str, *, loose: bool = False) -> None:
+        """Take a list as a config has it; `loose` names stand anywhere in the name of a module, as those of AWQ."""
+        texts = [text for each in listed if isinstance(each, str) and each for text in _unfused(each)]
+        self._literals = {text.strip(".") for text in texts if not _is_pattern(text)}
+        self._patterns = [pattern for text in texts if _is_pattern(text) for pattern in _patterns(text, where)]
+        known = {part for name in _NOT_IN_PARTS for part in _parts(name)} if loose else set()
+        self._loose = [text for text in self._literals if text not in known] if loose else []
+
+    def has(self, names: Iterable[str]) -> bool:
+        """Whether a module is meant that has any of these names."""
+        return any(self._has(name) for name in names)
+
+    def _has(self, name: str) -> bool:
+        if self._literals and not self._literals.isdisjoint(_parts(name)):
+            return True
+        return any(text in name for text in self._loose) or any(pattern.match(name) for pattern in self._patterns)
+
+    def experts(self) -> Iterator[int]:
+        """Numbers of experts that are named."""
+        for text in (*self._literals, *(pattern.pattern for pattern in self._patterns)):
+            yield from map(int, re.findall(r"experts\W{1,4}(\d{1,6})", text))
+
+
+def _unfused(text: str) -> Sequence[str]:
+    """A name, and those of the modules that an engine computes as this one.
+
+    >>> _unfused("mlp.gate_up_proj")
+    ['mlp.gate_up_proj', 'mlp.gate_proj', 'mlp.up_proj']
+    """
+    return [
+        text,
+        *(text.replace(fused, each) for fused, modules in _FUSED.items() if fused in text for each in modules),
+    ]
+
+
+def _parts(name: str) -> Iterator[str]:
+    """All parts of a dotted name that are whole words.
+
+    >>> list(_parts("mlp.gate"))
+    ['mlp', 'mlp.gate', 'gate']
+    """
+    words = name.split(".")
+    for start in range(len(words)):
+        for stop in range(start + 1, len(words) + 1):
+            yield ".".join(words[start:stop])
+
+
+def _is_pattern(text: str) -> bool:
+    return text.startswith("re:") or any(sign in text for sign in "*?[(^$\\")
+
+
+def _patterns(text: str, where: str) -> list[re.Pattern[str]]:
+    """The regular expression after `re:`; of others what they mean with stars, and as one."""
+    if text.startswith("re:"):
+        return [_compiled(text.removeprefix("re:"), where)]
+    with_stars = re.compile(f"{translate(text)}|{translate(f'{text}.*')}")
+    if not any(sign in text for sign in "?[(^$\\"):
+        return [with_stars]
+    try:
+        return [with_stars, _compiled(text, where)]
+    except UnreadableModel:
+        return [with_stars]
+
+
+def _compiled(text: str, where: str) -> re.Pattern[str]:
+    """A regular expression that ends soon: groups do not repeat, and little else does.
+
+    Raises:
+        UnreadableModel: it is too long, repeats groups, or is none.
+    """
+    try:
+        n_repeats = sum(_DIGITS.sub("", text).count(sign) for sign in "*+{")
+        if len(text) <= _MAX_PATTERN and n_repeats <= _MAX_REPEATS and not _REPEATED_GROUP.search(text):
+            return re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        pass
+    raise UnreadableModel(
+        f"names of modules must be regular expressions of at most {_MAX_PATTERN:,} signs and {_MAX_REPEATS} repeats, "
+        f"none of groups, got {text!r:.60} in {where}"
+    )

@@ -1,0 +1,79 @@
+"""Values of a config of Hugging Face with the defaults of its class: `Values`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from autoauto.records.errors import UnreadableModel
+
+_ASSUMED = ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
+
+
+class Values(NamedTuple):
+    """Values of a config, with the defaults of its class."""
+
+    name: str
+    config: Mapping[str, Any]
+    defaults: Mapping[str, int | None]
+
+    def value(self, key: str, otherwise: object = None) -> Any:
+        """What the config says; where it does not say it `otherwise`, or else what its class does."""
+        if key in self.config:
+            return self.config[key]
+        return self.defaults.get(key) if otherwise is None else otherwise
+
+    def count(self, key: str, otherwise: int | None = None, most: int = 2**31) -> int:
+        """A positive number; `otherwise` where it is null, or missing and without a default.
+
+        Raises:
+            UnreadableModel: it is missing, or no such number.
+        """
+        value = self.value(key)
+        if value is None:
+            value = otherwise
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            given = "none" if value is None else repr(value)[:40]
+            raise UnreadableModel(f"{key} must be a whole number from 1 to {most:,}, got {given} in {self.name}")
+        return value
+
+    def optional_count(self, key: str) -> int | None:
+        """A positive number; None where it is null, 0 or missing.
+
+        Raises:
+            UnreadableModel: it is something else.
+        """
+        return self.count(key) if self.config.get(key) else None
+
+    def assumed(self) -> tuple[str, ...]:
+        """What is taken from the class."""
+        taken = [
+            f"{key} {self.defaults[key]:,}" for key in _ASSUMED if key not in self.config and self.defaults.get(key)
+        ]
+        return (f"The config leaves out what its class has: {', '.join(taken)}.",) if taken else ()
+
+    def first_count(self, keys: Sequence[str], most: int = 2**31) -> int:
+        """The positive number of the first of some keys that the config has, or else its class.
+
+        Raises:
+            UnreadableModel: it is no such number, or there is none.
+        """
+        return self.count(self.first_key(keys) or keys[0], most=most)
+
+    def first_key(self, keys: Sequence[str]) -> str | None:
+        """The first of some keys that the config has, or else its class; None where neither has one."""
+        able = [key for key in keys if self.config.get(key)] or [key for key in keys if self.defaults.get(key)]
+        return able[0] if able else None
+
+    def per_block(self, key: str, n_layers: int) -> Sequence[Any] | None:
+        """A list with an entry a block; None where the config has none.
+
+        Raises:
+            UnreadableModel: it has another number of entries.
+        """
+        listed = self.config.get(key)
+        if not isinstance(listed, list):
+            return None
+        if len(listed) < n_layers:
+            raise UnreadableModel(f"{key} must have {n_layers} entries, got {len(listed)} in {self.name}")
+        return listed[:n_layers]  # behind them those of blocks that predict more words

@@ -1,0 +1,40 @@
+"""The mean and percentiles of what was measured of requests: `Percentiles`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.units import FloatArray
+
+
+class Percentiles(NamedTuple):
+    """Of one quantity of requests, in its unit; NaN where there was none.
+
+    Attributes:
+        mean: of all.
+        p50, p90, p95, p99: between two values interpolated linearly, as NumPy does.
+    """
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | FloatArray) -> Percentiles:
+        """Those of some values.
+
+        >>> Percentiles.of([1.0, 2.0, 6.0])
+        Percentiles(mean=3.0, p50=2.0, p90=5.2, p95=5.6, p99=5.92)
+        """
+        p50, p90, p95, p99 = (percentile(values, percent) for percent in (50, 90, 95, 99))
+        return cls(float(np.mean(values)) if len(values) else float("nan"), p50, p90, p95, p99)
+
+
+def percentile(values: Sequence[float] | FloatArray, percent: float) -> float:
+    """The value that so many percent do not exceed; NaN where there is none."""
+    return float(np.percentile(values, percent)) if len(values) else float("nan")

@@ -1,0 +1,88 @@
+"""Latencies of requests over the rate at which they arrive, by the number of replicas: `RateCurves`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class RateBound(NamedTuple):
+    """A bound on a time of requests.
+
+    Attributes:
+        name: of the time, as constraints have it: "ttft_p99_s", or "ttft_s" for the mean.
+        limit_s: seconds that it must not exceed.
+    """
+
+    name: str
+    limit_s: float
+
+
+class RateLine(NamedTuple):
+    """What some replicas give at several rates.
+
+    Attributes:
+        n_replicas: how many there are.
+        requests_per_s: the rates, ascending.
+        keeps: one a rate: whether replicas keep up with it, and keep all bounds.
+        values: results by their names, one a rate: times in seconds, and how busy replicas are.
+        broken: the names of the times whose bounds do not hold at the lowest rate that is too high.
+    """
+
+    n_replicas: int
+    requests_per_s: tuple[float, ...]
+    keeps: tuple[bool, ...]
+    values: Mapping[str, tuple[float, ...]]
+    broken: tuple[str, ...] = ()
+
+    @property
+    def beyond(self) -> int | None:
+        """The place of the lowest rate that is too high; None where none is.
+
+        >>> line = RateLine(1, (1.0, 2.0, 3.0), (True, False, False), {"ttft_s": (0.1, 0.2, 0.3)})
+        >>> line.beyond, line.highest
+        (1, 1.0)
+        """
+        return self.keeps.index(False) if False in self.keeps else None
+
+    @property
+    def highest(self) -> float | None:
+        """The rate up to which replicas keep up and keep all bounds; None where the lowest or none is too high."""
+        return self.requests_per_s[self.beyond - 1] if self.beyond else None
+
+
+class RateCurves(NamedTuple):
+    """Times of requests over the rate, of a configuration with fewer and fewer of its replicas.
+
+    Attributes:
+        lines: one a number of replicas, ascending; the last has all.
+        bounds: on times.
+        knobs: of the configuration, by their names.
+    """
+
+    lines: tuple[RateLine, ...]
+    bounds: tuple[RateBound, ...] = ()
+    knobs: Mapping[str, object] = {}
+
+    @property
+    def text(self) -> str:
+        """As a study stores it: JSON."""
+        lines = [line._asdict() for line in self.lines]
+        return json.dumps({"lines": lines, "bounds": self.bounds, "knobs": dict(self.knobs)})
+
+    @staticmethod
+    def read(text: str) -> RateCurves:
+        """Read what `text` wrote.
+
+        >>> curves = RateCurves((RateLine(1, (1.0,), (True,), {"ttft_s": (0.1,)}),), (RateBound("ttft_s", 0.5),))
+        >>> RateCurves.read(curves.text) == curves
+        True
+        """
+        plain = json.loads(text)
+        lines = []
+        for line in plain["lines"]:
+            columns = {name: tuple(column) for name, column in line["values"].items()}
+            lists = {name: tuple(line[name]) for name in ("requests_per_s", "keeps", "broken")}
+            lines.append(RateLine(line["n_replicas"], values=columns, **lists))
+        return RateCurves(tuple(lines), tuple(RateBound(*bound) for bound in plain["bounds"]), plain["knobs"])

@@ -1,0 +1,324 @@
+"""Requests that arrive at times of their own, `Requests`, when they are answered, `Served`, and `TrafficResult`.
+
+What is asked, as a value: `TrafficLoad`, and how long its prompts and answers are: `Lengths`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import ceil
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.costs.decoder import Workload
+from autoauto.records.costs.percentiles import Percentiles
+from autoauto.records.errors import BadInput
+from autoauto.records.units import FloatArray, IntArray
+
+
+class Requests(NamedTuple):
+    """Requests in the order in which they arrive, each array of shape (requests,).
+
+    Attributes:
+        arrival_s: seconds after the first moment of the load.
+        input_tokens: of each prompt.
+        output_tokens: of each answer.
+        cached_tokens: of each prompt that the prefix cache has, fewer than all of them.
+    """
+
+    arrival_s: FloatArray
+    input_tokens: IntArray
+    output_tokens: IntArray
+    cached_tokens: IntArray
+
+    def check(self) -> None:
+        """Make sure that there are some, in their order, with tokens.
+
+        Raises:
+            BadInput: there are none, one arrives before the one before it, or has no tokens to compute or to answer.
+        """
+        if not len(self.arrival_s):
+            raise BadInput("a load must have a request or more, got none")
+        if not (np.all(np.isfinite(self.arrival_s)) and np.all(np.diff(self.arrival_s) >= 0)):
+            raise BadInput("requests must be in the order in which they arrive; sort them by their times")
+        n_computed = self.input_tokens - self.cached_tokens
+        for name, numbers in (("output_tokens", self.output_tokens), ("input_tokens less cached_tokens", n_computed)):
+            if np.min(numbers) < 1:
+                raise BadInput(f"{name} must be at least 1 of every request, got {np.min(numbers)}")
+
+    def first(self, n: int) -> Requests:
+        """Those that arrive first, at most so many."""
+        return self.chosen(np.arange(min(n, len(self.arrival_s))))
+
+    def faster(self, factor: float) -> Requests:
+        """The same requests, arriving so many times as fast."""
+        return self._replace(arrival_s=self.arrival_s / factor)
+
+    def chosen(self, indices: IntArray) -> Requests:
+        """Some of them, by their numbers."""
+        arrival_s, *tokens = self
+        return Requests(arrival_s[indices], *(column[indices] for column in tokens))
+
+
+class WaitsFor(NamedTuple):
+    """Requests that wait to be admitted where there is no room, by room in what; in the mean over time.
+
+    Attributes:
+        kv: in the KV cache.
+        tokens: in a step, all of whose tokens are taken.
+        sequences: among the sequences of a replica, which are as many as it may have.
+    """
+
+    kv: float
+    tokens: float
+    sequences: float
+
+
+class Served(NamedTuple):
+    """When requests were answered, in seconds after the first moment of the load, each array of shape (requests,).
+
+    Attributes:
+        admitted_s: when the first step with a part of each prompt began.
+        first_token_s: when the first token of each answer came.
+        end_s: when its last token came.
+        busy_share: of the time in which the replicas computed steps.
+        kv_share: of the tokens that their KV caches hold, in the mean over time.
+        n_waiting: requests that waited to be admitted, in the mean over time.
+        waits_for: of these those that no step took that began meanwhile.
+        n_preempted: times that a sequence lost its keys and values to others.
+    """
+
+    admitted_s: FloatArray
+    first_token_s: FloatArray
+    end_s: FloatArray
+    busy_share: float
+    kv_share: float
+    n_waiting: float
+    waits_for: WaitsFor
+    n_preempted: int
+
+    def chosen(self, indices: IntArray) -> Served:
+        """Some of the requests, by their numbers; what is of all stays that of all."""
+        return self._replace(
+            admitted_s=self.admitted_s[indices], first_token_s=self.first_token_s[indices], end_s=self.end_s[indices]
+        )
+
+
+class TrafficResult(NamedTuple):
+    """How requests that arrive at times of their own are served, by simulation.
+
+    Attributes:
+        ttft_s: from a request to its first token.
+        tpot_s: between two tokens of an answer; of answers of two tokens or more.
+        latency_s: from a request to its last token.
+        requests_per_s: answered, from the first request to the last token.
+        tokens_per_s: of answers, in the same time.
+        busy_share: of the time in which replicas compute.
+        kv_share: of the KV caches that is held, in the mean over time.
+        n_waiting: requests that wait to be admitted, in the mean over time.
+        waits_for: of these those that no step took that began meanwhile.
+        n_preempted: times that a sequence was taken back and computed again.
+        queue_growth_per_s: requests by which the queue grows a second; 0 where replicas keep up.
+    """
+
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    latency_s: Percentiles
+    requests_per_s: float
+    tokens_per_s: float
+    busy_share: float
+    kv_share: float
+    n_waiting: float
+    waits_for: WaitsFor
+    n_preempted: int
+    queue_growth_per_s: float
+
+    @property
+    def is_overloaded(self) -> bool:
+        """True if the queue grows as long as requests come: then latencies are those of this many requests alone."""
+        return self.queue_growth_per_s > 0
+
+
+MAX_TOKENS = 2**24
+_RARE = 0.001
+"""Of the shortest and of the longest requests so many are alike."""
+_NORMAL = NormalDist()
+_MEAN_POINTS = 4096
+_PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)=(\d+)")
+_FORMS = "lengths are written 512, 512:2048 for all between evenly, or p50=512,p90=2048"
+
+
+class Lengths(NamedTuple):
+    """A distribution of tokens: all lengths of a range alike often, or by percentiles.
+
+    Between and beyond percentiles the logarithm of the length is linear in the standard normal quantile: two
+    percentiles are a log-normal distribution. What lies beyond p0.1 and p99.9 is as long as these.
+
+    Attributes:
+        text: as it was written.
+        ends: of a range, both included; None by percentiles.
+        z: standard normal quantiles of percentiles, ascending.
+        logs: logarithms of the tokens there.
+    """
+
+    text: str
+    ends: tuple[int, int] | None
+    z: tuple[float, ...] = ()
+    logs: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(text: str) -> Lengths:
+        """Read one.
+
+        Raises:
+            BadInput: it is written otherwise, or lengths do not ascend.
+
+        >>> Lengths.of("512:2048").mean, round(Lengths.of("p50=512,p90=2048").mean)
+        (1280, 913)
+        """
+        first, colon, last = text.partition(":")
+        if first.isdecimal() and (last.isdecimal() or not colon):
+            ends = int(first), int(last or first)
+            if not 1 <= ends[0] <= ends[1] <= MAX_TOKENS:
+                raise BadInput(f"lengths must be from 1 to {MAX_TOKENS:,} tokens, the shorter first, got {text!r:.60}")
+            return Lengths(text, ends)
+        pairs = [_PERCENTILE.fullmatch(part) for part in text.split(",")]
+        known = [(float(pair[1]), int(pair[2])) for pair in pairs if pair]
+        if len(known) < max(len(pairs), 2):
+            raise BadInput(f"{_FORMS}, got {text!r:.60}")
+        percents, tokens = zip(*known, strict=True)
+        if not percents[0] > 0 or list(percents) != sorted(set(percents)) or list(tokens) != sorted(tokens):
+            raise BadInput(f"percentiles of lengths must lie between 0 and 100 and ascend, got {text!r:.60}")
+        if not 1 <= tokens[0] <= tokens[-1] <= MAX_TOKENS:
+            raise BadInput(f"lengths must be from 1 to {MAX_TOKENS:,} tokens, got {text!r:.60}")
+        z = tuple(_NORMAL.inv_cdf(percent / 100) for percent in percents)
+        return Lengths(text, None, z, tuple(float(log) for log in np.log(tokens)))
+
+    @property
+    def mean(self) -> int:
+        """Tokens, rounded."""
+        middles = (np.arange(_MEAN_POINTS) + 0.5) / _MEAN_POINTS
+        return max(1, round(float(self.at(middles).mean())))
+
+    def at(self, shares: FloatArray) -> IntArray:
+        """The lengths that such shares of requests do not exceed, each from 0 to below 1."""
+        if self.ends is not None:
+            first, last = self.ends
+            return np.asarray(first + np.floor(shares * (last - first + 1))).astype(np.int64)
+        z = np.array([_NORMAL.inv_cdf(float(share)) for share in np.clip(shares, _RARE, 1 - _RARE)])
+        right = np.clip(np.searchsorted(self.z, z), 1, len(self.z) - 1)
+        known_z, logs = np.array(self.z), np.array(self.logs)
+        slopes = (logs[right] - logs[right - 1]) / (known_z[right] - known_z[right - 1])
+        tokens = np.exp(logs[right - 1] + slopes * (z - known_z[right - 1]))
+        return np.asarray(np.clip(np.round(tokens), 1, MAX_TOKENS)).astype(np.int64)
+
+
+_SEED = 20260
+_MIN_REQUESTS, _MAX_REQUESTS = 1000, 20_000
+_MIN_LOAD_S, _LATENCIES = 60.0, 20.0
+"""A load lasts so long, or so many times as long as a request without a queue, so that queues show themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests that were recorded.
+
+    Attributes:
+        digest: of the content of the file.
+        requests: in the order of their arrival, the first at 0; more than one.
+        knows_cached: whether the file says what prompts share.
+        n_left_out: rows without an answer.
+    """
+
+    digest: str
+    requests: Requests = field(compare=False, repr=False)
+    knows_cached: bool = field(default=False, compare=False, repr=False)
+    n_left_out: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests a second, in the mean."""
+        return (len(self.requests.arrival_s) - 1) / float(self.requests.arrival_s[-1])
+
+    @property
+    def means(self) -> tuple[int, int, float]:
+        """Tokens of a prompt, tokens of an answer, and the share of all prompts that is cached."""
+        of_prompts = float(self.requests.input_tokens.mean())
+        share = float(self.requests.cached_tokens.mean()) / of_prompts
+        return max(1, round(of_prompts)), max(1, round(float(self.requests.output_tokens.mean()))), share
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficLoad:
+    """Requests that clients send without waiting for answers.
+
+    Attributes:
+        rate_per_s: requests a second; None for that of the trace, or where it is searched.
+        variation: standard deviation of the times between arrivals over their mean: 1 is Poisson, 0 even.
+        input_lengths, output_lengths: None where all requests are alike.
+        trace: requests that were recorded, in place of all of these but the rate.
+        window_s: in every so many seconds of the trace bounds must hold; None where they are over all requests.
+    """
+
+    rate_per_s: float | None = None
+    variation: float = 1.0
+    input_lengths: Lengths | None = None
+    output_lengths: Lengths | None = None
+    trace: Trace | None = None
+    window_s: float | None = None
+
+    @property
+    def n_windows(self) -> int | None:
+        """In how many parts of equal length bounds must hold, whatever the rate; None where they are over all."""
+        if self.trace is None or self.window_s is None:
+            return None
+        return max(1, round(float(self.trace.requests.arrival_s[-1]) / self.window_s))
+
+    @property
+    def known_rate_per_s(self) -> float | None:
+        """Requests a second; None where it is to be searched."""
+        if self.rate_per_s is None and self.trace is not None:
+            return self.trace.rate_per_s
+        return self.rate_per_s
+
+    @property
+    def mean_tokens(self) -> tuple[int | None, int | None]:
+        """Of prompts and answers; None where they are alike and the configuration says how long."""
+        if self.trace is not None:
+            return self.trace.means[:2]
+        lengths = self.input_lengths, self.output_lengths
+        mean_input, mean_output = (None if each is None else each.mean for each in lengths)
+        return mean_input, mean_output
+
+    def requests(self, rate_per_s: float, alike: Workload, latency_s: float) -> Requests:
+        """The requests at a rate, the same at every call; at another rate they come faster or slower.
+
+        Args:
+            rate_per_s: of arrivals. A trace keeps its bursts, only faster or slower.
+            alike: their lengths, where no others are given, and the share of prompts that is cached.
+            latency_s: of a request without a queue: the load lasts many times as long.
+        """
+        if self.trace is not None:
+            return self._cached(self.trace.requests.faster(rate_per_s / self.trace.rate_per_s), alike)
+        lasts_s = max(_MIN_LOAD_S, _LATENCIES * latency_s)
+        n = min(max(_MIN_REQUESTS, ceil(rate_per_s * lasts_s)), _MAX_REQUESTS)
+        arrivals, prompts, answers = (np.random.default_rng([_SEED, i]) for i in range(3))  # so n changes none of them
+        gaps = np.ones(n)
+        if self.variation:
+            shape = self.variation**-2
+            gaps = arrivals.gamma(shape, 1 / shape, n)
+        arrival_s = (np.cumsum(gaps) - gaps[0]) / rate_per_s
+        tokens = [np.full(n, length) for length in (alike.input_tokens, alike.output_tokens)]
+        for i, (lengths, random) in enumerate(((self.input_lengths, prompts), (self.output_lengths, answers))):
+            if lengths is not None:
+                tokens[i] = lengths.at(random.random(n))
+        return self._cached(Requests(arrival_s, tokens[0], tokens[1], np.zeros(n, dtype=np.int64)), alike)
+
+    def _cached(self, requests: Requests, alike: Workload) -> Requests:
+        if self.trace is not None and self.trace.knows_cached:
+            return requests
+        cached = np.round(requests.input_tokens * alike.cached_share).astype(np.int64)
+        return requests._replace(cached_tokens=np.minimum(cached, requests.input_tokens - 1))

@@ -1,0 +1,169 @@
+"""Files of requests that were recorded: `read_trace`, of four formats, also compressed with gzip.
+
+    Azure      TIMESTAMP,ContextTokens,GeneratedTokens        a date and time
+    BurstGPT   Timestamp,Model,Request tokens,Response tokens,... seconds
+    plain      time_s,input_tokens,output_tokens               seconds
+    Mooncake   {"timestamp": ms, "input_length", "output_length", "hash_ids"} a line
+
+The formats are those of [azure-traces], [burstgpt] and [mooncake].
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.costs.traffic import MAX_TOKENS, Requests, Trace
+from autoauto.records.errors import BadInput
+
+MAX_REQUESTS = 200_000
+MAX_BYTES = 2**28
+BLOCK_TOKENS = 512
+"""Of a block of Mooncake's `hash_ids`."""
+_COLUMNS = (
+    ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    ("Timestamp", "Request tokens", "Response tokens"),
+    ("time_s", "input_tokens", "output_tokens"),
+)
+
+
+class _Arrival(NamedTuple):
+    time_s: float
+    n_input: int
+    n_output: int
+    blocks: tuple[object, ...] = ()
+
+
+def read_trace(path: Path) -> Trace:
+    """The requests of a file.
+
+    Rows whose answer has no token failed and are left out. Mooncake's prompts find those first blocks in the cache that
+    an earlier request had, as if it never lost any.
+
+    Raises:
+        BadInput: it cannot be read, is of no known format, or has fewer than two requests at different times.
+    """
+    content = _content(path)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"a trace must be a text in UTF-8, {path} is none") from None
+    is_json = text.lstrip().startswith("{")
+    rows = list(islice(_json_rows(path, text) if is_json else _csv_rows(path, text), MAX_REQUESTS + 1))
+    if len(rows) > MAX_REQUESTS:
+        raise BadInput(f"a trace has at most {MAX_REQUESTS:,} requests, {path} has more; try a part of it")
+    arrivals = sorted((row for row in rows if row.n_output > 0), key=lambda row: row.time_s)
+    if len(arrivals) < 2 or arrivals[-1].time_s <= arrivals[0].time_s:
+        raise BadInput(f"a trace must have two requests or more at different times, got {len(arrivals)} in {path}")
+    start = arrivals[0].time_s
+    requests = Requests(
+        np.array([each.time_s - start for each in arrivals]),
+        np.array([each.n_input for each in arrivals]),
+        np.array([each.n_output for each in arrivals]),
+        np.array(_cached_tokens(arrivals)),
+    )
+    knows_cached = any(each.blocks for each in arrivals)
+    return Trace(hashlib.sha256(content).hexdigest()[:16], requests, knows_cached, len(rows) - len(arrivals))
+
+
+def _content(path: Path) -> bytes:
+    """What the file holds, unpacked, so that a compressed copy is the same trace."""
+    try:
+        with path.open("rb") as file:
+            is_packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if is_packed else path.open("rb") as source:
+            content: bytes = source.read(MAX_BYTES + 1)
+    except (OSError, EOFError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise BadInput(f"a trace must be a file that can be read, got {path}: {problem}") from None
+    if len(content) > MAX_BYTES:
+        raise BadInput(f"a trace has at most {MAX_BYTES // 2**20} MiB, {path} has more; try a part of it")
+    return content
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[_Arrival]:
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    names = set(reader.fieldnames or ())
+    columns = next((each for each in _COLUMNS if names.issuperset(each)), None)
+    if columns is None:
+        forms = "; or ".join(", ".join(each) for each in _COLUMNS)
+        raise BadInput(f"{path}, line 1: a trace must have the columns {forms}; or be lines of JSON as Mooncake's")
+    for row in reader:
+        where = f"{path}, line {reader.line_num}"
+        time, n_input, n_output = (str(row[name] or "").strip() for name in columns)
+        yield _Arrival(
+            _seconds(where, columns[0], time),
+            _count(where, columns[1], n_input, 1),
+            _count(where, columns[2], n_output, 0),
+        )
+
+
+def _json_rows(path: Path, text: str) -> Iterator[_Arrival]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or not {"timestamp", "input_length", "output_length"} <= row.keys():
+            raise BadInput(f"{where}: a line must have timestamp, input_length and output_length, as Mooncake's")
+        blocks = row.get("hash_ids") or ()
+        if not isinstance(blocks, list | tuple) or not all(isinstance(block, int | str) for block in blocks):
+            raise BadInput(f"{where}: hash_ids must be a list of numbers, got {blocks!r:.40}")
+        yield _Arrival(
+            _seconds(where, "timestamp", str(row["timestamp"])) / 1e3,
+            _count(where, "input_length", str(row["input_length"]), 1),
+            _count(where, "output_length", str(row["output_length"]), 0),
+            tuple(blocks),
+        )
+
+
+def _seconds(where: str, name: str, text: str) -> float:
+    """A number, or a date and time."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise BadInput(f"{where}, {name}: must be seconds or a date and time, got {text!r:.40}") from None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not isfinite(seconds):
+        raise BadInput(f"{where}, {name}: must be a finite time, got {text!r:.40}")
+    return seconds
+
+
+def _count(where: str, name: str, text: str, minimum: int) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not minimum <= number <= MAX_TOKENS or number % 1:
+        raise BadInput(f"{where}, {name}: must be a whole number from {minimum} to {MAX_TOKENS:,}, got {text!r:.40}")
+    return int(number)
+
+
+def _cached_tokens(arrivals: Sequence[_Arrival]) -> list[int]:
+    """Of every prompt the tokens of its first blocks that were seen before; the last token is always computed."""
+    seen: set[object] = set()
+    cached: list[int] = []
+    for each in arrivals:
+        n_hits = 0
+        while n_hits < len(each.blocks) and each.blocks[n_hits] in seen:
+            n_hits += 1
+        seen.update(each.blocks)
+        cached.append(min(n_hits * BLOCK_TOKENS, each.n_input - 1))
+    return cached

@@ -1,0 +1,111 @@
+"""Bounds on the answer of a search as lines that pass or fail: `bounds_of`.
+
+TPOT 46.9 ms <= 50 ms: pass     modelled, holds with a probability of 72 %
+TTFT 0.62 s <= 1 s: pass        measured mean; p50 0.6 s, p90 0.74 s, p99 0.81 s
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from autoauto.records.target import Origin
+from autoauto.report.wording import origin_of, time_text
+from autoauto.space.constraint import Constraint
+from autoauto.space.numbers import REQUEST_LATENCY
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.table import numbers
+from autoauto.space.trial import Trial
+
+if TYPE_CHECKING:
+    from autoauto.space.engine_measurements import EngineRow
+
+_OF_REQUESTS = (("tpot", "TPOT"), ("ttft", "TTFT"), ("latency", "request latency"))
+TIMES = {"tpot_s": "TPOT", "ttft_s": "TTFT", "latency_s": "request latency", REQUEST_LATENCY: "request latency"}
+TIMES |= {
+    f"{name}_{each}_s": f"{title} {each}" for name, title in _OF_REQUESTS for each in ("p50", "p90", "p95", "p99")
+}
+_OF_TURNS = {"tpot_s": "tpot_s", "ttft_s": "ttft_s", "latency_s": "latency_s", REQUEST_LATENCY: "latency_s"}
+_ON_TIME = re.compile(r"(\w+) (<=?) ([0-9.e-]+)")
+
+
+class BoundFact(NamedTuple):
+    """A bound of a search, and whether its answer keeps it.
+
+    Attributes:
+        text: the bound with the value.
+        holds: whether the answer keeps it.
+        origin: of the value.
+        note: how sure that is: a probability, or measured percentiles.
+    """
+
+    text: str
+    holds: bool
+    origin: Origin
+    note: str
+
+    @property
+    def line(self) -> str:
+        """The bound and what came of it."""
+        return f"{self.text}: {self.verdict}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether it holds, as one word."""
+        return "pass" if self.holds else "fail"
+
+
+def bounds_of(summary: StudySummary) -> tuple[BoundFact, ...]:
+    """The constraints of a study that name results of text, by the measured answer, or by the winner's forecast."""
+    winner, texts = summary.winner, summary.attributes.get("constraints", "")
+    if winner is None or not texts or not winner.tokens.tokens_per_s:
+        return ()
+    row = summary.engine_measurements.best if summary.engine_measurements else None
+    values = _values(winner, row)
+    origin = Origin.MEASURED if row else origin_of(summary)
+    facts = []
+    for constraint in map(Constraint, texts.split("; ")):
+        if set(constraint.names) <= values.keys():
+            note = _percentiles(constraint, row) if row else _probability(winner)
+            facts.append(BoundFact(_text(constraint, values), constraint.violation(values) <= 0, origin, note))
+    return tuple(facts)
+
+
+def _values(trial: Trial, row: EngineRow | None) -> dict[str, float]:
+    """What a bound may name: measured where there is a row."""
+    values = {**numbers(trial.knobs), **{name: v for name, v in trial.result.values.items() if v is not None}}
+    result = trial.result if row is None else replace(trial.result, samples_per_s=row.tokens_per_s)
+    values |= result.derived
+    if row is not None:
+        values |= {"tokens_per_s": row.tokens_per_s, "samples_per_s": row.tokens_per_s}
+        values |= {name: getattr(row, of_row) for name, of_row in _OF_TURNS.items()}
+    return values
+
+
+def _text(constraint: Constraint, values: dict[str, float]) -> str:
+    """A bound on a time with the value in it; of another bound the values stand behind it."""
+    match = _ON_TIME.fullmatch(constraint.text)
+    if match and match[1] in TIMES:
+        name, sign, most_s = match.groups()
+        return f"{TIMES[name]} {time_text(values[name])} {sign} {time_text(float(most_s))}"
+    said = ", ".join(f"{name} is {values[name]:.4g}" for name in constraint.names)
+    return f"{constraint.text} ({said})"
+
+
+def _probability(trial: Trial) -> str:
+    """By the error of forecasts; all bounds together."""
+    share = trial.tokens.bounds_probability
+    return "" if share is None else f"all bounds hold with a probability of {share:.0%}"
+
+
+def _percentiles(constraint: Constraint, row: EngineRow) -> str:
+    """Those of the times that a bound names, in the mean over turns."""
+    said = []
+    for name in constraint.names:
+        if name in _OF_TURNS:
+            times = [getattr(turn, _OF_TURNS[name]) for turn in row.turns]
+            shown = (f"{each} {time_text(fmean(getattr(t, each) for t in times))}" for each in ("p50", "p90", "p99"))
+            said.append(", ".join(shown))
+    return f"mean; {'; '.join(said)}" if said else ""

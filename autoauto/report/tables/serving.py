@@ -1,0 +1,225 @@
+"""Tables of engines that serve text: `serving_facts`, `bounds_table`, `measurements_table`, `ratios_table`.
+
+Of a measured answer every number says whether it was measured or forecast; `measurement_lines` say why the search
+ended, and what it was not able to tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from autoauto.records.plans.plan import Plan
+from autoauto.records.target import Origin
+from autoauto.records.units import GIB
+from autoauto.report.bounds import bounds_of
+from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
+from autoauto.report.tables.traffic import rates_table
+from autoauto.report.wording import counted, energy_text, prefill_text, price_text, serving_text, speed_of, time_text
+from autoauto.space.knobs import Knobs
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Status, Trial
+
+if TYPE_CHECKING:
+    from autoauto.space.engine_measurements import EngineMeasurements, EngineRow
+
+TIMES_OF_REQUESTS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency"}
+"""What percentiles over requests are of, as names of results have it."""
+PERCENTS = ("p50", "p90", "p95", "p99")
+N_REASON = 90
+"""Characters of a reason in a table."""
+
+
+def percentiles_of(trial: Trial, name: str) -> dict[str, float]:
+    """The percentiles over requests of one of `TIMES_OF_REQUESTS`, in seconds; nothing without simulated arrivals."""
+    values = {each: getattr(trial.result.percentiles, f"{name}_{each}_s", None) for each in PERCENTS}
+    return {each: value for each, value in values.items() if value is not None}
+
+
+def serving_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
+    """What is known of a configuration of engines: names, values, and the origins of numbers, each number once."""
+    knobs, tokens, session = trial.knobs, trial.tokens, trial.knobs.values
+    facts = [
+        ("GPUs", str(knobs.n_devices), ""),
+        ("engine", str(session["engine"]), ""),
+        ("formats", f"weights {session['precision']}, KV cache {session['kv_cache_precision']}", ""),
+        ("batch size", f"{knobs.batch_size}: {knobs.batch_size * knobs.n_ipu * knobs.replicas:,} requests at once", ""),
+        ("tokens", f"{session['input_tokens']:,} in, {session['output_tokens']:,} out", ""),
+    ]
+    if knobs.n_ipu > 1 and isinstance(trial.plan, Plan):
+        facts.append(("blocks", _blocks(trial.plan, knobs), ""))
+    if tokens.prefill_busy_share is not None:
+        facts.append(("prefill", prefill_text(trial), origin))
+    if knobs.n_devices > 1:
+        facts.append(("a GPU", f"{speed_of(trial.device_samples_per_s)} tokens/s", origin))
+    for name, value_s, low_s, high_s in (
+        ("TPOT", tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s),
+        ("TTFT", tokens.ttft_s, tokens.ttft_low_s, tokens.ttft_high_s),
+    ):
+        ends = f" ({time_text(low_s)} to {time_text(high_s)})" if low_s and high_s else ""
+        facts.append((name, f"{time_text(value_s)}{ends}", origin))
+    facts.append(("a request", time_text(trial.latency_s), origin))
+    facts.append(("KV cache", f"{tokens.kv_cache_bytes / GIB:,.1f} GiB of the fullest GPU", Origin.MODELLED))
+    for name, text in (("price", price_text(trial.result, "token")), ("energy", energy_text(trial.result, "token"))):
+        if text:
+            facts.append((name, text, origin))
+    return [*facts, *_traffic_facts(trial)]
+
+
+def _traffic_facts(trial: Trial) -> list[tuple[str, str, str]]:
+    """What requests get that arrive at times of their own, and how busy replicas are; nothing where none do."""
+    load = trial.result.load
+    if load is None:
+        return []
+    facts = [("arrivals", f"{load.rate_per_s:.4g} requests/s", "")]
+    for name, title in TIMES_OF_REQUESTS.items():
+        known = [f"{each} {time_text(value)}" for each, value in percentiles_of(trial, name).items()]
+        facts += [(title, ", ".join(known), Origin.SIMULATED)] if known else []
+    busy = f"{load.busy_share:.0%} of the time, {load.kv_share:.0%} of the KV caches held, {load.n_waiting:.3g} wait"
+    return [*facts, ("replicas", busy, Origin.SIMULATED)]
+
+
+def _blocks(plan: Plan, knobs: Knobs) -> str:
+    """The blocks of every stage, as in "33 + 31"."""
+    n_layers = plan.partition[-1]
+    return " + ".join(knobs.mode.parts_of(stage.layers, n_layers) for stage in plan.stages)
+
+
+def answer_tables(summary: StudySummary) -> list[Table]:
+    """When fewer devices would do, bounds, the highest rates, and measurements on engines; none if there is none."""
+    rates, bounds = rates_table(summary.rate_curves), bounds_table(summary)
+    tables = (sizing_table(summary), bounds, rates, measurements_table(summary), ratios_table(summary))
+    return [table for table in tables if table is not None]
+
+
+def sizing_table(summary: StudySummary) -> Table | None:
+    """How many devices suffice for how much of the time of a trace; None without one, or where that was not asked."""
+    sizing, winner = summary.sizing, summary.winner
+    if sizing is None or winner is None or not sizing.window_s:
+        return None
+    noun = winner.knobs.session.words.unit
+    columns = (Column(f"{noun}s", "number"), Column("suffice for", "number"))
+    rows = []
+    total = 0.0
+    for n_devices, share in sizing.shares:
+        total += share
+        rows.append((str(n_devices), f"{total:.1%} of the time"))
+    minutes = f"each {sizing.window_s / 60:.3g} minutes of the trace"
+    caption = f"whole replicas of the best, {minutes} served by itself, {Origin.SIMULATED}"
+    return Table(f"When fewer {noun}s suffice", columns, tuple(rows), caption)
+
+
+def _sizing_text(summary: StudySummary) -> str:
+    """Why there are no fewer devices, in a line; empty where the fewest were not asked."""
+    sizing, winner = summary.sizing, summary.winner
+    if sizing is None or winner is None:
+        return ""
+    devices = counted(winner.knobs.n_devices, winner.knobs.session.words.unit)
+    said = [f"{sizing.n_tried:,} simulated", f"{sizing.n_ruled_out:,} ruled out without"]
+    if not sizing.n_untried:
+        return f"{devices}: none of the configurations on fewer suffices ({', '.join(said)})"
+    said.append(f"{sizing.n_untried:,} not tried")
+    return f"{devices}; that none on fewer suffices is not proven ({', '.join(said)})"
+
+
+def bounds_table(summary: StudySummary) -> Table | None:
+    """One row per bound of the search: its value and whether it holds; None where there are none."""
+    rows = tuple((fact.text, fact.verdict, fact.origin, fact.note) for fact in bounds_of(summary))
+    return Table("Bounds", (Column(""),) * 4, rows) if rows else None
+
+
+def measurements_table(summary: StudySummary) -> Table | None:
+    """One row per configuration that was started: forecast against measured; None where none was."""
+    record = summary.engine_measurements
+    if record is None:
+        return None
+    columns = (
+        Column("TP, PP,\nreplicas, batch"),
+        Column("forecast\ntokens/s", "tokens_per_s"),
+        Column("measured\ntokens/s", "tokens_per_s"),
+        Column("measured /\nforecast", "ratio"),
+        Column("TPOT\nmeasured", "tpot_s"),
+        Column("TTFT p99\nmeasured", "ttft_s"),
+        Column(""),
+    )
+    rows = tuple(_measured(record, index) for index in range(len(record.rows)))
+    caption = f"forecasts are {Origin.MODELLED}; started {record.where}" if record.where else ""
+    return Table("Forecast against measured", columns, rows, caption)
+
+
+def _measured(record: EngineMeasurements, index: int) -> tuple[Value, ...]:
+    row = record.rows[index]
+    forecast = speed_of(row.forecast.tokens_per_s.middle)
+    is_answer = index == record.answer
+    name = TableCell(serving_text(row.knobs), Style.STRONG if is_answer else Style.PLAIN)
+    if not row.is_measured:
+        return name, forecast, None, None, None, None, _short(row.reason)
+    longest_ttft_s = max(turn.ttft_s.p99 for turn in row.turns)
+    return (
+        name,
+        forecast,
+        f"{speed_of(row.tokens_per_s)}{measured_error_text(row)}",
+        f"{1 / row.time_ratio:.3f}",
+        time_text(row.tpot_s),
+        time_text(longest_ttft_s),
+        _standing(record, index, row),
+    )
+
+
+def measured_error_text(row: EngineRow) -> str:
+    """Half the width of the interval of a measurement, of the last turn; empty where it has none."""
+    share = row.turns[-1].half_width
+    return f" ±{100 * share:.2g} %" if share < 1 else ""
+
+
+def _standing(record: EngineMeasurements, index: int, row: EngineRow) -> str:
+    if index == record.answer:
+        return "the answer"
+    if row.status is Status.CONSTRAINED:
+        return _short(row.reason)
+    return "not told apart from the answer" if index in record.ties else ""
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= N_REASON else f"{reason[: N_REASON - 1]}…"
+
+
+def ratios_table(summary: StudySummary) -> Table | None:
+    """One row per engine: the ratio that measurements taught, with its interval; None where nothing was measured."""
+    record = summary.engine_measurements
+    if record is None or not record.ratios:
+        return None
+    columns = (
+        Column("engine"),
+        Column("measured", "n_measured"),
+        Column("measured / forecast\nof tokens/s"),
+        Column(""),
+    )
+    rows = tuple(
+        (
+            each.engine,
+            each.n_measured,
+            f"{1 / each.ratio:.3f}",
+            f"80 % of others lie within {1 / each.high:.3f} to {1 / each.low:.3f}",
+        )
+        for each in record.ratios
+    )
+    return Table("What measurements say of configurations that were not measured", columns, rows)
+
+
+def measurement_lines(summary: StudySummary) -> Iterator[str]:
+    """Why no fewer devices do; why measuring ended, what was not told apart, and what failures taught."""
+    if sizing := _sizing_text(summary):
+        yield sizing
+    record = summary.engine_measurements
+    if record is None:
+        return
+    if record.stopped:
+        yield f"measuring ended: {record.stopped}"
+    if record.answer is None:
+        yield "none that was measured is known to keep the bounds: the answer is modelled"
+    for index in record.ties:
+        row = record.rows[index]
+        speed = f"{speed_of(row.tokens_per_s)} tokens/s measured"
+        yield f"not told apart from the answer: {serving_text(row.knobs)}, {speed}"
+    yield from (f"learned from a failure: {rule}" for rule in record.rules)

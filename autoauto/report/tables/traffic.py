@@ -1,0 +1,133 @@
+"""Requests that arrive, over their rate: `rates_table`, and what binds there, `load_facts`.
+
+a bound breaks, or the queue grows
+  ├─ requests wait for room in KV caches         ->  KV cache
+  ├─ ... in the tokens of a step                 ->  prefill budget
+  ├─ ... for a sequence of a replica to end      ->  queue
+  └─ hardly any waits                            ->  step time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from autoauto.records.costs.rate_curve import RateCurves, RateLine
+from autoauto.records.target import Origin
+from autoauto.report.bounds import TIMES
+from autoauto.report.reasons import BindingFact
+from autoauto.report.tables.table import Column, Table
+from autoauto.report.wording import counted, time_text
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Trial
+
+WAITS_SHARE = 0.02
+"""Of the mean of a time; so long requests wait for room in the mean, or it is not what makes this time long."""
+
+
+class Binding(StrEnum):
+    """What keeps a configuration from a higher rate."""
+
+    KV_CACHE = "KV cache"
+    PREFILL_BUDGET = "prefill budget"
+    QUEUE = "queue"
+    STEP_TIME = "step time"
+    NOTHING = "nothing"
+
+
+_WAITS = {
+    Binding.KV_CACHE: "n_waiting_kv",
+    Binding.PREFILL_BUDGET: "n_waiting_tokens",
+    Binding.QUEUE: "n_waiting_sequences",
+}
+
+
+def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingFact, ...]:
+    """What binds a configuration under requests that arrive, simulated; none where none do.
+
+    Args:
+        trial: the configuration.
+        curves: of it; then it is what binds at the lowest rate that is too high, else at the rate of the trial.
+    """
+    load = trial.result.load
+    if load is None or load.n_waiting_kv is None:
+        return ()
+    values, where = trial.result.values, f"at {load.rate_per_s:.4g} requests/s"
+    broken: Sequence[str] = ()
+    line = curves.lines[-1] if curves else None
+    if line is not None and line.beyond is not None:
+        values = {name: column[line.beyond] for name, column in line.values.items()}
+        values["rate_per_s"], broken = line.requests_per_s[line.beyond], line.broken
+        where = "at the lowest rate" if line.highest is None else f"beyond {line.highest:.4g} requests/s"
+    binding = binding_of(values, broken)
+    effect = _effect(values, broken)
+    reason = _reason(binding, values, trial.knobs)
+    if effect:
+        reason = f"{effect}, {'since' if binding in _WAITS else 'and'} {reason}"
+    share = values["kv_share" if binding is Binding.KV_CACHE else "busy_share"]
+    return (BindingFact("arrivals", binding, f"{where} {reason}, {Origin.SIMULATED}", share),)
+
+
+def binding_of(values: Mapping[str, Any], broken: Sequence[str]) -> Binding:
+    """What binds, by the results at a rate that is too high, and the times whose bounds do not hold there.
+
+    Requests that wait to be admitted have a long TTFT; only sequences that were taken back from a cache that is full
+    wait between their tokens. With nothing broken what makes TTFT long is named.
+    """
+    of_first = not broken or any(name.startswith("ttft") for name in broken)
+    mean_s = values["ttft_s"] if of_first else values["latency_s"]
+    waits = {binding: values[name] / values["rate_per_s"] for binding, name in _WAITS.items()}
+    if broken and all(name.startswith("tpot") for name in broken):
+        waits = {Binding.KV_CACHE: waits[Binding.KV_CACHE] if values["n_preempted"] else 0.0}
+    longest = max(waits, key=lambda each: waits[each])
+    if waits[longest] >= WAITS_SHARE * mean_s or (values["queue_growth_per_s"] and waits[longest]):
+        return longest  # all of a queue that grows waits for it
+    return Binding.STEP_TIME if broken else Binding.NOTHING
+
+
+def _effect(values: Mapping[str, Any], broken: Sequence[str]) -> str:
+    """What happens at that rate; empty where the rate is not too high."""
+    if broken:
+        names = " and ".join(f"{TIMES[name]} ({time_text(values[name])})" for name in broken)
+        return f"{names} {'breaks its bound' if len(broken) == 1 else 'break their bounds'}"
+    if values["queue_growth_per_s"]:
+        return f"the queue grows by {values['queue_growth_per_s']:.3g} requests a second"
+    return ""
+
+
+def _reason(binding: Binding, values: Mapping[str, Any], knobs: Knobs) -> str:
+    """Why requests wait there, or that none does."""
+    mean = f"{values[_WAITS[binding]]:.3g} requests wait in the mean" if binding in _WAITS else ""
+    if binding is Binding.KV_CACHE:
+        n = values["n_preempted"]
+        return f"{mean} for room in KV caches, {values['kv_share']:.0%} held, and {n:,} times a sequence was taken back"
+    if binding is Binding.PREFILL_BUDGET:
+        return f"{mean} for room in steps of at most {knobs.values['max_batched_tokens']:,} tokens"
+    if binding is Binding.QUEUE:
+        sequences = f"{knobs.batch_size * knobs.n_ipu:,} sequences of a replica"
+        return f"{mean} until one of {sequences} ends; replicas compute {values['busy_share']:.0%} of the time"
+    tpot = f", TPOT {time_text(values['tpot_s'])} in the mean" if values.get("tpot_s") else ""
+    return f"hardly any request waits for room, times are those of steps{tpot}"
+
+
+def rates_table(curves: RateCurves | None) -> Table | None:
+    """One row per number of replicas: the highest rate that it serves, and what breaks beyond; None without any."""
+    if curves is None:
+        return None
+    columns = (Column(""), Column("up to\nrequests/s"), Column("then"))
+    rows = tuple((counted(line.n_replicas, "replica"), _highest(line), _then(line)) for line in curves.lines)
+    return Table(f"Highest rate of arrivals, {Origin.SIMULATED}", columns, rows)
+
+
+def _highest(line: RateLine) -> str:
+    return "–" if line.highest is None else f"{line.highest:,.4g}"
+
+
+def _then(line: RateLine) -> str:
+    if line.beyond is None:
+        return f"keeps all up to {line.requests_per_s[-1]:,.4g} requests/s"
+    if line.broken:
+        return "; ".join(f"{TIMES[name]} {time_text(line.values[name][line.beyond])}" for name in line.broken)
+    growth = line.values["queue_growth_per_s"][line.beyond]
+    return f"the queue grows by {growth:.3g} requests/s" if growth else "a constraint does not hold"

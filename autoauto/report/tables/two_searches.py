@@ -1,0 +1,129 @@
+"""Two searches side by side: what each gave, in the words of its target, which knobs differ, and what was asked for.
+
+`compared_rows` has the rows, `comparison_tables` the tables of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from autoauto.report.style import difference_percent, format_difference
+from autoauto.report.tables.table import Column, Table, Value
+from autoauto.report.tables.trials import best_facts
+from autoauto.report.wording import origin_of, shown_clock
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.table import TABLE
+from autoauto.space.trial import Trial
+
+RESULTS = "What each gave"
+TITLES = (RESULTS, "Knobs that differ", "What was asked for otherwise")
+_SPEED = "throughput"
+
+
+class ComparedSearch(NamedTuple):
+    """A search beside another one.
+
+    Attributes:
+        summary: its trials; None before the first.
+        about: what is said of it besides, by names.
+        asked: what it was asked for, by the names of options.
+    """
+
+    summary: StudySummary | None
+    about: Mapping[str, str]
+    asked: Mapping[str, str]
+
+    @property
+    def winner(self) -> Trial | None:
+        """The best configuration; None without one."""
+        return self.summary.winner if self.summary else None
+
+
+class ComparedRow(NamedTuple):
+    """One thing of both.
+
+    Attributes:
+        what: it is.
+        first, second: texts; None where a search has none.
+        difference_percent: how much more the second is, of the first; None for what is no number.
+    """
+
+    what: str
+    first: str | None
+    second: str | None
+    difference_percent: float | None = None
+
+
+def compared_rows(first: ComparedSearch, second: ComparedSearch) -> dict[str, list[ComparedRow]]:
+    """The rows of the tables, by `TITLES`."""
+    knobs = [_knobs(each.winner) for each in (first, second)]
+    rows = (list(_results(first, second)), list(_different(*knobs)), list(_different(first.asked, second.asked)))
+    return dict(zip(TITLES, rows, strict=True))
+
+
+def comparison_tables(first: ComparedSearch, second: ComparedSearch) -> list[Table]:
+    """Three tables; one has no rows where both are the same."""
+    heads = ("what", "first", "second", "difference")
+    tables = []
+    for title, rows in compared_rows(first, second).items():
+        columns = heads if title == RESULTS else heads[:3]
+        cells = tuple(_cells(row)[: len(columns)] for row in rows)
+        tables.append(Table(title, tuple(map(Column, columns)), cells))
+    return tables
+
+
+def _cells(row: ComparedRow) -> tuple[Value, ...]:
+    percent = row.difference_percent
+    return row.what, row.first, row.second, "" if percent is None else format_difference(percent)
+
+
+def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[ComparedRow]:
+    """What the best of both gave, and how much more the second one gave."""
+    for name in dict.fromkeys((*first.about, *second.about)):
+        yield ComparedRow(name, first.about.get(name), second.about.get(name))
+    facts, other_facts = _facts(first), _facts(second)
+    numbers, other_numbers = _numbers(first.winner), _numbers(second.winner)
+    are_alike = bool(first.winner and second.winner and first.winner.unit == second.winner.unit)
+    for name in dict.fromkeys((*facts, *other_facts)):
+        base, other = numbers.get(name), other_numbers.get(name)
+        percent = difference_percent(other, base) if are_alike and base and other else None
+        yield ComparedRow(name, facts.get(name), other_facts.get(name), percent)
+
+
+def _facts(search: ComparedSearch) -> dict[str, str]:
+    """What is known of the best of a search, without its knobs."""
+    summary, trial = search.summary, search.winner
+    if summary is None or trial is None:
+        return {}
+    origin = origin_of(summary)
+    facts = {"origin of its numbers": str(origin), _SPEED: f"{trial.samples_per_s:,.1f} {trial.unit}"}
+    for name, value, _ in best_facts(trial, origin, shown_clock(summary)):
+        if name not in TABLE:
+            facts.setdefault(name or "estimate", value)
+    return facts
+
+
+def _numbers(trial: Trial | None) -> dict[str, float]:
+    """The numbers of facts that are compared."""
+    if trial is None:
+        return {}
+    return {
+        _SPEED: trial.samples_per_s,
+        "latency": trial.latency_s,
+        "a request": trial.latency_s,
+        "TPOT": trial.tokens.tpot_s,
+        "TTFT": trial.tokens.ttft_s,
+    }
+
+
+def _knobs(trial: Trial | None) -> dict[str, str]:
+    if trial is None:
+        return {}
+    return {name: str(value) for name, value in trial.knobs.values.items() if value is not None}
+
+
+def _different(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[ComparedRow]:
+    for name in dict.fromkeys((*first, *second)):
+        if first.get(name) != second.get(name):
+            yield ComparedRow(name, first.get(name), second.get(name))

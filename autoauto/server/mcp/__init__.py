@@ -1,0 +1,1 @@
+"""Searches of a server for clients of the Model Context Protocol (MCP)."""

@@ -1,0 +1,254 @@
+"""What a client of the protocol can do with a server of searches: `TOOLS`, each a function on the client of the server.
+
+client of MCP ── tool, arguments in JSON ──▶ Tool.call ── REST ──▶ autoauto server
+              ◀── a dictionary, or one line of an error ──╯
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+import msgspec
+
+from autoauto.records.errors import BadInput
+from autoauto.report.style import difference_percent
+from autoauto.server.client import ENDED, POLL_S, Client, Refused, ServerSearch
+from autoauto.server.mcp.arguments import (
+    CompareArguments,
+    ExportArguments,
+    ListArguments,
+    NoArguments,
+    OneSearch,
+    SearchArguments,
+    WaitArguments,
+)
+from autoauto.space.numbers import NUMBERS
+from autoauto.space.table import TABLE
+
+ID_LENGTH = 20
+Result = dict[str, Any]
+Progress = Callable[[str], None]
+"""Gets a line about a search that is waited for."""
+
+
+class Tool(NamedTuple):
+    """A tool of the protocol.
+
+    Attributes:
+        name: by which clients call it.
+        description: what a client reads before it chooses.
+        arguments: their type.
+        run: calls the server.
+        is_read_only: true if it changes nothing, neither at the server nor on this machine.
+    """
+
+    name: str
+    description: str
+    arguments: type[msgspec.Struct]
+    run: Callable[[Client, Any, Progress], Result]
+    is_read_only: bool = True
+
+    @property
+    def schema(self) -> Result:
+        """The JSON schema of the arguments, in one piece."""
+        _, definitions = msgspec.json.schema_components([self.arguments])
+        schema = dict(definitions[self.arguments.__name__])
+        del schema["title"], schema["description"]
+        return schema
+
+    def call(self, client: Client, given: Mapping[str, Any], progress: Progress) -> Result:
+        """What the server answers.
+
+        Raises:
+            BadInput: an argument is missing, unknown or wrong.
+            Refused, ServerError: as `Client.ask`.
+        """
+        try:
+            arguments = msgspec.convert(given, self.arguments)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"the arguments of {self.name}: {error}") from error
+        return self.run(client, arguments, progress)
+
+
+def _search(client: Client, asked: SearchArguments, _: Progress) -> Result:
+    options = dict(asked.options)
+    if said := options.keys() & {"model", "cluster", "space"}:
+        raise BadInput(f"{min(said)} has an argument of its own, got it among options; leave it out there")
+    for name in ("target", "objective"):
+        if getattr(asked, name) is not None:
+            options[name] = getattr(asked, name)
+    if asked.constraints:
+        options["constraints"] = asked.constraints
+    if asked.time_budget_s is not None:
+        options["time_budget"] = asked.time_budget_s
+    search = client.search(asked.model, asked.cluster, asked.space, **options)
+    return _described(client, search.read()) | {"next": "call wait with this id"}
+
+
+def _wait(client: Client, asked: WaitArguments, progress: Progress) -> Result:
+    search = _named(client, asked.search_id)
+    give_up_s = monotonic() + asked.seconds
+    while True:
+        now = search.read()
+        is_over = now["state"] in ENDED
+        if is_over or monotonic() >= give_up_s:
+            described = _described(client, now)
+            return described if is_over else described | {"next": "call wait again, the search goes on"}
+        progress(_line(now))
+        sleep(POLL_S)
+
+
+def _explain(client: Client, asked: OneSearch, _: Progress) -> Result:
+    search = _named(client, asked.search_id)
+    return {"id": search.id, "explanation": search.explain()}
+
+
+def _compare(client: Client, asked: CompareArguments, _: Progress) -> Result:
+    first, second = (_named(client, given).read() for given in (asked.first, asked.second))
+    bests = [each["best"] or {} for each in (first, second)]
+    numbers = []
+    for number in NUMBERS:
+        values = [best.get(number.name) for best in bests]
+        if values != [None, None]:
+            numbers.append(_compared(number.name, *values) | {"second_is_more_percent": _more_percent(*values)})
+    knobs = [_compared(name, *(best.get(name) for best in bests)) for name in TABLE]
+    return {
+        "first": _described(client, first),
+        "second": _described(client, second),
+        "numbers": numbers,
+        "knobs_that_differ": [each for each in knobs if each["first"] != each["second"]],
+        "page": f"{client.url}/compare?search={first['id']}&other={second['id']}",
+    }
+
+
+def _compared(name: str, first: object, second: object) -> Result:
+    return {"name": name, "first": first, "second": second}
+
+
+def _more_percent(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return None
+    return difference_percent(second, first)
+
+
+def _export(client: Client, asked: ExportArguments, _: Progress) -> Result:
+    search, folder = _named(client, asked.search_id), Path(asked.folder).expanduser()
+    search.export(asked.to, folder)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        "id": search.id,
+        "folder": str(folder.resolve()),
+        "files": [{"name": str(path.relative_to(folder)), "n_bytes": path.stat().st_size} for path in files],
+    }
+
+
+def _stop(client: Client, asked: OneSearch, _: Progress) -> Result:
+    return _described(client, _named(client, asked.search_id).stop())
+
+
+def _list_searches(client: Client, asked: ListArguments, _: Progress) -> Result:
+    return {"searches": [_described(client, each) for each in islice(client.searches(), asked.limit)]}
+
+
+def _list_models(client: Client, _arguments: NoArguments, _: Progress) -> Result:
+    from autoauto.graph.decoders.huggingface import bundled_names
+    from autoauto.records.installation import builtin_models
+
+    try:
+        uploads = [{"name": each["name"], "model": each["model"]} for each in client.models()]
+    except Refused:  # a reader has none
+        uploads = []
+    return {"models": [*builtin_models()], "language_models": [*bundled_names()], "uploads": uploads}
+
+
+def _list_clusters(_client: Client, _arguments: NoArguments, _: Progress) -> Result:
+    from autoauto.targets.clusters import builtin_clusters
+
+    return {"clusters": [*builtin_clusters()]}
+
+
+def _named(client: Client, part: str) -> ServerSearch:
+    """The search whose id begins so.
+
+    Raises:
+        BadInput: there is none, or several are meant.
+    """
+    if len(part) == ID_LENGTH and part.isalnum():
+        return ServerSearch(client, part)
+    ids = [each["id"] for each in client.searches() if each["id"].startswith(part)]
+    if len(ids) != 1:
+        raise BadInput(f"a search is named by the beginning of one id, {part!r} begins {len(ids)}; try list_searches")
+    return ServerSearch(client, ids[0])
+
+
+def _described(client: Client, search: Mapping[str, Any]) -> Result:
+    """A search without what only programs of ours read: stages, progress in parts, links."""
+    described = {"id": search["id"], "state": search["state"], "reason": search["reason"] or None}
+    described |= {"model": search["model_name"], "cluster": search["cluster_name"], "target": search["target"]}
+    described |= {"objective": search["objective"], "n_trials": search["n_trials"], "best": _best(search)}
+    answer = search.get("answer")
+    if answer is not None:
+        described["answer"] = answer["lines"]
+    elif search["progress"] is not None:
+        described["progress"] = _line(search)
+    return described | {"page": f"{client.url}/searches/{search['id']}"}
+
+
+def _best(search: Mapping[str, Any]) -> Result | None:
+    """The knobs and numbers of the best that have a value."""
+    names = {*TABLE, *(number.name for number in NUMBERS), "n_devices"}
+    return search["best"] and {k: v for k, v in search["best"].items() if k in names and v is not None}
+
+
+def _line(search: Mapping[str, Any]) -> str:
+    progress = search["progress"]
+    if progress is None:
+        return str(search["state"])
+    return f"{search['state']}: {progress['activity']}, {progress['done']:,} of {progress['total']:,}"
+
+
+TOOLS = (
+    Tool(
+        "search",
+        "Ask for the configuration of a whole cluster with the highest throughput (or another objective) for a model. "
+        "Returns at once with an id; an equal request that was answered before has its answer at once.",
+        SearchArguments,
+        _search,
+        is_read_only=False,
+    ),
+    Tool(
+        "wait",
+        "Wait until a search has ended, and return its state, its best configuration and its answer in words.",
+        WaitArguments,
+        _wait,
+    ),
+    Tool(
+        "explain",
+        "Why the best configuration of a search won, what limits it, and what every other combination lacks.",
+        OneSearch,
+        _explain,
+    ),
+    Tool(
+        "compare",
+        "Two searches side by side: the numbers of their best configurations, and the knobs that differ.",
+        CompareArguments,
+        _compare,
+    ),
+    Tool(
+        "export",
+        "Write the best configuration of a search as files of another runtime (launch commands, Compose files, stages "
+        "of a model) into a folder of this machine.",
+        ExportArguments,
+        _export,
+        is_read_only=False,
+    ),
+    Tool("stop", "End a search that runs, with its best so far.", OneSearch, _stop, is_read_only=False),
+    Tool("list_searches", "The newest searches that you may see, with their best.", ListArguments, _list_searches),
+    Tool("list_models", "Names of models that a search takes, and files that you uploaded.", NoArguments, _list_models),
+    Tool("list_clusters", "Names of clusters that a search takes.", NoArguments, _list_clusters),
+)
+"""All tools."""

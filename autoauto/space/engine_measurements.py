@@ -1,0 +1,250 @@
+"""Configurations of serving engines that were started and measured: `EngineMeasurements`, an `EngineRow` each.
+
+A row has what was forecast beside what was measured. The answer is one of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite, nan
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from autoauto.load.tokens import TokenMeasurement
+from autoauto.records.files.json import from_json, from_plain, to_json, to_plain
+from autoauto.space.knobs import Knobs
+from autoauto.space.trial import Status
+
+MEASUREMENTS_SCHEMA = 2
+_TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
+"""The percentiles of a measurement, which may be no numbers."""
+
+
+class Expected(NamedTuple):
+    """A number that was forecast.
+
+    Attributes:
+        middle: of it.
+        low, high: the ends of the interval of our error, in which 80 % of measured rows lie.
+    """
+
+    middle: float
+    low: float
+    high: float
+
+
+class EngineForecast(NamedTuple):
+    """What was forecast of a configuration before anything was measured.
+
+    Attributes:
+        tokens_per_s: of answers of the whole cluster.
+        tpot_s: between two tokens of an answer.
+        ttft_s: from a request to the first token of its answer.
+        latency_s: from a request to the last token of its answer.
+    """
+
+    tokens_per_s: Expected
+    tpot_s: Expected
+    ttft_s: Expected
+    latency_s: float
+
+
+class ReplicaCommand(NamedTuple):
+    """What starts a replica of an engine.
+
+    Attributes:
+        words: the program and its options.
+        environment: variables.
+        machine: where it is started, counted over the cluster.
+        gpus: of the machine, in the order of the stages.
+        files: by name, in the folder where it starts.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    machine: int
+    gpus: tuple[int, ...]
+    files: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRow:
+    """A configuration that was started, and what came of it.
+
+    Attributes:
+        knobs: the configuration.
+        commands: of its replicas.
+        n_clients: requests in flight over all replicas.
+        forecast: what was forecast of it.
+        status: OK, or CONSTRAINED where a bound does not hold; OUT_OF_MEMORY, or UNSUPPORTED where it was not measured.
+        reason: why it was not measured, by the engine's own log where it says so, or which bound does not hold.
+        log: the last lines of the engine that failed.
+        turns: what the loads measured, one after the other; () where it was not measured.
+        refused: the option that the engine refuses; "" where that is not why it failed.
+        started: when it was first started, in UTC, as ISO 8601 has it.
+        duration_s: of all its starts and loads.
+        trial: the number of its trial in the study; -1 where it has none.
+    """
+
+    knobs: Knobs
+    commands: tuple[ReplicaCommand, ...]
+    n_clients: int
+    forecast: EngineForecast
+    status: Status
+    reason: str = ""
+    log: tuple[str, ...] = ()
+    turns: tuple[TokenMeasurement, ...] = ()
+    refused: str = ""
+    started: str = ""
+    duration_s: float = 0.0
+    trial: int = -1
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a load that the engine answered."""
+        return bool(self.turns)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The mean over turns; NaN where it was not measured."""
+        return _mean([turn.tokens_per_s for turn in self.turns])
+
+    @property
+    def tpot_s(self) -> float:
+        """The mean over requests and turns; NaN where it was not measured."""
+        return _mean([turn.tpot_s.mean for turn in self.turns])
+
+    @property
+    def ttft_s(self) -> float:
+        """The mean over requests and turns; NaN where it was not measured."""
+        return _mean([turn.ttft_s.mean for turn in self.turns])
+
+    @property
+    def latency_s(self) -> float:
+        """The mean over requests and turns, of a request; NaN where it was not measured."""
+        return _mean([turn.latency_s.mean for turn in self.turns])
+
+    @property
+    def time_ratio(self) -> float:
+        """Measured over forecast time of a token: forecast / measured tokens/s; NaN where it was not measured."""
+        return self.forecast.tokens_per_s.middle / self.tokens_per_s if self.turns else nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else nan
+
+
+class FittedRatio(NamedTuple):
+    """What measurements say of the times of configurations of an engine that were not measured.
+
+    Attributes:
+        engine: its name.
+        n_measured: configurations of it.
+        ratio: measured over forecast time that is expected of a configuration, the mean of candidates.
+        low, high: the ends of the interval in which it lies with a probability of 80 %.
+    """
+
+    engine: str
+    n_measured: int
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMeasurements:
+    """All that was measured on engines for a study.
+
+    Attributes:
+        rows: in the order in which they were first started.
+        answer: the row of the best; None while none is known to keep the bounds.
+        ties: rows that may well be as good as the answer: they agree within noise.
+        ratios: what measurements say of others, an engine each.
+        where: how and where engines were started, for example "local" or "ssh:node1".
+        stopped: why no further one was measured, as the end of a sentence.
+        noise: the share of a throughput that is noise.
+        n_most: configurations that were to be measured at most.
+        rules: that failures taught, a sentence each.
+    """
+
+    rows: tuple[EngineRow, ...] = ()
+    answer: int | None = None
+    ties: tuple[int, ...] = ()
+    ratios: tuple[FittedRatio, ...] = ()
+    where: str = ""
+    stopped: str = ""
+    noise: float = 0.0
+    n_most: int = 0
+    rules: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> EngineRow | None:
+        """The row of the answer."""
+        return None if self.answer is None else self.rows[self.answer]
+
+    @property
+    def n_measured(self) -> int:
+        """Configurations that were measured."""
+        return sum(row.is_measured for row in self.rows)
+
+    @property
+    def text(self) -> str:
+        """As a study stores it: JSON."""
+        plain = to_plain(replace(self, rows=()))
+        return to_json({**plain, "rows": [_plain_row(row) for row in self.rows]}, MEASUREMENTS_SCHEMA).decode()
+
+    @staticmethod
+    def read(text: str) -> EngineMeasurements:
+        """Read what `text` wrote.
+
+        Raises:
+            BadInput: another program or another version wrote it.
+        """
+        where = "the measurements of engines"
+        plain = from_json(dict[str, Any], text, where, MEASUREMENTS_SCHEMA)
+        rows = tuple(_row_of(row, where) for row in plain["rows"])
+        return replace(from_plain(EngineMeasurements, {**plain, "rows": []}, where), rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRow:
+    """An `EngineRow` as JSON has it: knobs by their names, turns with null for what is no number."""
+
+    knobs: dict[str, Any]
+    commands: tuple[ReplicaCommand, ...]
+    n_clients: int
+    forecast: EngineForecast
+    status: Status
+    reason: str
+    log: tuple[str, ...]
+    turns: list[dict[str, Any]]
+    refused: str
+    started: str
+    duration_s: float
+    trial: int
+
+
+def _plain_row(row: EngineRow) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(replace(row, knobs=None, turns=()))  # type: ignore[arg-type]
+    return {**plain, "knobs": row.knobs.values, "turns": [_plain_turn(turn) for turn in row.turns]}
+
+
+def _plain_turn(turn: TokenMeasurement) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(turn)
+    times = {name: [each if isfinite(each) else None for each in plain[name]] for name in _TIMES}
+    half_width = turn.half_width if isfinite(turn.half_width) else None
+    return {**plain, **times, "half_width": half_width}
+
+
+def _row_of(plain: Mapping[str, Any], where: str) -> EngineRow:
+    stored = from_plain(_StoredRow, plain, where)
+    values: dict[str, Any] = {name: getattr(stored, name) for name in _StoredRow.__slots__}
+    turns = tuple(_turn_of(turn, where) for turn in stored.turns)
+    return EngineRow(**{**values, "knobs": Knobs(**stored.knobs), "turns": turns})
+
+
+def _turn_of(plain: dict[str, Any], where: str) -> TokenMeasurement:
+    times = {name: [nan if each is None else each for each in plain[name]] for name in _TIMES}
+    half_width = inf if plain["half_width"] is None else plain["half_width"]
+    return from_plain(TokenMeasurement, {**plain, **times, "half_width": half_width}, where)

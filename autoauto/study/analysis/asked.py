@@ -1,0 +1,37 @@
+"""What a search was asked for, in words: `asked_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autoauto.space.objectives import objectives_text
+from autoauto.space.requests.problem import Problem
+from autoauto.space.requests.request import KnobValues, SearchRequest
+from autoauto.study.store.study import format_values
+
+_ALWAYS = ("model", "cluster", "target")
+
+
+def asked_of(request: SearchRequest) -> dict[str, str]:
+    """What differs from the defaults, and the model, the cluster, the target and the objective, by their names."""
+    return dict(_pairs(request))
+
+
+def _pairs(request: SearchRequest) -> Iterator[tuple[str, str]]:
+    problem, study = request.problem, request.study
+    defaults = Problem(target=problem.target).values
+    for name, value in problem.values.items():
+        if name in _ALWAYS or value not in (defaults.get(name), [], None):
+            yield name, "; ".join(value) if isinstance(value, list | tuple) else str(value)
+    space = study.space
+    pairs = space.values.items() if isinstance(space, KnobValues) else space.pairs
+    yield from ((name, format_values(values)) for name, values in pairs)
+    if space.constraints:
+        yield "constraints of knobs", "; ".join(constraint.text for constraint in space.constraints)
+    yield "objective", objectives_text(study.objectives)
+    others = {
+        **{"method": study.method, "global_batch": getattr(space, "global_batch", None)},
+        **{"time_budget": study.time_budget_s, "repeats": study.n_repeats, "noise": study.noise},
+        **{"measure": study.measure.n_most or None, "strict": study.strict or None},
+    }
+    yield from ((name, str(value)) for name, value in others.items() if value is not None)

@@ -1,0 +1,186 @@
+"""What measured ratios say of configurations that were not measured: `Ratios`, `Belief`.
+
+A ratio is measured / forecast of a time. Its logarithm r is modelled as a Gaussian process [gaussian-processes,
+equations 2.23 and 2.24], a sum of three terms:
+
+    r = shared      by all configurations
+      + near        bends with the distance: correlation exp(-distance), as of a random walk in every coordinate
+      + own         of one configuration alone, `OWN`
+
+How large the first two are is not known before: most forecasts are near the truth and bend little, some bend more, and
+a few are far off, where what runs is another thing than what was forecast. So there are several `HYPOTHESES`, and every
+measurement makes those likelier that expected it:
+
+    nothing measured            first ratio 1.02              first ratio 3.0
+    quiet  ####                 quiet  #####                  quiet
+    bent   ####                 bent   ####                   bent
+    far    ##                   far    #                      far    ##########
+
+The result is a mixture of normal distributions for every configuration, `Belief`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.units import FloatArray
+
+OWN = 0.01
+"""Standard deviation of what a configuration's log ratio shares with no other."""
+SCATTER = 0.05
+"""Standard deviation of a row that others measured, beside what configurations have in common: for intervals that are
+shown. By the even half of the questions, `python studies/truth_loop.py --questions even --intervals`."""
+LABEL_DISTANCE = 0.5
+"""Between configurations of which one label is different, in units in which the correlation falls to 1/e."""
+_EXACT = 1e-12
+"""Variance of a measurement without noise; 0 would make configurations that are alike singular."""
+_N_HALVINGS = 40
+Correlation = Callable[[int], FloatArray]
+"""The correlation of all configurations with one, of their terms `near`; 1 with itself, or the square of its doubt."""
+
+
+def normal_shares(deviations: FloatArray) -> FloatArray:
+    """The shares of a normal distribution below so many standard deviations from its mean, elementwise."""
+    from scipy.special import ndtr  # slow to import, and not needed where only estimates are searched
+
+    shares: FloatArray = ndtr(deviations)
+    return shares
+
+
+class Hypothesis(NamedTuple):
+    """How far forecasts are off.
+
+    Attributes:
+        probability: before anything is measured.
+        shared, near: standard deviations of the terms of log ratios.
+    """
+
+    probability: float
+    shared: float
+    near: float
+
+
+HYPOTHESES = (Hypothesis(0.38, 0.1, 0.05), Hypothesis(0.52, 0.1, 0.135), Hypothesis(0.1, 0.9, 0.4))
+"""Of forecasts of serving engines: two by the likelihood of measured rows of which `zlib.crc32(id)` is even, and one as
+wide as the few groups that the forecast does not explain. Of such values, those with the best replays of even rows,
+`python studies/truth_loop.py --half even`; docs/validation.md says what else had a part in it."""
+
+
+class Belief(NamedTuple):
+    """The log ratios of configurations: one of several normal distributions each.
+
+    Attributes:
+        probabilities: (hypotheses, 1), which add up to 1.
+        means, deviations: (hypotheses, configurations).
+    """
+
+    probabilities: FloatArray
+    means: FloatArray
+    deviations: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        """The expected log ratio of every configuration."""
+        return self.average(self.means)
+
+    def average(self, values: FloatArray) -> FloatArray:
+        """The mean of values of (hypotheses, configurations) over hypotheses."""
+        mean: FloatArray = (self.probabilities * values).sum(axis=0)
+        return mean
+
+    def share_below(self, limits: FloatArray) -> FloatArray:
+        """The probability of every configuration that its log ratio is no more than its limit."""
+        return self.average(normal_shares((limits - self.means) / self.deviations))
+
+    def quantile(self, share: float) -> FloatArray:
+        """The log ratio below which a configuration's lies with this probability, by bisection."""
+        from scipy.special import ndtri
+
+        ends: FloatArray = self.means + float(ndtri(share)) * self.deviations
+        low, high = ends.min(axis=0), ends.max(axis=0)  # all distributions have the share between
+        for _ in range(_N_HALVINGS):
+            middle = (low + high) / 2
+            above = self.share_below(middle) < share
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        quantile: FloatArray = high
+        return quantile
+
+    def interval(self, share: float) -> tuple[FloatArray, FloatArray]:
+        """The ends between which ratios that are measured, not logarithms, lie with this probability."""
+        measured = self._replace(deviations=np.hypot(self.deviations, SCATTER))
+        return np.exp(measured.quantile((1 - share) / 2)), np.exp(measured.quantile((1 + share) / 2))
+
+
+class Ratios:
+    """The log ratios that were measured, and what they say of others.
+
+    Args:
+        correlation: of all configurations with one of them.
+        variances: of the term `near` of every configuration, in units of the hypothesis's: the square of its doubt.
+        noise: standard deviation of the logarithm of a measurement; the same configuration may be measured again.
+        hypotheses: how far forecasts may be off.
+    """
+
+    def __init__(
+        self,
+        correlation: Correlation,
+        variances: FloatArray,
+        noise: float,
+        hypotheses: Sequence[Hypothesis] = HYPOTHESES,
+    ) -> None:
+        self._correlation, self._variances = correlation, variances
+        self._noise, self._hypotheses = noise, tuple(hypotheses)
+        self._columns: list[FloatArray] = []  # correlations of all configurations with each that was measured
+        self.measured: list[int] = []
+        self.log_ratios: list[float] = []
+
+    def add(self, index: int, log_ratio: float) -> None:
+        """Add a measurement of a configuration."""
+        self.measured.append(index)
+        self.log_ratios.append(log_ratio)
+        self._columns.append(self._correlation(index))
+
+    def belief(self) -> Belief:
+        """What is known of the truth of all configurations, without the noise of one more measurement."""
+        parts = [self._posterior(hypothesis) for hypothesis in self._hypotheses]
+        evidence = np.array([part[0] for part in parts])
+        likelihoods = np.exp(evidence - evidence.max())
+        means, variances = (np.array([part[i] for part in parts]) for i in (1, 2))
+        return Belief((likelihoods / likelihoods.sum())[:, None], means, np.sqrt(np.maximum(variances, _EXACT)))
+
+    def _posterior(self, hypothesis: Hypothesis) -> tuple[float, FloatArray, FloatArray]:
+        """The log of the probability of what was measured, and the means and variances of all configurations."""
+        prior = hypothesis.shared**2 + hypothesis.near**2 * self._variances + OWN**2
+        evidence = float(np.log(hypothesis.probability))
+        if not self.measured:
+            return evidence, np.zeros(len(prior)), prior
+        at, ratios = np.array(self.measured), np.array(self.log_ratios)
+        is_same = np.arange(len(prior))[:, None] == at
+        across = hypothesis.shared**2 + hypothesis.near**2 * np.array(self._columns).T + OWN**2 * is_same
+        known = across[at] + (self._noise**2 + _EXACT) * np.eye(len(at))
+        weights = np.linalg.solve(known, across.T)
+        _, log_determinant = np.linalg.slogdet(known)
+        evidence -= 0.5 * float(ratios @ np.linalg.solve(known, ratios) + log_determinant)
+        return evidence, ratios @ weights, prior - np.einsum("ij,ji->i", across, weights)
+
+
+def correlations(coordinates: FloatArray, labels: FloatArray, doubts: FloatArray) -> Correlation:
+    """Configurations that are near by their coordinates and have the same labels are alike.
+
+    Args:
+        coordinates: (configurations, axes), in units in which the correlation falls to 1/e.
+        labels: (configurations, labels): numbers that are equal or not; a different one is a distance of
+            `LABEL_DISTANCE`.
+        doubts: how much more than by a forecast the log ratio of a configuration bends; 1 for a forecast.
+    """
+
+    def with_one(index: int) -> FloatArray:
+        squares = ((coordinates - coordinates[index]) ** 2).sum(axis=1)
+        squares += LABEL_DISTANCE**2 * (labels != labels[index]).sum(axis=1)
+        near: FloatArray = doubts * doubts[index] * np.exp(-np.sqrt(squares))
+        return near
+
+    return with_one

@@ -1,0 +1,205 @@
+"""How far forecasts of families of decoders are from measured rows: `priors_of`, `error_notes`.
+
+    family, engine, format, system     as its even rows say
+    family, engine, format             on another system: as on those that were measured, and wider
+    family                             by another engine or in another format: as wide as families differ
+
+Decode steps of servers whose prompts others compute are a family of their own: `decoding_family`.
+
+`data/errors/gpu.csv` has what `studies/gpu_family_errors.py` fitted to the even half of measured rows [aiconfigurator].
+Plain dense decoders are one family: costs were fitted to their rows, so their forecasts stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from csv import DictReader
+from functools import cache
+from math import exp, log, sqrt
+from statistics import NormalDist
+from typing import NamedTuple
+
+from autoauto.records.costs.blocks import Attention, Dense
+from autoauto.records.costs.decoder import Decoder
+from autoauto.records.installation import data_dir
+
+DENSE = "dense"
+"""The family of decoders whose blocks attend to all tokens and have a dense feed-forward layer."""
+CONTRADICTED, SCATTERED = 1 / 3, 0.3
+"""Times of a group are not trusted whose forecasts are in the median so far off without its factor, or whose rows
+scatter so much."""
+_LARGEST_GROUP = 8
+"""GPUs of the groups in which experts were measured; larger ones are extrapolated."""
+MIN_ROWS = 10
+"""Of a group that may be said not to be trusted."""
+_WITHIN = NormalDist().inv_cdf(0.9)
+"""Standard deviations within which 80 % of rows lie."""
+_NEAR_TPOT, _NEAR_TTFT, _FAR, _P_FAR = 0.06, 0.13, 0.9, 0.02
+"""Of even rows of which whole sources are left out, 77 % lie in intervals of TPOT by the others, of others 83 %."""
+
+
+class Prior(NamedTuple):
+    """What is known of a quantity before anything of a group was measured, as standard deviations of logarithms.
+
+    Attributes:
+        scatter: of rows around the mean of their group.
+        near: of the means of most groups around the centre.
+        far: of the means of the others.
+        p_far: the probability that a group is one of the others.
+        centre: the logarithm of what most groups have over their forecast.
+    """
+
+    scatter: float
+    near: float
+    far: float
+    p_far: float = 0.15
+    centre: float = 0.0
+
+
+class Priors(NamedTuple):
+    """Of the time between two tokens, and of that to the first."""
+
+    tpot: Prior
+    ttft: Prior
+
+
+TPOT_PRIOR = Prior(0.08, 0.06, 0.9, p_far=0.06)
+TTFT_PRIOR = Prior(0.24, 0.13, 0.9)
+"""Of dense models, by `studies/gpu_fit.py` on the even half of the measured rows: the deviation in a group, by its
+median, and the deviation of the groups' medians; far groups lie as far as those that the program names."""
+
+
+class ErrorKey(NamedTuple):
+    """What shares its errors; empty texts stand for all others.
+
+    Attributes:
+        family: of the decoder.
+        engine: its name.
+        precision: the format of weights.
+        system: the GPUs.
+    """
+
+    family: str = ""
+    engine: str = ""
+    precision: str = ""
+    system: str = ""
+
+
+class FamilyErrors(NamedTuple):
+    """What even rows say.
+
+    Attributes:
+        n_rows: of them.
+        median: measured over forecast time between two tokens.
+        factor: by which that time is multiplied.
+        tpot_spread: the standard deviation of logarithms of rows around the factor.
+        ttft_spread: that of the time to the first token around the forecast.
+    """
+
+    n_rows: int
+    median: float
+    factor: float
+    tpot_spread: float
+    ttft_spread: float
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether enough rows are far from their forecasts, or from each other."""
+        is_far = abs(1 / self.median - 1) >= CONTRADICTED or self.tpot_spread >= SCATTERED
+        return self.n_rows >= MIN_ROWS and is_far
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Between which 80 % of rows have their measured over their forecast time between two tokens."""
+        width = exp(_WITHIN * self.tpot_spread)
+        return self.factor / width, self.factor * width
+
+    @property
+    def priors(self) -> Priors:
+        """As priors: what a user runs has another mean than the rows, and of TTFT the spread holds that already."""
+        near = min(_NEAR_TTFT, self.ttft_spread / 2)
+        ttft = Prior(sqrt(self.ttft_spread**2 - near**2), near, _FAR, _P_FAR)
+        return Priors(Prior(self.tpot_spread, _NEAR_TPOT, _FAR, _P_FAR, centre=log(self.factor)), ttft)
+
+
+@cache
+def error_table() -> Mapping[ErrorKey, FamilyErrors]:
+    """The rows of the file."""
+    with (data_dir() / "errors" / "gpu.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            ErrorKey(*(row[name] for name in ErrorKey._fields)): FamilyErrors(
+                int(row["n_rows"]), *(float(row[name]) for name in FamilyErrors._fields[1:])
+            )
+            for row in DictReader(file)
+        }
+
+
+def family_of(decoder: Decoder) -> str:
+    """`DENSE`, or the class of the decoder.
+
+    >>> family_of(Decoder("", "LlamaForCausalLM", 8192, 80, 64, 8, 128, 28672, 128256, is_tied=False))
+    'dense'
+    """
+    for kind in decoder.block_kinds:
+        attention = kind.attention
+        plain = isinstance(attention, Attention) and attention.window is None and isinstance(kind.feed_forward, Dense)
+        if not plain:
+            return decoder.architecture
+    return DENSE
+
+
+def decoding_family(family: str, n_gpus: int) -> str:
+    """What a family is called where servers of their own compute its prompts: its errors are those of decode steps.
+
+    Those of groups over several nodes are others, since the times of their exchange of tokens are.
+
+    Args:
+        family: as of `family_of`.
+        n_gpus: of a group that decodes.
+
+    >>> decoding_family("A", 8), decoding_family("A", 32), decoding_family("dense", 8)
+    ('A decoding', 'A decoding in large groups', 'dense')
+    """
+    if family == DENSE:
+        return DENSE
+    return f"{family} decoding{' in large groups' * (n_gpus > _LARGEST_GROUP)}"
+
+
+def errors_of(key: ErrorKey) -> FamilyErrors:
+    """What is known of a group of another family than `DENSE`: of its own rows, or of those that are nearest."""
+    table = error_table()
+    return table.get(key) or table.get(key._replace(system="")) or table[ErrorKey()]
+
+
+@cache
+def priors_of(key: ErrorKey) -> Priors:
+    """What is known before a user has measured anything."""
+    return Priors(TPOT_PRIOR, TTFT_PRIOR) if key.family == DENSE else errors_of(key).priors
+
+
+def error_notes(decoder: Decoder, engines: Iterable[str], systems: Sequence[str]) -> tuple[str, ...]:
+    """How far forecasts of a decoder in the format of its checkpoint are trusted, a sentence each."""
+    family, weights = family_of(decoder), str(decoder.checkpoint.weights)
+    if family == DENSE:
+        return ()
+    keys = [ErrorKey(family, engine, weights, system) for engine in engines for system in systems]
+    measured = {key: errors for key in keys if (errors := error_table().get(key))}
+    what, notes, factors = f"{decoder.architecture} in {weights}", [], []
+    for key, errors in measured.items():
+        factors.append(f"{key.engine} on {key.system} times {errors.factor:.2f} ({errors.n_rows} rows)")
+        if errors.is_contradicted:
+            low, high = errors.ends
+            notes.append(
+                f"times of {what} by {key.engine} on {key.system} are not trusted: 80 % of {errors.n_rows} measured "
+                f"rows have {low:.2f} to {high:.2f} times their TPOT"
+            )
+    if factors:
+        notes.append(f"TPOT of {what} is multiplied by what measured rows say: {', '.join(factors)}")
+    for key in keys:
+        factor = errors_of(key).factor
+        if key not in measured and round(factor, 2) != 1:
+            where = f"{key.engine} on {key.system}"
+            notes.append(f"TPOT of {what} by {where} is multiplied by {factor:.2f}, as on other GPUs")
+    if others := [f"{key.engine} on {key.system}" for key in keys if key not in measured]:
+        notes.append(f"intervals are wide where no row of {what} was measured: {', '.join(others)}")
+    return tuple(notes)
