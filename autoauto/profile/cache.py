@@ -5,7 +5,9 @@ Stored examples, to which the correction of the estimate is fitted: `RangeStore`
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -59,6 +61,7 @@ T = TypeVar("T")
 
 _FILE = "profiles.db"
 _PROBE_BYTES = 2**16  # more than the first tables take
+_MAX_REPLACED = 10  # times that a file is replaced while one piece of work is done
 _MAX_DIGESTS = 500  # in one query: databases limit the number of values
 _TABLES = {
     name: Table(
@@ -177,14 +180,18 @@ class ProfileCache:
         with self._errors(), driver_errors(self._url):
             if isinstance(self.location, Path):
                 self.location.parent.mkdir(parents=True, exist_ok=True)
-            before = _inode(self.location)
-            try:
-                return self._worked(work)
-            except DatabaseError as error:
-                if not backend_of(self._url).is_damaged(error.orig) or not isinstance(self.location, Path):
-                    raise
-                if _inode(self.location) == before:  # no other process has begun a new file meanwhile
-                    _set_aside(self.location, first_line(error))
+            for _ in range(_MAX_REPLACED):
+                before = _inode(self.location)
+                try:
+                    return self._worked(work)
+                except DatabaseError as error:
+                    if not isinstance(self.location, Path):
+                        raise
+                    damaged = backend_of(self._url).is_damaged(error.orig)
+                    if _inode(self.location) == before and not damaged:
+                        raise
+                    if damaged:
+                        _set_aside(self.location, before, first_line(error))
             return self._worked(work)
 
     def _worked(self, work: Callable[[Engine], T]) -> T:
@@ -226,12 +233,22 @@ def _inode(location: Path | str) -> int | None:
         return None
 
 
-def _set_aside(file: Path, reason: str) -> None:
-    """Rename a file that is no whole database, and the files beside it, so that a new one takes its place."""
+def _set_aside(file: Path, damaged: int | None, reason: str) -> None:
+    """Rename a file that is no whole database, and the files beside it, so that a new one takes its place.
+
+    Another process may have done so, and begun a new file; `damaged` is the inode of the file that is not whole.
+    """
     aside = file.with_name(f"{file.name}.damaged")
-    for end in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            file.with_name(file.name + end).replace(aside.with_name(aside.name + end))
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if _inode(file) != damaged:
+            return
+        for end in ("-wal", "-shm", ""):  # the file last: as soon as it is away, a new one has files beside it
+            with suppress(FileNotFoundError):
+                file.with_name(file.name + end).replace(aside.with_name(aside.name + end))
+    finally:
+        os.close(folder)
     print(
         f"autoauto: the profile cache {file} was damaged ({reason}); it is {aside.name} now, and a new one is made",
         file=sys.stderr,

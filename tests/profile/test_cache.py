@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Engine, Inspector, MetaData, Table, Text, inspect
+from sqlalchemy import Column, Engine, Inspector, MetaData, Table, Text, inspect, text
+from sqlalchemy.exc import OperationalError
 
 from autoauto.profile import cache as cache_module
 from autoauto.profile.cache import ProfileCache, local_cache
@@ -180,8 +181,30 @@ def test_ten_readers_of_a_damaged_file_leave_a_whole_one(file_cache: ProfileCach
     assert file_cache.read(["after"]) == {"after": entry(1)}
 
 
+def test_work_on_a_file_that_is_set_aside_meanwhile_is_done_on_the_new_one(file_cache: ProfileCache) -> None:
+    file_cache.write({"a": entry(1)})
+    errors: list[Exception] = []
+
+    def work(engine: Engine) -> int:
+        with engine.begin() as connection:
+            connection.execute(text("DELETE FROM entries"))
+            if not errors:
+                for file in path_of(file_cache).parent.iterdir():
+                    file.rename(file.with_name(f"{file.name}.damaged"))
+                file_cache.write({"b": entry(2), "c": entry(3)})
+                try:
+                    connection.commit()
+                except OperationalError as error:
+                    errors.append(error)
+                    raise
+        return len(errors)
+
+    assert file_cache.work(work) == 1
+    assert file_cache.read(["a", "b", "c"]) == {}
+
+
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("broken", "reason"),
     [
         ("{", "entry a must be JSON"),
         ("7", "entry a: the top level must be an object"),
@@ -189,9 +212,9 @@ def test_ten_readers_of_a_damaged_file_leave_a_whole_one(file_cache: ProfileCach
         ('{"forward_cycles": "many"}', "entry a: forward_cycles must be a whole number"),
     ],
 )
-def test_a_broken_entry_is_refused(file_cache: ProfileCache, text: str, reason: str) -> None:
+def test_a_broken_entry_is_refused(file_cache: ProfileCache, broken: str, reason: str) -> None:
     file_cache.write({"a": entry(1), "b": entry(2)})
-    run_sql(path_of(file_cache), f"UPDATE entries SET entry = '{text}' WHERE digest = 'a'")
+    run_sql(path_of(file_cache), f"UPDATE entries SET entry = '{broken}' WHERE digest = 'a'")
     with refused(file_cache, reason):
         file_cache.read(["a", "b"])
     assert file_cache.read(["b"]) == {"b": entry(2)}
