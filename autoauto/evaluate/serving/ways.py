@@ -154,9 +154,12 @@ class Way(HasRates):
             plan = like.pipelines.plan(int(like.rows[index]), index)
             kinds = tuple(stage.device_kind for stage in plan.stages)
             for number in range(like.n):
-                groups = like.groups[number] if like.groups else self.nodes.groups_for(free, kinds)
-                assert groups is not None
-                free = self.nodes.without(free, groups)
+                if like.groups:
+                    groups = like.groups[number]
+                else:
+                    chosen = self.nodes.groups_for(free, kinds)
+                    assert chosen is not None
+                    groups, free = chosen, self.nodes.without(free, chosen)
                 devices = (self.cluster.machine_device(self.offset + group) for group in groups)
                 pipelines.append((plan, tuple(devices)))
         return replicated(pipelines)
@@ -175,6 +178,9 @@ class ReplicaWays:
         self.costs, self.parts = costs, parts
         self._pipelines: Memo[tuple[object, ...], EnginePipelines] = Memo(_MAX_PIPELINES)
         self._by_engine: Memo[tuple[str, GroupSplit], Nodes] = Memo(_MAX_PIPELINES)
+        self._by_links: Memo[tuple[object, ...], dict[tuple[Link, ...], tuple[tuple[int, ...], ...]]] = Memo(
+            _MAX_PIPELINES
+        )
 
     @staticmethod
     def of(setting: Setting) -> ReplicaWays:
@@ -230,6 +236,18 @@ class ReplicaWays:
         Raises:
             Infeasible: the engine does not take the nodes so.
         """
+        session = session_of(knobs)
+        key = (session.engine, session.split, knobs.n_ipu, knobs.replicas)
+        by_links = self._by_links.of(key, lambda: self._alike(knobs))
+        is_free = np.ones((1, len(sizes)), dtype=np.bool_)
+        replicas = [
+            LikeReplicas(len(like), self._in_line(knobs, sizes, links), is_free, groups=like)
+            for links, like in by_links.items()
+        ]
+        yield Way(replicas, self.costs.factors(knobs), self.costs.setting.devices(knobs), self.nodes(knobs))
+
+    def _alike(self, knobs: Knobs) -> dict[tuple[Link, ...], tuple[tuple[int, ...], ...]]:
+        """The groups of the replicas on like GPUs, by the links between their stages."""
         nodes, cluster = self.nodes(knobs), self.costs.setting.devices(knobs)
         every = nodes.all_placed((cluster.devices[0].name,) * knobs.n_ipu, knobs.replicas)
         if every is None:
@@ -237,12 +255,7 @@ class ReplicaWays:
         by_links: dict[tuple[Link, ...], list[tuple[int, ...]]] = defaultdict(list)
         for groups in every:
             by_links[tuple(_send_link(cluster, *pair) for pair in pairwise(groups))].append(groups)
-        is_free = np.ones((1, len(sizes)), dtype=np.bool_)
-        replicas = [
-            LikeReplicas(len(like), self._in_line(knobs, sizes, links), is_free, groups=tuple(like))
-            for links, like in by_links.items()
-        ]
-        yield Way(replicas, self.costs.factors(knobs), cluster, nodes)
+        return {links: tuple(like) for links, like in by_links.items()}
 
     def _in_line(self, knobs: Knobs, sizes: Sizes, links: tuple[Link, ...]) -> EnginePipelines:
         key = (knobs.session, knobs.mode, sizes, links)
