@@ -16,7 +16,7 @@ from autoauto.records.knob import Domain
 from autoauto.space.knobs import MAX_SAMPLES
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.objectives import Method
-from autoauto.space.table import TABLE
+from autoauto.space.table import TABLE, no_such_knob
 
 Read = TypeVar("Read")
 
@@ -69,8 +69,7 @@ def read_knobs(file: ConfigFile) -> tuple[dict[str, tuple[Any, ...]], Method | N
     values, words = {}, {}
     for name in table:
         if name not in TABLE:
-            hint = did_you_mean(name, TABLE, f"knobs are {', '.join(TABLE)}")
-            raise file.bad(["knobs", name], f"there is no knob {name!r}; {hint}")
+            raise file.bad(["knobs", name], no_such_knob(name))
         values[name], words[name] = _read_knob(file, name)
     return values, _method(file, words)
 

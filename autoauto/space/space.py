@@ -23,7 +23,7 @@ from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.mode import MAX_VALUES, Mode, Strategy
 from autoauto.space.modes.registry import MODES, mode_of
 from autoauto.space.sessions import RUNTIMES, SESSION_CLASSES, SESSION_KNOBS, owners_of, session_of, target_of
-from autoauto.space.table import TABLE, numbers
+from autoauto.space.table import TABLE, no_such_knob, numbers
 from autoauto.targets.host.runtimes.registry import computes_on_gpus
 from autoauto.targets.ipu.session import IpuSession
 
@@ -101,7 +101,7 @@ class SearchSpace:
         first = {"n_ipu": n_ipu, "memory_proportion": memory_proportion, "batch_size": batch_size}
         given = {name: each for name, each in first.items() if each is not None} | values
         if unknown := given.keys() - TABLE.keys():
-            raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join(TABLE)}")
+            raise BadInput(no_such_knob(min(unknown)))
         read = {name: read_values(name, each, TABLE[name].domain) for name, each in given.items()}
         pairs = tuple((name, read.get(name, default_values(knob))) for name, knob in TABLE.items())
         object.__setattr__(self, "pairs", pairs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from autoauto.records.errors import did_you_mean
 from autoauto.records.knob import Knob, largest_by_device
 from autoauto.space.knobs import BATCH_SIZE, N_IPU, REPLICAS, Knobs
 from autoauto.space.modes.generation import Generation
@@ -27,6 +28,19 @@ KNOBS = tuple({knob.name: knob for knob in (N_IPU, REPLICAS, *_OF_PARTS)}.values
 """Every knob, in the order in which it is shown."""
 TABLE = {knob.name: knob for knob in KNOBS}
 """Every knob by its name."""
+SHORT_NAMES = {
+    "pipeline-parallel": "n_ipu",
+    "pp": "n_ipu",
+    "tp": "tensor_parallel",
+    "ep": "expert_parallel",
+    "attention-dp": "attention_data_parallel",
+    "prefill-tp": "prefill_tensor_parallel",
+    "prefill-ep": "prefill_expert_parallel",
+    "prefill-dp": "prefill_attention_data_parallel",
+    "isl": "input_tokens",
+    "osl": "output_tokens",
+}
+"""The knobs by the names of options of serving engines and their tools."""
 COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
 """The knobs that configurations have, each under one name: `STEPS` sets a number of micro-batches, too."""
 KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
@@ -76,6 +90,17 @@ def speed_values(knobs: Knobs, samples_per_s: float | None) -> dict[str, float |
     """What JSON tells of a throughput: tokens where text is generated, which the name of all modes counts, too."""
     values = {"samples_per_s": samples_per_s}
     return values if knobs.mode.sample == "sample" else {**values, f"{knobs.mode.sample}s_per_s": samples_per_s}
+
+
+def no_such_knob(name: str) -> str:
+    """A line for a name that no knob has.
+
+    >>> no_such_knob("tp")
+    "there is no knob 'tp'; did you mean 'tensor_parallel'?"
+    """
+    meant = SHORT_NAMES.get(name.replace("_", "-"), name)
+    hint = did_you_mean(meant, TABLE, "knobs are " + ", ".join(TABLE))
+    return f"there is no knob {name!r:.60}; {hint}"
 
 
 def flat_value(knobs: Knobs, name: str) -> Any:

@@ -92,5 +92,5 @@ def test_a_knob_that_is_not_known_is_refused(kind: str) -> None:
         "global_batch": None,
         kind: {"ipus": [1]},
     }
-    with pytest.raises(BadInput, match="there is no knob ipus"):
+    with pytest.raises(BadInput, match="there is no knob 'ipus'"):
         StudyConfig.read({**StudyConfig().plain, "space": space}, "a study")

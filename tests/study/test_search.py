@@ -324,7 +324,7 @@ def test_a_changed_space_is_reported(flow: Flow, storage: str) -> None:
         ({"space": SearchSpace((8,))}, "n_ipu must be at most 4"),
         ({"n_workers": 0}, "workers are 1 or more, got 0"),
         ({"space": [1, 2]}, "a space is a SearchSpace or values by the names of knobs, got \\[1, 2"),
-        ({"space": {"n_ipus": [1]}}, "there is no knob n_ipus; did you mean 'n_ipu'"),
+        ({"space": {"n_ipus": [1]}}, "there is no knob 'n_ipus'; did you mean 'n_ipu'"),
         ({"n_workers": "two"}, "workers are 1 or more, got 'two'"),
         ({"objective": 3}, "objectives are one or more of throughput, .*, got 3"),
         ({"precision": "int8"}, "precision is one of .*fp16.*, got 'int8'"),

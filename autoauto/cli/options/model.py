@@ -34,7 +34,7 @@ from autoauto.records.units import MAX_MIB, Precision
 from autoauto.space.knobs import MAX_SAMPLES, Knobs
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.space import SearchSpace, of_global_batch
-from autoauto.space.table import KNOBS, PIPELINE_KNOBS, TABLE
+from autoauto.space.table import KNOBS, PIPELINE_KNOBS, SHORT_NAMES, TABLE
 from autoauto.targets.host.runtimes.registry import runtime_for
 from autoauto.targets.host.runtimes.session import PRECISION
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
@@ -264,22 +264,8 @@ def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: s
     words = knob.domain.words
     read = choices_of(words) if kind is str else switches_or(words) if words else _READERS[kind]
     alone: dict[str, Any] = {"nargs": "?", "const": (True,)} if kind is bool else {}
-    names = (knob.option, *_ALIASES.get(knob.name, ()))
-    parser.add_argument(*names, type=read, metavar=metavar, help=text, **alone)
-
-
-_ALIASES = {
-    "n_ipu": ("--pipeline-parallel", "--pp"),
-    "tensor_parallel": ("--tp",),
-    "expert_parallel": ("--ep",),
-    "attention_data_parallel": ("--attention-dp",),
-    "prefill_tensor_parallel": ("--prefill-tp",),
-    "prefill_expert_parallel": ("--prefill-ep",),
-    "prefill_attention_data_parallel": ("--prefill-dp",),
-    "input_tokens": ("--isl",),
-    "output_tokens": ("--osl",),
-}
-"""What serving engines of decoders and their tools call options."""
+    short = [f"--{word}" for word, name in SHORT_NAMES.items() if name == knob.name]
+    parser.add_argument(knob.option, *short, type=read, metavar=metavar, help=text, **alone)
 
 
 _OF_TARGETS = ("precision",)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.space.table import KNOBS, TABLE, flat, flat_value, shown
+from autoauto.space.table import KNOBS, TABLE, flat, flat_value, no_such_knob, shown
 
 
 def knob_values(text: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def knob_values(text: str) -> dict[str, Any]:
         if not equals or not value:
             raise BadInput(f"a configuration is written n_ipu=2,batch_size=8, got {text!r:.60}")
         if name not in TABLE:
-            raise BadInput(f"there is no knob {word!r}; {did_you_mean(name, TABLE, f'knobs are {_NAMES}')}")
+            raise BadInput(no_such_knob(word))
         if name in values:
             raise BadInput(f"a configuration has one {name}, got two in {text!r:.60}; leave one out")
         values[name] = _value(name, value)
@@ -107,5 +107,4 @@ def _plain(text: str, domain: Domain) -> int | float | bool | str | None:
         return None
 
 
-_NAMES = ", ".join(TABLE)
 _MAX_SHOWN = 6

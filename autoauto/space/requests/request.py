@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json, to_plain
 from autoauto.schedule.orders.registry import spec_of
@@ -23,7 +23,7 @@ from autoauto.space.requests.given import values_given
 from autoauto.space.requests.problem import Problem, constraints_of
 from autoauto.space.requests.target_choice import with_target
 from autoauto.space.space import SearchSpace, read_values
-from autoauto.space.table import KNOBS, TABLE
+from autoauto.space.table import KNOBS, TABLE, no_such_knob
 from autoauto.targets.registry import precisions_of
 
 Tries = str | Knobs | Mapping[str, object] | Sequence[str | Knobs | Mapping[str, object]]
@@ -62,9 +62,7 @@ class KnobValues:
             BadInput: there is no such knob, or it cannot have a value.
         """
         if unknown := given.keys() - TABLE.keys():
-            name = min(map(str, unknown))
-            hint = did_you_mean(name, TABLE, f"knobs are {', '.join(TABLE)}")
-            raise BadInput(f"there is no knob {name:.60}; {hint}")
+            raise BadInput(no_such_knob(min(map(str, unknown))))
         values: dict[str, tuple[Any, ...]] = {}
         for name, each in given.items():
             several = each if isinstance(each, list | tuple) else (each,)
