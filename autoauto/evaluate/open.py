@@ -30,7 +30,7 @@ from autoauto.records.target import ServesDecoder, Target
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.numbers import PERCENTILES
-from autoauto.space.requests.problem import Planning, Problem, ProfileFiles
+from autoauto.space.requests.problem import Planning, Problem, ProfileFiles, files_of, with_files
 from autoauto.space.requests.target_choice import with_target
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
@@ -224,8 +224,7 @@ def with_uploads(problem: Problem) -> Problem:
     Raises:
         BadInput: this machine does not have one.
     """
-    model, cluster = uploaded_file("model", problem.model), uploaded_file("cluster", problem.cluster)
-    return replace(problem, model=model, cluster=cluster)
+    return with_files(problem, {what: uploaded_file(what, name) for what, name in files_of(problem).items()})
 
 
 def _open_profile(problem: Problem, profile: ProfileFiles) -> Flow:

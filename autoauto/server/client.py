@@ -25,7 +25,8 @@ from typing_extensions import override
 
 from autoauto.database.backend import WAIT_S
 from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
-from autoauto.space.requests.problem import Problem
+from autoauto.records.files.uploads import UPLOADED
+from autoauto.space.requests.problem import FILE_OPTIONS, files_of, with_files
 from autoauto.space.requests.request import SearchRequest
 
 TIMEOUT_S = 150.0
@@ -139,7 +140,7 @@ class Client:
             cluster: a built-in name, or a TOML file, which is uploaded once.
             space: values of knobs by their names.
             options: as in a search file, for example objective="latency"; also limits, labels, priority, shared,
-                share_weights.
+                share_weights; a trace, measured rows or inputs are files, and are uploaded once.
 
         Raises:
             Refused: the server does not do it.
@@ -150,10 +151,11 @@ class Client:
             _check_file("cluster", str(cluster))  # before the server is asked
         given = {**options, "model": self.uploaded("model", str(model))}
         given |= {} if cluster is None else {"cluster": self.uploaded("cluster", str(cluster))}
+        given |= {name: self.uploaded(name, str(options[name])) for name in FILE_OPTIONS if options.get(name)}
         return self._submitted(given | ({} if space is None else {"space": dict(space)}))
 
     def submit(self, request: SearchRequest, labels: Mapping[str, str] | None = None) -> ServerSearch:
-        """Ask for a search; its model and cluster are uploaded where they are files.
+        """Ask for a search; its model, its cluster and others are uploaded where they are files.
 
         Args:
             request: of the search.
@@ -163,10 +165,11 @@ class Client:
             Refused, BadInput, ServerError: as `search`.
         """
         problem = request.problem
-        for name, given in _named(problem).items():  # of both, before the server is asked
-            _check_file(name, str(given))
-        files = {name: self.uploaded(name, str(given)) for name, given in _named(problem).items()}
-        whole = replace(request, problem=replace(problem, **files))  # type: ignore[arg-type]
+        named = files_of(problem)
+        for name, given in named.items():  # of all, before the server is asked
+            _check_file(name, given)
+        files = {name: self.uploaded(name, given) for name, given in named.items()}
+        whole = replace(request, problem=with_files(problem, files))
         asked: dict[str, object] = {"request": json.loads(whole.to_json())}
         if labels:
             asked["labels"] = dict(labels)
@@ -191,7 +194,9 @@ class Client:
             path = page["next"]
 
     def uploaded(self, what: str, given: str) -> str:
-        """The name of a model or cluster on the server: a file is uploaded, unless the server has it; others stay.
+        """The name of a model, cluster or other file on the server: it is uploaded, unless the server has it.
+
+        Names of built-in models and clusters, and of files that the server has, stay.
 
         Raises:
             BadInput: it is the path of a file that is missing, or that is no single file.
@@ -442,7 +447,7 @@ _SUFFIXES = {"model": (".onnx", ".gguf", ".json", ".pb", ".pt", ".pth"), "cluste
 
 
 def _check_file(what: str, given: str) -> bool:
-    """Whether a model or cluster is a file of this machine; else it is a name.
+    """Whether a model, cluster or another is a file of this machine; else it is a name.
 
     Raises:
         BadInput: it is written as a path but is no file, or it is a model in several files.
@@ -454,14 +459,11 @@ def _check_file(what: str, given: str) -> bool:
         return True
     if path.is_dir():
         raise BadInput(f"the {what} of a search on a server must be one file or a name, {given!r:.200} is a folder")
-    if path.is_absolute() or path.suffix.lower() in _SUFFIXES[what]:
+    if what not in _SUFFIXES and not UPLOADED.fullmatch(given):
+        raise BadInput(f"there is no file {given!r:.200} for --{what}; check the path")
+    if path.is_absolute() or path.suffix.lower() in _SUFFIXES.get(what, ()):
         raise BadInput(f"there is no file {given!r:.200}; check the path, or give the name of a built-in {what}")
     return False
-
-
-def _named(problem: Problem) -> dict[str, str]:
-    named = {"model": problem.model, "cluster": problem.cluster}
-    return {name: given for name, given in named.items() if given is not None}
 
 
 def _check_one_file(path: Path) -> None:

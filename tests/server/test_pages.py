@@ -423,6 +423,18 @@ def test_a_model_is_uploaded_by_the_form(site: ServedPeople) -> None:
     assert "net.onnx" not in site.john("GET", "/new").text
 
 
+def test_a_trace_is_uploaded_by_the_form(site: ServedPeople) -> None:
+    trace = "time_s,input_tokens,output_tokens\n0,100,10\n1,100,10\n"
+    asked: dict[str, FormValue] = {"target": "gpu", "model": "Qwen/Qwen3-8B", "cluster": "h100_sxm-2"}
+    wrong = site.mary.start({**asked, "trace_file": ("chat.csv", trace.encode()), "tensor_parallel": "x"})
+    match = re.search(r'<option value="(sha256:[0-9a-f]{64})" selected="selected">chat.csv, ', wrong.html)
+    assert match, "the file is chosen, so that it need not be sent again"
+    sent = site.mary.start({**asked, "trace_upload": match[1], "tensor_parallel": "1"})
+    named = {**asked, "trace": match[1], "space": {"tensor_parallel": [1]}}
+    assert site.api("POST", "/v1/searches", named).body["id"] == sent.headers["Location"].rpartition("/")[2]
+    assert "chat.csv" in site.mary("GET", sent.headers["Location"]).text
+
+
 def test_an_upload_is_deleted_by_its_page(site: ServedPeople) -> None:
     site.mary.start({"model_file": ('my "old" net.onnx', b"no model"), "n_ipu": "x"})
     shown = site.mary("GET", "/uploads")

@@ -414,7 +414,14 @@ def test_tokens_are_known_until_they_are_revoked_or_expire_and_only_hashes_are_s
         ({"model": "/etc/passwd"}, "a model is a built-in name or an uploaded file"),
         ({"model": "resnet5"}, "did you mean 'resnet50'"),
         ({"cluster": "../secret.toml"}, "a cluster is a built-in name or an uploaded file"),
-        ({"target": "host", "inputs": "/etc/passwd"}, "takes no --inputs"),
+        (
+            {"target": "host", "inputs": "/etc/passwd"},
+            "--inputs of a search on a server is an uploaded file, .*upload the file",
+        ),
+        (
+            {"target": "gpu", "model": "Qwen/Qwen3-8B", "trace": "x.csv"},
+            "--trace of a search on a server is an uploaded",
+        ),
         ({"target": "host", "dask": "10.0.0.1:80"}, "takes no --dask"),
         ({"storage": "sqlite:///x"}, "there is no key 'storage'"),
         ({"profile": ["x"]}, "there is no key 'profile'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +346,33 @@ def test_the_client_of_python_uploads_a_model_once_and_ctrl_c_leaves_its_search(
     mary("POST", f"/v1/searches/{newest['id']}/stop")
 
 
+TRACE = "time_s,input_tokens,output_tokens\n" + "".join(f"{i / 4},{200 + i},{20 + i % 9}\n" for i in range(80))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_trace_is_uploaded_and_answers_as_it_does_here(sqlite_storage: str, start: Start, tmp_path: Path) -> None:
+    server = start(sqlite_storage)
+    mary, john = server.caller("mary"), server.caller("john")
+    (tmp_path / "mine.csv").write_text(TRACE)
+    words = ["search", "Qwen/Qwen3-0.6B", "--cluster", "h100_sxm-1", "--engine", "sglang", "--batch-size", "8,16"]
+    command = [sys.executable, "-m", "autoauto", *words, "--trace", str(tmp_path / "mine.csv"), "--json"]
+    environment = {**os.environ, "AUTOAUTO_TOKEN": mary.token or ""}
+    run = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    there = run([*command, "--server", server.url])
+    here = run([*command, "--storage", sqlite_storage])
+    assert (there.returncode, here.returncode) == (0, 0), there.stderr + here.stderr
+    there_best, here_best = (json.loads(done.stdout)["best"] for done in (there, here))
+    assert there_best["ttft_p99_s"] > 0
+    names = ("tensor_parallel", "batch_size", "tokens_per_s", "ttft_p99_s", "tpot_p50_s")
+    assert [there_best[name] for name in names] == [here_best[name] for name in names]
+    (search,) = mary("GET", "/v1/searches").body["searches"]
+    assert search["files"] == {"trace": "mine.csv"}
+    digest = hashlib.sha256(TRACE.encode()).hexdigest()
+    shared = {"target": "gpu", "model": "Qwen/Qwen3-0.6B", "trace": f"sha256:{digest}"}
+    assert john("POST", "/v1/searches", shared).status == 400
+
+
 def test_a_server_that_does_not_answer_is_waited_for_and_then_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoauto.server.client.WORD_S", 0.0)
     lines: list[str] = []
@@ -365,7 +394,7 @@ def test_a_missing_file_is_called_missing_before_the_server_is_asked(named: dict
     [
         (["missing.onnx"], "there is no file 'missing.onnx'"),
         ([str(builtin_models()["resnet50"]), "--cluster", "missing.toml"], "there is no file 'missing.toml'"),
-        (["--target", "host", "--inputs", "a.npz"], "a server takes no --inputs from clients"),
+        (["--target", "host", "--inputs", "a.npz"], "there is no file 'a.npz' for --inputs"),
     ],
 )
 def test_what_was_typed_is_checked_before_the_server_is_asked(

@@ -1,8 +1,8 @@
 """Files that were uploaded to a server of searches, in the cache of this machine: `uploaded_path`, `uploaded_file`.
 
-A model or cluster that is named sha256: and the digest of its content is such a file, on every machine that searches or
-exports it. Each lies in a folder of its own, so that none is beside another. People see the name that the file had
-where it was uploaded: `named_uploads`.
+A model, a cluster or another file of a search that is named sha256: and the digest of its content is such a file, on
+every machine that searches or exports it. Each lies in a folder of its own, so that none is beside another. People see
+the name that the file had where it was uploaded: `named_uploads`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
 
 UPLOADED = re.compile(r"sha256:([0-9a-f]{64})")
-_SUFFIXES = {"model": ".onnx", "cluster": ".toml"}
+_SUFFIXES = {"model": ".onnx", "cluster": ".toml", "inputs": ".npz", "measured": ".csv"}
 _names: dict[str, str] = {}
 """Names of files by their digests, as far as this process was told."""
 
@@ -28,8 +28,8 @@ def uploads_dir() -> Path:
 
 
 def uploaded_path(what: str, digest: str) -> Path:
-    """The path of an uploaded "model" or "cluster" in the cache of this machine; the file may not exist."""
-    return uploads_dir() / digest / f"{what}{_SUFFIXES[what]}"
+    """The path of an uploaded "model", "cluster" or other file in the cache of this machine; it may not exist."""
+    return uploads_dir() / digest / f"{what}{_SUFFIXES.get(what, '')}"
 
 
 def is_intact(path: Path, digest: str) -> bool:
@@ -44,13 +44,13 @@ def is_intact(path: Path, digest: str) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
-def uploaded_file(what: str, name: str | None) -> str | None:
-    """The path of a model or cluster that is named by its digest; another name as it is.
+def uploaded_file(what: str, name: str) -> str:
+    """The path of a file that is named by its digest; another name as it is.
 
     Raises:
         BadInput: this machine does not have the file, or it is damaged.
     """
-    match = UPLOADED.fullmatch(name or "")
+    match = UPLOADED.fullmatch(name)
     if match is None:
         return name
     path = uploaded_path(what, match[1])

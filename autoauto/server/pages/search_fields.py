@@ -20,6 +20,7 @@ from autoauto.records.knob import Knob
 from autoauto.server.pages.forms import Field, Kind
 from autoauto.server.store.submission import is_of_machine
 from autoauto.space.objectives import Objective
+from autoauto.space.requests.problem import FILE_OPTIONS
 from autoauto.space.requests.typical import typical_options, unused_options
 from autoauto.space.table import KNOBS
 from autoauto.targets.clusters import builtin_clusters, target_of_file
@@ -28,7 +29,7 @@ from autoauto.targets.registry import TARGETS
 from autoauto.targets.target import NamedTarget, TargetOption
 
 Choices = tuple[tuple[str, str], ...]
-FILES = {"model_file": "model", "cluster_file": "cluster"}
+FILES = {f"{what}_file": what for what in ("model", "cluster", *FILE_OPTIONS)}
 """Fields for files, by what they are."""
 CHOSEN = {f"{what}_upload": what for what in FILES.values()}
 """Fields in which an upload is chosen, by what it is."""
@@ -64,7 +65,7 @@ def search_fields(entry: NamedTarget, uploads: Mapping[str, Choices] = MappingPr
     """The fields of the form for a target; uploads of the user are by what they are."""
     return (
         FieldGroup("Model and cluster", tuple(_model_and_cluster(entry, uploads))),
-        _varying(entry),
+        _varying(entry, uploads),
         FieldGroup("What is best", tuple(_objective(entry))),
         FieldGroup("Budget and queue", tuple(_budget(entry))),
         FieldGroup(
@@ -98,7 +99,8 @@ def _model_and_cluster(entry: NamedTarget, uploads: Mapping[str, Choices]) -> It
 def _chosen(what: str, uploads: Mapping[str, Choices]) -> Iterator[Field]:
     """The field in which one of the uploads is chosen; none where there are none."""
     if choices := uploads.get(what):
-        yield Field(f"{what}_upload", "or an uploaded one", Kind.CHOICE, choices=(("", "none"), *choices))
+        label = f"or an uploaded {'one' if what in ('model', 'cluster') else what}"
+        yield Field(f"{what}_upload", label, Kind.CHOICE, choices=(("", "none"), *choices))
 
 
 @cache
@@ -114,7 +116,7 @@ def _cluster_names(target: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((TARGETS[target].default_cluster, *names)))
 
 
-def _varying(entry: NamedTarget) -> FieldGroup:
+def _varying(entry: NamedTarget, uploads: Mapping[str, Choices]) -> FieldGroup:
     """The knobs of a target, and the options that only it has; options of a machine are no client's."""
     typical, unused = typical_options(entry), unused_options(entry)
     # of one name each target may have a knob of its own; of several sessions the first says what it is
@@ -125,7 +127,9 @@ def _varying(entry: NamedTarget) -> FieldGroup:
         named = tuple((str(each), str(each)) for each in entry.precisions)
         default = ("", f"that of the target, {entry.default_precision}")
         shown.append(Field("precision", "Precision", Kind.CHOICE, choices=(default, *named)))
-    shown += [_option_field(option) for option in entry.options if option.help and not is_of_machine(option)]
+    for option in entry.options:
+        if option.help and not is_of_machine(option):
+            shown += _file_fields(option, uploads) if option.name in FILE_OPTIONS else [_option_field(option)]
     return FieldGroup(
         "What may vary",
         tuple(field for field in shown if field.name in typical),
@@ -156,6 +160,13 @@ def _option_field(option: TargetOption) -> Field:
         choices = (("", "the default"), *((str(each), str(each)) for each in option.choices))
         return Field(option.name, label, Kind.CHOICE, _as_names(option.help), choices=choices)
     return Field(option.name, label, hint=_as_names(option.help))
+
+
+def _file_fields(option: TargetOption, uploads: Mapping[str, Choices]) -> Iterator[Field]:
+    """Where the file of an option is uploaded, or chosen of earlier uploads."""
+    label = f"{option.name.capitalize()}, a file ({option.name})"
+    yield Field(f"{option.name}_file", label, Kind.FILE, _as_names(option.help))
+    yield from _chosen(option.name, uploads)
 
 
 def _as_names(text: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +20,8 @@ from autoauto.server.store.users import Role, User
 
 PATH = "/uploads"
 N_OFFERED = 200
-_CLUSTER = ".toml"
+_KINDS = {".toml": ("cluster",), ".npz": ("inputs",), **dict.fromkeys((".csv", ".gz", ".jsonl"), ("trace", "measured"))}
+"""What a file may be, by the ending of its name; another is a model."""
 
 
 def uploads_page(service: Service, call: Call) -> Answer:
@@ -50,10 +53,10 @@ def delete_by_page(service: Service, call: Call) -> Answer:
 
 
 def upload_choices(database: ServiceDatabase, user: User) -> dict[str, tuple[tuple[str, str], ...]]:
-    """The newest uploads of a user as choices of a form, by what they are: "model" or "cluster"."""
-    choices: dict[str, list[tuple[str, str]]] = {"model": [], "cluster": []}
+    """The newest uploads of a user as choices of a form, by what they may be: "model", "cluster", or an option."""
+    choices: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for each in list_models(database, user, N_OFFERED).models:
-        what = "cluster" if each["name"].endswith(_CLUSTER) else "model"
         shown = f"{each['name']}, {format_bytes(each['n_bytes'])}, {each['digest'][:8]}"
-        choices[what].append((each["model"], shown))
+        for what in _KINDS.get(PurePath(each["name"]).suffix, ("model",)):
+            choices[what].append((each["model"], shown))
     return {what: tuple(some) for what, some in choices.items()}

@@ -40,6 +40,7 @@ _SEARCH = object_of(
     cluster=TEXT,
     model_name={"type": "string", "description": "as people read it: an uploaded file by its name"},
     cluster_name=TEXT,
+    files={"type": "object", "description": "names of the uploaded files by what they are: model, cluster, trace"},
     target=TEXT,
     objective=TEXT,
     owner={"type": ["string", "null"]},

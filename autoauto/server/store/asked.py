@@ -30,7 +30,7 @@ def is_held(database: ServiceDatabase, user: User, search_id: str) -> bool:
 
 def names_of(search: Mapping[str, Any], submission: Submission) -> dict[str, str]:
     """The names of the uploaded files of a search by their digests, for the reader of whom it was read."""
-    return {digest: search[f"{what}_name"] for what, digest in submission.uploads.items()}
+    return {digest: search["files"][what] for what, digest in submission.uploads.items()}
 
 
 def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, str]:

@@ -101,7 +101,7 @@ def store_model(
     digest = _digest(_parts(file))
     n_bytes = file.tell()
     if not n_bytes:
-        raise BadInput("a model is the content of a file, got an empty body; send the file")
+        raise BadInput("an upload is the content of a file, got an empty body; send the file")
     _refuse_other_files(file)
     delete_left(database)
     hold = partial(_hold, database, user, digest, n_bytes, file_name(name), quota_bytes)
@@ -295,7 +295,7 @@ def fetch_uploads(database: ServiceDatabase, uploads: Mapping[str, str]) -> None
 
     Args:
         database: of the service.
-        uploads: digests by what the files are: "model" or "cluster".
+        uploads: digests by what the files are, as in `Submission.uploads`.
 
     Raises:
         BadInput, CannotKeep: as `keep_upload`.
@@ -308,7 +308,7 @@ def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> 
     """Write an uploaded file where this machine keeps it, unless it has it undamaged.
 
     Args:
-        what: "model" or "cluster".
+        what: the file is, as in `Submission.uploads`.
         digest: of its content.
         part: gives its parts by number, then None; called where the file is missing.
 

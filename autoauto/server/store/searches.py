@@ -387,6 +387,7 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
     submission, answer = msgspec.json.decode(row.submission), msgspec.json.decode(row.answer) or {}
     progress: Mapping[str, Any] | None = msgspec.json.decode(row.progress)
     problem = submission["request"]["problem"]
+    named = {"model": problem["model"], "cluster": problem["cluster"], **problem["options"]}
     state = SearchState.WAITING if row.is_lost else SearchState(row.state)
     if row.has_stopped and not state.has_ended:
         state = SearchState.STOPPED  # for its caller: it goes on for another holder, or ends soon
@@ -400,6 +401,7 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "cluster": problem["cluster"],
         "model_name": called(row.names, problem["model"]),
         "cluster_name": called(row.names, problem["cluster"]),
+        "files": {what: called(row.names, name) for what, name in named.items() if UPLOADED.fullmatch(str(name))},
         "target": problem["target"],
         "objective": submission["request"]["study"]["objectives"],
         "owner": row.owner if user.role is Role.ADMIN else user.name if is_held else None,

@@ -24,7 +24,7 @@ from autoauto.records.layers import ModelInputs
 from autoauto.space.constraint import Constraint
 from autoauto.space.grid import Grid, default_values
 from autoauto.space.objectives import MAX_MEASURED
-from autoauto.space.requests.problem import Problem, check_n_constraints
+from autoauto.space.requests.problem import FILE_OPTIONS, Problem, check_n_constraints, files_of, with_files
 from autoauto.space.requests.request import KnobValues, MeasureConfig, SearchRequest
 from autoauto.space.requests.target_choice import chosen_target
 from autoauto.space.space import SearchSpace, check_n_configurations, in_order
@@ -157,15 +157,14 @@ class Submission:
 
     @property
     def uploads(self) -> dict[str, str]:
-        """The digests of its uploaded files, by what they are: "model" or "cluster"."""
-        named = {"model": self.request.problem.model, "cluster": self.request.problem.cluster}
-        matches = {what: UPLOADED.fullmatch(name or "") for what, name in named.items()}
+        """The digests of its uploaded files, by what they are: "model", "cluster", or the name of an option."""
+        matches = {what: UPLOADED.fullmatch(name) for what, name in files_of(self.request.problem).items()}
         return {what: match[1] for what, match in matches.items() if match}
 
     def named_by(self, names: Mapping[str, str]) -> SearchRequest:
         """The request with names in place of the digests of uploaded files."""
         changed = {what: names[digest] for what, digest in self.uploads.items()}
-        return replace(self.request, problem=replace(self.request.problem, **changed))  # type: ignore[arg-type]
+        return replace(self.request, problem=with_files(self.request.problem, changed))
 
 
 def read_labels(given: object) -> dict[str, str]:
@@ -184,7 +183,7 @@ def read_labels(given: object) -> dict[str, str]:
 
 
 def check_options(problem: Problem) -> None:
-    """Refuse options of the target that name a file or an address of a machine.
+    """Refuse options of the target that name an address of a machine, or a file that cannot be uploaded.
 
     Raises:
         BadInput: one is given.
@@ -195,8 +194,8 @@ def check_options(problem: Problem) -> None:
 
 
 def is_of_machine(option: TargetOption) -> bool:
-    """True of an option that names a file or an address of a machine, which no client may."""
-    return bool(option.metavar and _OF_MACHINES.search(option.metavar))
+    """True of an option that names an address of a machine, or a file that cannot be uploaded: no client may."""
+    return option.name not in FILE_OPTIONS and bool(option.metavar and _OF_MACHINES.search(option.metavar))
 
 
 def _without_files(problem: Problem) -> Problem:
@@ -210,6 +209,12 @@ def _without_files(problem: Problem) -> Problem:
     if problem.target not in TARGETS:
         raise BadInput(f"target is one of {', '.join(TARGETS)}, got {problem.target!r:.60}")
     check_options(problem)
+    for name in FILE_OPTIONS:
+        if (given := problem.options.get(name)) is not None and not UPLOADED.fullmatch(str(given)):
+            raise BadInput(
+                f"--{name} of a search on a server is an uploaded file, got {given!r:.100}; upload the file, POST "
+                "/v1/models, and give sha256: and its digest"
+            )
     entry = TARGETS[problem.target]
     model, cluster = problem.model or DEFAULT_MODEL, problem.cluster or entry.default_cluster
     known = bundled_names() if entry.serves_decoders else tuple(builtin_models())

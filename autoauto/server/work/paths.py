@@ -18,7 +18,7 @@ def without_paths(text: str, uploads: Mapping[str, str]) -> str:
 
     Args:
         text: the message.
-        uploads: digests of uploaded files by what they are, "model" or "cluster".
+        uploads: digests of uploaded files by what they are, as in `Submission.uploads`.
 
     >>> without_paths(f"no space in {gettempdir()}/autoauto-x/stage0.onnx; the node /layer1/Conv", {})
     'no space in stage0.onnx; the node /layer1/Conv'

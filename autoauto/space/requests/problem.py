@@ -59,6 +59,10 @@ class ProfileFiles:
         return replace(self, profile=profile, profile_details=details)
 
 
+FILE_OPTIONS = ("inputs", "measured", "trace")
+"""Options of targets that are paths of one file each."""
+
+
 class NamedFile(NamedTuple):
     """A path, with the kind of devices and the batch size that are written before it."""
 
@@ -193,7 +197,7 @@ class Problem:
         def changed(given: object) -> Any:
             return change(Path(str(given))) if given is not None and _is_there(Path(str(given))) else given
 
-        options = {name: changed(given) if name in _FILES else given for name, given in self.options.items()}
+        options = {name: changed(given) if name in FILE_OPTIONS else given for name, given in self.options.items()}
         profile = None if self.profile is None else self.profile.with_paths(change)
         model, cluster = changed(self.model), changed(self.cluster)
         return replace(self, model=model, cluster=cluster, options=options, profile=profile)
@@ -301,10 +305,22 @@ def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:
     return {**values, "device_memory_gib": None, "device_memory_mib": mib}
 
 
+def files_of(problem: Problem) -> dict[str, str]:
+    """The names of the model, the cluster and the files of options, by what they are."""
+    named: dict[str, object] = {"model": problem.model, "cluster": problem.cluster}
+    named |= {name: given for name, given in problem.options.items() if name in FILE_OPTIONS}
+    return {what: str(name) for what, name in named.items() if name is not None}
+
+
+def with_files(problem: Problem, names: Mapping[str, str]) -> Problem:
+    """The problem with other names of its files, by what they are."""
+    of_options = {what: name for what, name in names.items() if what in FILE_OPTIONS}
+    own = {what: name for what, name in names.items() if what not in FILE_OPTIONS}
+    return replace(problem, **own, options={**problem.options, **of_options})  # type: ignore[arg-type]
+
+
 _BOUNDS = {"max_latency_s": ("latency_s", 1), "max_ttft_ms": ("ttft_s", 1e-3), "max_tpot_ms": ("tpot_s", 1e-3)}
 """The number of a result that an option bounds, and the seconds of its unit."""
-_FILES = ("inputs", "measured", "trace")
-"""Options of targets that are paths."""
 _OWN = ("model", "target", "cluster", "headroom", "precision")
 _PLANNING = tuple(entry.name for entry in fields(Planning))
 _INPUTS = ("shape", "batch_axis", "state")
