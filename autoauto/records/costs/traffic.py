@@ -6,6 +6,7 @@ What is asked, as a value: `TrafficLoad`, and how long its prompts and answers a
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import ceil
 from statistics import NormalDist
@@ -143,6 +144,8 @@ class TrafficResult(NamedTuple):
 
 
 MAX_TOKENS = 2**24
+BLOCK_TOKENS = 512
+"""Of a block of a prompt that others may share, in traces."""
 _RARE = 0.001
 """Of the shortest and of the longest requests so many are alike."""
 _NORMAL = NormalDist()
@@ -228,15 +231,21 @@ class Trace:
 
     Attributes:
         digest: of the content of the file.
-        requests: in the order of their arrival, the first at 0; more than one.
-        knows_cached: whether the file says what prompts share.
+        requests: in the order of their arrival, the first at 0; more than one. Their cached tokens are those of one
+            replica that loses none.
+        blocks: of each prompt the names of its blocks of `BLOCK_TOKENS` tokens; none where the file does not say.
         n_left_out: rows without an answer.
     """
 
     digest: str
     requests: Requests = field(compare=False, repr=False)
-    knows_cached: bool = field(default=False, compare=False, repr=False)
+    blocks: tuple[tuple[Hashable, ...], ...] = field(default=(), compare=False, repr=False)
     n_left_out: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def knows_cached(self) -> bool:
+        """Whether the file says what prompts share."""
+        return bool(self.blocks)
 
     @property
     def rate_per_s(self) -> float:

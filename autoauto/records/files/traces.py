@@ -15,7 +15,7 @@ import gzip
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
@@ -24,13 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.traffic import MAX_TOKENS, Requests, Trace
+from autoauto.records.costs.traffic import BLOCK_TOKENS, MAX_TOKENS, Requests, Trace
 from autoauto.records.errors import BadInput
 
 MAX_REQUESTS = 200_000
 MAX_BYTES = 2**28
-BLOCK_TOKENS = 512
-"""Of a block of Mooncake's `hash_ids`."""
 _COLUMNS = (
     ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
     ("Timestamp", "Request tokens", "Response tokens"),
@@ -42,14 +40,13 @@ class _Arrival(NamedTuple):
     time_s: float
     n_input: int
     n_output: int
-    blocks: tuple[object, ...] = ()
+    blocks: tuple[Hashable, ...] = ()
 
 
 def read_trace(path: Path) -> Trace:
     """The requests of a file.
 
-    Rows whose answer has no token failed and are left out. Mooncake's prompts find those first blocks in the cache that
-    an earlier request had, as if it never lost any.
+    Rows whose answer has no token failed and are left out.
 
     Raises:
         BadInput: it cannot be read, is of no known format, or has fewer than two requests at different times.
@@ -73,8 +70,8 @@ def read_trace(path: Path) -> Trace:
         np.array([each.n_output for each in arrivals]),
         np.array(_cached_tokens(arrivals)),
     )
-    knows_cached = any(each.blocks for each in arrivals)
-    return Trace(hashlib.sha256(content).hexdigest()[:16], requests, knows_cached, len(rows) - len(arrivals))
+    blocks = tuple(each.blocks for each in arrivals) if any(each.blocks for each in arrivals) else ()
+    return Trace(hashlib.sha256(content).hexdigest()[:16], requests, blocks, len(rows) - len(arrivals))
 
 
 def _content(path: Path) -> bytes:

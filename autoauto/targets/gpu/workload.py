@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.records.costs.decoder import Speculation
-from autoauto.records.costs.traffic import Lengths, Trace, TrafficLoad
+from autoauto.records.costs.traffic import BLOCK_TOKENS, Lengths, Trace, TrafficLoad
 from autoauto.records.errors import BadInput
-from autoauto.records.files.traces import BLOCK_TOKENS, read_trace
+from autoauto.records.files.traces import read_trace
 from autoauto.targets.target import OptionValues
 
 MAX_DRAFT_TOKENS = 64
@@ -189,7 +189,7 @@ def _trace_notes(trace: Trace) -> list[str]:
     if trace.knows_cached:
         notes.append(
             f"{share:.0%} of the tokens of prompts are in blocks of {BLOCK_TOKENS} that an earlier prompt had; "
-            "no cache is taken to lose any, and every replica to have them"
+            "simulated replicas have those of their own prompts, as many as their KV caches hold, the last used"
         )
     return notes
 

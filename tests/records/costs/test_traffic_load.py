@@ -98,8 +98,8 @@ def test_a_share_of_every_prompt_is_cached_but_its_last_token() -> None:
 
 def test_a_trace_keeps_its_bursts_at_another_rate() -> None:
     recorded = Requests(np.array([0.0, 1.0, 1.5, 4.0]), *np.array([[5, 6, 7, 8], [1, 2, 3, 4], [0, 1, 2, 3]]))
-    for knows_cached, cached in ((True, [0, 1, 2, 3]), (False, [2, 3, 4, 4])):
-        trace = Trace("0", recorded, knows_cached)
+    for blocks, cached in (((("a",),) * 4, [0, 1, 2, 3]), ((), [2, 3, 4, 4])):
+        trace = Trace("0", recorded, blocks)
         traffic = TrafficLoad(trace=trace)
         assert traffic.known_rate_per_s == 0.75
         assert traffic.mean_tokens == (6, 2)

@@ -62,7 +62,7 @@ def test_prompts_of_mooncake_find_the_first_blocks_that_were_seen(tmp_path: Path
     trace = read_trace(written(tmp_path, "\n".join(map(json.dumps, rows))))
     assert trace.requests.arrival_s.tolist() == [0.0, 2.0, 3.0, 4.0]
     assert trace.requests.cached_tokens.tolist() == [0, 1024, 0, 1023], "the last token is computed"
-    assert trace.knows_cached
+    assert trace.blocks == ((1, 2, 3), (1, 2, 9), (8, 2, 3), (1, 2))
 
 
 def test_a_compressed_file_is_the_same_trace_and_other_content_another(tmp_path: Path) -> None:

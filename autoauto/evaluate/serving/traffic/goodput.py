@@ -7,11 +7,12 @@ from math import inf
 
 from autoauto.evaluate.serving.rates import End
 from autoauto.evaluate.serving.traffic.forecast import result_of
+from autoauto.evaluate.serving.traffic.prefix_cache import cached_tokens
 from autoauto.evaluate.serving.traffic.servers import Servers
 from autoauto.evaluate.serving.traffic.windows import windows_of, worst_of
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.traffic import Requests, TrafficLoad, TrafficResult
-from autoauto.records.units import BoolArray
+from autoauto.records.units import BoolArray, IntArray
 
 RATE_STEP = 1.01
 """Between the highest rate that keeps bounds and the lowest that was seen to break one."""
@@ -39,6 +40,7 @@ class OpenLoad:
             latency_s: of a request in the closed loop, which decides how long a load lasts.
         """
         self._traffic, self._alike, self._make, self._latency_s = traffic, alike, make_servers, latency_s
+        self._cached: dict[End, IntArray] = {}
 
     def at(self, rate_per_s: float, end: End) -> TrafficResult:
         """What they give at a rate, at an end of the intervals.
@@ -47,16 +49,16 @@ class OpenLoad:
             Infeasible: a replica's KV cache does not hold the longest request, or nothing fits.
             Unsupported: there are no times, or steps have no room for prompts.
         """
-        requests = self._requests(rate_per_s)
-        served, n_windows = self._make(requests, end).serve(requests), self._traffic.n_windows
+        servers, requests = self._arriving(rate_per_s, end)
+        served, n_windows = servers.serve(requests), self._traffic.n_windows
         return result_of(requests, served) if n_windows is None else worst_of(requests, served, n_windows)
 
     def largest_rate(self, about: float, end: End) -> float:
         """See `capacity.largest_rate`; by windows that of the one with the most requests; raises as `at`."""
-        requests, n_windows = self._requests(about), self._traffic.n_windows
-        servers = self._make(requests, end)
+        servers, requests = self._arriving(about, end)
+        n_windows = self._traffic.n_windows
         if n_windows is None:
-            return servers.largest_rate(self._requests, about)
+            return servers.largest_rate(lambda rate: self._arriving(rate, end)[1], about)
         busiest = requests.chosen(max(windows_of(requests, n_windows), key=len))
         lasts_s = float(busiest.arrival_s[-1] - busiest.arrival_s[0])
         if not lasts_s:
@@ -71,9 +73,9 @@ class OpenLoad:
         Raises:
             Infeasible, Unsupported: as `at`.
         """
-        requests, n_windows = self._requests(rate_per_s), self._traffic.n_windows
+        servers, requests = self._arriving(rate_per_s, end)
+        n_windows = self._traffic.n_windows
         assert n_windows is not None
-        servers = self._make(requests, end)
         for number, window in enumerate(windows_of(requests, n_windows)):
             is_asked = len(window) and (among is None or among[number])
             chosen = requests.chosen(window)
@@ -82,6 +84,16 @@ class OpenLoad:
     def n_requests(self, rate_per_s: float) -> int:
         """How many arrive at a rate."""
         return len(self._requests(rate_per_s).arrival_s)
+
+    def _arriving(self, rate_per_s: float, end: End) -> tuple[Servers, Requests]:
+        """The servers, and the requests with what the prefix caches of these have of them."""
+        requests, trace = self._requests(rate_per_s), self._traffic.trace
+        servers = self._make(requests, end)
+        if trace is None or not trace.knows_cached:
+            return servers, requests
+        if end not in self._cached:  # the same at every rate
+            self._cached[end] = cached_tokens(trace.blocks, requests.input_tokens, servers.caches())
+        return servers, requests._replace(cached_tokens=self._cached[end])
 
     def _requests(self, rate_per_s: float) -> Requests:
         return self._traffic.requests(rate_per_s, self._alike, self._latency_s)

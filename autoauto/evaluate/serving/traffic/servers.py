@@ -30,6 +30,9 @@ class Servers(Protocol):
     def serve(self, requests: Requests) -> Served:
         """When requests are answered; raises as `balancer.serve`."""
 
+    def caches(self) -> Sequence[int]:
+        """Tokens that the KV cache of each server of prompts holds."""
+
     def largest_rate(self, requests_at: Callable[[float], Requests], about: float) -> float:
         """See `capacity.largest_rate`."""
 
@@ -42,6 +45,10 @@ class OnePool(NamedTuple):
     def serve(self, requests: Requests) -> Served:
         """Implements `Servers`."""
         return serve(self.replicas, requests)
+
+    def caches(self) -> Sequence[int]:
+        """Implements `Servers`."""
+        return [each.kv_tokens for each in self.replicas]
 
     def largest_rate(self, requests_at: Callable[[float], Requests], about: float) -> float:
         """Implements `Servers`."""
@@ -80,6 +87,10 @@ class TwoPools(NamedTuple):
             waits_for=WaitsFor(*map(sum, zip(prompts.waits_for, answers.waits_for, strict=True))),
             n_preempted=prompts.n_preempted + answers.n_preempted,
         )
+
+    def caches(self) -> Sequence[int]:
+        """Implements `Servers`."""
+        return [each.kv_tokens for each in self.prefill]
 
     def largest_rate(self, requests_at: Callable[[float], Requests], about: float) -> float:
         """Implements `Servers`: that of the smaller pool.
