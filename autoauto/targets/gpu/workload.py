@@ -189,7 +189,7 @@ def _trace_notes(trace: Trace) -> list[str]:
     if trace.knows_cached:
         notes.append(
             f"{share:.0%} of the tokens of prompts are in blocks of {BLOCK_TOKENS} that an earlier prompt had; "
-            "simulated replicas have those of their own prompts, as many as their KV caches hold, the last used"
+            "simulated replicas have those of their own prompts, as many as their KV caches hold, those used last"
         )
     return notes
 
