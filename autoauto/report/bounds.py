@@ -1,7 +1,7 @@
 """Bounds on the answer of a search as lines that pass or fail: `bounds_of`.
 
 TPOT 46.9 ms <= 50 ms: pass     modelled, holds with a probability of 72 %
-TTFT 0.62 s <= 1 s: pass        measured mean; p50 0.6 s, p90 0.74 s, p99 0.81 s
+TTFT 0.62 s <= 1 s: pass        measured mean; p50 0.6 s, p90 0.74 s, p95 0.77 s, p99 0.81 s
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from autoauto.records.costs.percentiles import PERCENTS
 from autoauto.records.target import Origin
 from autoauto.report.wording import origin_of, time_text
 from autoauto.space.constraint import Constraint
-from autoauto.space.numbers import REQUEST_LATENCY
+from autoauto.space.numbers import REQUEST_LATENCY, TIMES_OF_REQUESTS
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.table import numbers
 from autoauto.space.trial import Trial
@@ -22,12 +23,10 @@ from autoauto.space.trial import Trial
 if TYPE_CHECKING:
     from autoauto.space.engine_measurements import EngineRow
 
-_OF_REQUESTS = (("tpot", "TPOT"), ("ttft", "TTFT"), ("latency", "request latency"))
-TIMES = {"tpot_s": "TPOT", "ttft_s": "TTFT", "latency_s": "request latency", REQUEST_LATENCY: "request latency"}
-TIMES |= {
-    f"{name}_{each}_s": f"{title} {each}" for name, title in _OF_REQUESTS for each in ("p50", "p90", "p95", "p99")
-}
-_OF_TURNS = {"tpot_s": "tpot_s", "ttft_s": "ttft_s", "latency_s": "latency_s", REQUEST_LATENCY: "latency_s"}
+TIMES = {f"{name}_s": title for name, title in TIMES_OF_REQUESTS.items()}
+_OF_TURNS = {name: name for name in TIMES} | {REQUEST_LATENCY: "latency_s"}
+TIMES |= {REQUEST_LATENCY: TIMES["latency_s"]}
+TIMES |= {f"{name}_{each}_s": f"{title} {each}" for name, title in TIMES_OF_REQUESTS.items() for each in PERCENTS}
 _ON_TIME = re.compile(r"(\w+) (<=?) ([0-9.e-]+)")
 
 
@@ -106,6 +105,6 @@ def _percentiles(constraint: Constraint, row: EngineRow) -> str:
     for name in constraint.names:
         if name in _OF_TURNS:
             times = [getattr(turn, _OF_TURNS[name]) for turn in row.turns]
-            shown = (f"{each} {time_text(fmean(getattr(t, each) for t in times))}" for each in ("p50", "p90", "p99"))
+            shown = (f"{each} {time_text(fmean(getattr(t, each) for t in times))}" for each in PERCENTS)
             said.append(", ".join(shown))
     return f"mean; {'; '.join(said)}" if said else ""

@@ -14,8 +14,9 @@ from keyword import iskeyword
 from math import inf, isnan
 from typing import NamedTuple
 
+from autoauto.records.costs.percentiles import PERCENTS
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.space.numbers import RESULT_NAMES
+from autoauto.space.numbers import RESULT_NAMES, TIMES_OF_REQUESTS
 from autoauto.space.table import KNOB_NAMES
 
 MAX_CHARACTERS = 500  # of an expression
@@ -137,7 +138,7 @@ class Constraint:
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _NUMBER_AND_WORD = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+) ?(?![eE][+-]?\d)([a-zA-Z]+)\b")
-_IN_SECONDS = re.compile(r"\b((?:latency|ttft|tpot)(?:_p(?:50|90|95|99))?|request_latency)\b")
+_IN_SECONDS = re.compile(rf"\b((?:{'|'.join(TIMES_OF_REQUESTS)})(?:_(?:{'|'.join(PERCENTS)}))?|request_latency)\b")
 
 
 def _in_base_units(text: str) -> str:

@@ -102,6 +102,10 @@ class TokenResult:
         return (n_tokens / high, n_tokens / low) if low and high else None
 
 
+TIMES_OF_REQUESTS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency"}
+"""The times of requests of which there are percentiles, and how they are shown."""
+
+
 def _percentile(of: str) -> Any:
     """A field that is a percentile of seconds."""
     return number(title=of, text="{:.4g} s".format, in_constraints=True)

@@ -17,7 +17,7 @@ def test_bounds_on_measurements_have_percentiles() -> None:
     assert latency.line == "request latency 10.8 s <= 12.5 s: pass"
     assert sums.holds
     assert ttft.line == "TTFT 600 ms < 550 ms: fail"
-    assert (ttft.origin, ttft.note) == ("measured", "mean; p50 600 ms, p90 660 ms, p99 780 ms")
+    assert (ttft.origin, ttft.note) == ("measured", "mean; p50 600 ms, p90 660 ms, p95 720 ms, p99 780 ms")
 
 
 def test_without_an_answer_that_was_measured_bounds_are_on_forecasts() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from autoauto.records.costs.percentiles import Percentiles
+
 if TYPE_CHECKING:
     from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
 
-_COLUMNS = {"mean": 10, "p50": 10, "p90": 10, "p99": 10}
+_WIDTH = 10
 
 
 def token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[str]:
@@ -21,14 +23,14 @@ def token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[st
         f"in the steady part of {arrivals} (measured)"
     )
     yield f"{measured.n_requests:,} requests answered, {measured.n_failed:,} failed, in {measured.wall_s:,.1f} s"
-    yield f"{'milliseconds':<24}" + "".join(f"{name:>{width}}" for name, width in _COLUMNS.items())
+    yield f"{'milliseconds':<24}" + "".join(f"{name:>{_WIDTH}}" for name in Percentiles._fields)
     for name, times_s in (
         ("TTFT", measured.ttft_s),
         ("TPOT", measured.tpot_s),
         ("inter-token latency", measured.itl_s),
         ("request latency", measured.latency_s),
     ):
-        yield f"{name:<24}" + "".join(f"{1e3 * time_s:>10,.2f}" for time_s in times_s)
+        yield f"{name:<24}" + "".join(f"{1e3 * time_s:>{_WIDTH},.2f}" for time_s in times_s)
     if measured.server is not None:
         yield _server_line(measured.server)
     yield from (f"note: {note}" for note in measured.notes)

@@ -14,7 +14,8 @@ def describe_traffic(trial: Trial) -> dict[str, Any]:
     load = trial.result.load
     if load is None:
         return {}
-    from autoauto.report.tables.serving import TIMES_OF_REQUESTS, percentiles_of
+    from autoauto.report.tables.serving import percentiles_of
+    from autoauto.space.numbers import TIMES_OF_REQUESTS
 
     times = {f"{name}_s": percentiles_of(trial, name) for name in TIMES_OF_REQUESTS}
     return {"traffic": {**asdict(load), **times, "is_overloaded": bool(load.queue_growth_per_s)}}
@@ -35,10 +36,12 @@ def show_traffic(trial: Trial) -> None:
     load = trial.result.load
     if load is None:
         return
-    from autoauto.report.tables.serving import PERCENTS, TIMES_OF_REQUESTS, percentiles_of
+    from autoauto.records.costs.percentiles import PERCENTS
+    from autoauto.report.tables.serving import percentiles_of
     from autoauto.report.tables.table import Column, Table, show
     from autoauto.report.tables.traffic import load_facts
     from autoauto.report.wording import time_text
+    from autoauto.space.numbers import TIMES_OF_REQUESTS
 
     rows = []
     for name, title in TIMES_OF_REQUESTS.items():

@@ -31,8 +31,12 @@ class Percentiles(NamedTuple):
         >>> Percentiles.of([1.0, 2.0, 6.0])
         Percentiles(mean=3.0, p50=2.0, p90=5.2, p95=5.6, p99=5.92)
         """
-        p50, p90, p95, p99 = (percentile(values, percent) for percent in (50, 90, 95, 99))
-        return cls(float(np.mean(values)) if len(values) else float("nan"), p50, p90, p95, p99)
+        mean = float(np.mean(values)) if len(values) else float("nan")
+        return cls(mean, *(percentile(values, float(name[1:])) for name in PERCENTS))
+
+
+PERCENTS = Percentiles._fields[1:]
+"""The names of percentiles: "p50" is the value that half of all do not exceed."""
 
 
 def percentile(values: Sequence[float] | FloatArray, percent: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from autoauto.records.costs.percentiles import PERCENTS
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.units import GIB
@@ -17,15 +18,13 @@ from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.tables.traffic import rates_table
 from autoauto.report.wording import counted, energy_text, prefill_text, price_text, serving_text, speed_of, time_text
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import TIMES_OF_REQUESTS
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial
 
 if TYPE_CHECKING:
     from autoauto.space.engine_measurements import EngineMeasurements, EngineRow
 
-TIMES_OF_REQUESTS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency"}
-"""What percentiles over requests are of, as names of results have it."""
-PERCENTS = ("p50", "p90", "p95", "p99")
 N_REASON = 90
 """Characters of a reason in a table."""
 

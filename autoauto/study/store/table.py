@@ -9,7 +9,7 @@ import pandas as pd
 from optuna import Study
 
 from autoauto.records.target import studied_origin
-from autoauto.space.numbers import MAX_JOULES, NUMBERS, USD_PER_MILLION, Result
+from autoauto.space.numbers import DERIVED, NUMBERS, REQUEST_LATENCY, Result
 from autoauto.space.objectives import objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS
@@ -27,9 +27,10 @@ _SWITCHES = [knob.name for knob in COLUMNS if knob.domain.kind is bool and knob.
 """Switches that have other values besides on and off, which are words here, too."""
 _BY_DEVICE = [knob.name for knob in COLUMNS if knob.domain.by_device]
 """Knobs of which a trial may have a number for each device, as a text."""
+_SHOWN = [name for name in DERIVED if name != REQUEST_LATENCY]
+"""Columns of numbers that follow from others; the latency of a request is `latency_s`."""
 _RESULTS = {number.name: _KINDS[int if number.is_whole else float] for number in NUMBERS} | {
-    USD_PER_MILLION: "float64",
-    MAX_JOULES: "float64",
+    **dict.fromkeys(_SHOWN, "float64"),
     "host_cycles": "Int64",
     "shared_cycles": "Int64",
     "period": "string",
@@ -112,7 +113,7 @@ def _named(row: Mapping[str, Any], values: Sequence[str]) -> dict[str, Any]:
     speed = row.get("samples_per_s")
     if isinstance(speed, int | float):
         derived = Result(speed, usd_per_hour=row.get("usd_per_hour"), power_limit_w=row.get("power_limit_w")).derived
-        named |= {name: derived[name] for name in (USD_PER_MILLION, MAX_JOULES) if name in derived}
+        named |= {name: derived[name] for name in _SHOWN if name in derived}
     for name in ("datetime_start", "datetime_complete"):
         named[name] = local_time(row[name])
     for name, key in zip(values, by_number, strict=True):

@@ -22,6 +22,7 @@ from autoauto.evaluate.serving.traffic.forecast import TrafficForecasts
 from autoauto.evaluate.serving.traffic.goodput import OpenLoad, highest_rate
 from autoauto.evaluate.serving.traffic.servers import OnePool, Servers, TwoPools, answers_of, prompts_of
 from autoauto.evaluate.serving.ways import ReplicaWays, Way
+from autoauto.records.costs.percentiles import PERCENTS
 from autoauto.records.costs.traffic import Requests, TrafficLoad, TrafficResult
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.units import BoolArray
@@ -208,11 +209,7 @@ class OpenTrials:
 def open_result(simulated: TrafficResult, rate_per_s: float, tokens: TokenResult) -> Result:
     """All numbers of a configuration at a rate; intervals of means are not known here."""
     times = {"ttft": simulated.ttft_s, "tpot": simulated.tpot_s, "latency": simulated.latency_s}
-    shares = {
-        f"{name}_{percent}_s": getattr(each, percent)
-        for name, each in times.items()
-        for percent in ("p50", "p90", "p95", "p99")
-    }
+    shares = {f"{name}_{percent}_s": getattr(each, percent) for name, each in times.items() for percent in PERCENTS}
     known = {name: value for name, value in shares.items() if not isnan(value)}  # no TPOT of answers of one token
     means = replace(
         tokens,

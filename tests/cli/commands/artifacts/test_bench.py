@@ -43,7 +43,8 @@ def test_a_load_is_printed_as_a_table(server: StandIn, run_cli: RunCli) -> None:
     assert (done.code, done.err) == (0, "")
     assert lines[0].endswith("in the steady part of Poisson arrivals at 2000 requests/s (measured)")
     assert lines[1].startswith("8 requests answered, 0 failed")
-    assert lines[2].split() == ["milliseconds", "mean", "p50", "p90", "p99"]
+    assert lines[2].split() == ["milliseconds", "mean", "p50", "p90", "p95", "p99"]
+    assert all(len(line[24:].split()) == 5 for line in lines[3:7]), "a number below each head"
     names = [line[:24].strip() for line in lines[3:7]]
     assert names == ["TTFT", "TPOT", "inter-token latency", "request latency"]
     assert "llama.cpp says: at most 0 requests at once, 0 waiting" in lines
