@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from autoauto.space.numbers import NO_RESULT, ArrivalResult, PercentileResult, Result, StepResult, TokenResult
+from autoauto.records.costs.percentiles import PERCENTS, Percentiles
+from autoauto.space.constraint import Constraint
+from autoauto.space.numbers import (
+    NO_RESULT,
+    TIMES_OF_REQUESTS,
+    ArrivalResult,
+    PercentileResult,
+    Result,
+    StepResult,
+    TokenResult,
+)
 
 
 def test_money_and_energy_of_a_sample_follow_from_the_throughput() -> None:
@@ -59,3 +69,11 @@ def test_other_numbers_go_to_the_part_that_has_them() -> None:
     name = next(iter(StepResult.__dataclass_fields__))
     other = result.with_values({name: 1.0}).of_mode
     assert other == StepResult(**{name: 1.0})
+
+
+def test_every_time_of_requests_has_every_percentile() -> None:
+    names = {f"{time}_{percent}_s" for time in TIMES_OF_REQUESTS for percent in PERCENTS}
+    assert set(PercentileResult.__dataclass_fields__) == names
+    assert Percentiles.of(range(1, 1002)) == (501, 501, 901, 951, 991)
+    for name in names:
+        assert Constraint(f"{name.removesuffix('_s')} <= 20ms").text == f"{name} <= 0.02"
