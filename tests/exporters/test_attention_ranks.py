@@ -12,7 +12,7 @@ from autoauto.engines.registry import ENGINES
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import write_artifact
-from autoauto.exporters.serving.checks import read_script
+from autoauto.exporters.serving.files import read_script
 from autoauto.space.knobs import Knobs
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")

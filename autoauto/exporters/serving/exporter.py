@@ -8,23 +8,13 @@ from pathlib import Path
 from autoauto.engines.engine import Engine
 from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter
 from autoauto.exporters.serving.bench import BENCH_FILE, bench_line, bench_script, n_sequences
-from autoauto.exporters.serving.checks import checks
-from autoauto.exporters.serving.files import (
-    COMPOSE_FILE,
-    KIND_LABEL,
-    KUBERNETES_FILE,
-    compose,
-    dump,
-    kubernetes,
-    label,
-    script,
-    script_name,
-    shell_script,
-)
-from autoauto.exporters.serving.front import FRONT_SCRIPT, front_command, front_line, has_front, pod_sets
-from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation, processes, weight_bytes
-from autoauto.exporters.serving.platforms import platform_files
-from autoauto.exporters.serving.router import ROUTER_FILE, nginx_configuration, routed_ports, router_line
+from autoauto.exporters.serving.checks import checks, started_of
+from autoauto.exporters.serving.files import dump, script, script_name, shell_script
+from autoauto.exporters.serving.front import FRONT_SCRIPT, front_command, front_line, has_front
+from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation, processes
+from autoauto.exporters.serving.platforms.kubernetes import KIND_LABEL
+from autoauto.exporters.serving.platforms.registry import PLATFORMS
+from autoauto.exporters.serving.router import router_line
 from autoauto.records.costs.decoder import lacks_draft
 
 _EXECUTABLE = 0o755
@@ -41,19 +31,14 @@ def serving_exporter(engine: Engine) -> Exporter:
             command = front_command(every, engine)
             text = shell_script("what is in front of both pools", command)
             _write_program(folder / FRONT_SCRIPT, text, command.files)
-        (folder / COMPOSE_FILE).write_text(dump(compose(every, engine)), encoding="utf-8")
-        if ports := routed_ports(every):
-            (folder / ROUTER_FILE).write_text(nginx_configuration(ports), encoding="utf-8")
         if text := bench_script(deployment, every):
             _write_program(folder / BENCH_FILE, text)
-        if all(process.is_whole for process in every):
-            name = decoder_model(deployment).served_name
-            documents = kubernetes(every, engine, name, weight_bytes(deployment))
-            (folder / KUBERNETES_FILE).write_text(dump(documents), encoding="utf-8")
-            if has_front(every):
-                sets = pod_sets(label(name), every)
-                for file_name, content in platform_files(label(name), sets, engine, name).items():
-                    (folder / file_name).write_text(dump(content), encoding="utf-8")
+        started = started_of(deployment, engine)
+        for platform in PLATFORMS:
+            if platform.starts(started):
+                texts = {platform.file: dump(platform.content(started)), **platform.beside(started)}
+                for name, text in texts.items():
+                    (folder / name).write_text(text, encoding="utf-8")
 
     def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         yield from checks(deployment, engine, folder)
@@ -63,8 +48,7 @@ def serving_exporter(engine: Engine) -> Exporter:
         summary=f"{engine.title}, a process a replica",
         apply=(
             'for replica in replica-*.sh; do sh "$replica" & done; wait',
-            "docker compose up",
-            "kubectl apply -f kubernetes.yaml",
+            *(platform.apply for platform in PLATFORMS if platform.apply),
         ),
         write=write,
         check=check,

@@ -52,6 +52,11 @@ def has_front(every: Sequence[ServedProcess]) -> bool:
     return any(process.launch.pool for process in every)
 
 
+def role_of(process: ServedProcess) -> str:
+    """What a server of two pools does: "prefill" or "decode"."""
+    return "prefill" if process.replica.is_prefill else "decode"
+
+
 def pool_front(engine: Engine) -> PoolFront:
     """The front of an engine.
 

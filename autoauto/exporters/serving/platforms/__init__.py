@@ -1,0 +1,1 @@
+"""Platforms on which servers of text are started, a file each."""

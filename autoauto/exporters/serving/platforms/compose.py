@@ -1,0 +1,117 @@
+"""Docker Compose on each machine, with a router or what is in front of two pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autoauto.engines.command import GPU_ORDER, Command
+from autoauto.engines.engine import Engine
+from autoauto.exporters.exporter import Check
+from autoauto.exporters.serving.files import (
+    CACHE_FOLDER,
+    HOME_VARIABLE,
+    TOKEN_VARIABLE,
+    WORK_FOLDER,
+    folder_of,
+    read_script,
+    read_yaml,
+)
+from autoauto.exporters.serving.front import FRONT, FRONT_SCRIPT, front_checks, front_service, has_front
+from autoauto.exporters.serving.launches import ServedProcess
+from autoauto.exporters.serving.platforms.platform import Platform, ReadBack, Started, counted
+from autoauto.exporters.serving.router import (
+    ROUTER,
+    ROUTER_FILE,
+    nginx_configuration,
+    routed_ports,
+    router_checks,
+    router_service,
+)
+
+FILE = "compose.yaml"
+_ULIMITS = {"memlock": -1, "stack": 1 << 26}
+"""Of pinned memory and stacks."""
+
+
+def _services(every: Sequence[ServedProcess], engine: Engine) -> dict[str, Any]:
+    """A service a process, and a router; where there are several machines, a profile has the processes of each."""
+    several = len({process.part.machine for process in every}) > 1
+    return {
+        "services": {
+            process.name: _service(process, engine)
+            | ({"profiles": [f"machine-{process.part.machine}"]} if several else {})
+            for process in every
+        }
+        | router_service(every)
+        | front_service(every, engine, WORK_FOLDER)
+    }
+
+
+def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
+    gpus, command = process.part.gpus, process.command(engine)
+    order = sorted(gpus)
+    seen = ",".join(str(order.index(gpu)) for gpu in gpus)  # a container counts its GPUs from 0
+    folder = folder_of(process)
+    volumes = [f"{folder}:{folder}:ro"] if folder else [f"~/.cache/huggingface:{CACHE_FOLDER}"]
+    volumes += [f"./{name}:{WORK_FOLDER}/{name}:ro" for name in command.files]
+    of_hub = {TOKEN_VARIABLE: f"${{{TOKEN_VARIABLE}:-}}", HOME_VARIABLE: CACHE_FOLDER}
+    device = {"driver": "nvidia", "device_ids": list(map(str, gpus)), "capabilities": ["gpu"]}
+    return {
+        "image": engine.launcher.image,
+        "entrypoint": [word if "${" in word else word.replace("$", "$$") for word in command.words],
+        **({"working_dir": WORK_FOLDER} if command.files else {}),
+        "environment": {GPU_ORDER: seen, **command.environment, **of_hub},
+        "network_mode": "host",
+        "ipc": "host",
+        "ulimits": _ULIMITS,
+        "volumes": volumes,
+        "deploy": {"resources": {"reservations": {"devices": [device]}}},
+    }
+
+
+def _commands_check(scripts: Mapping[str, Command], services: Mapping[str, Any]) -> Check:
+    """Whether a service starts what every script does, with as many GPUs."""
+    engines = {name: each for name, each in services.items() if name not in (ROUTER, FRONT)}
+    started = {name: (tuple(each["entrypoint"]), len(_devices(each))) for name, each in engines.items()}
+    expected = {
+        name: (command.words, len(command.environment[GPU_ORDER].split(","))) for name, command in scripts.items()
+    }
+    return Check(f"{FILE} starts the commands of the scripts", started == expected, counted(len(started), "service"))
+
+
+def _devices(service: Mapping[str, Any]) -> Sequence[str]:
+    ids: list[str] = service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
+    return ids
+
+
+def _read_services(path: Path) -> Mapping[str, Any]:
+    """The services of Docker Compose by name."""
+    (content,) = read_yaml(path)
+    services: Mapping[str, Any] = content["services"]
+    return services
+
+
+def _router(started: Started) -> dict[str, str]:
+    ports = routed_ports(started.processes)
+    return {ROUTER_FILE: nginx_configuration(ports)} if ports else {}
+
+
+def _checks(started: Started, read: ReadBack) -> Iterator[Check]:
+    services = _read_services(read.folder / FILE)
+    yield _commands_check(read.scripts, services)
+    yield from router_checks(started.processes, read.folder, services)
+    if has_front(started.processes):
+        front = read_script(read.folder / FRONT_SCRIPT)
+        yield from front_checks(started.processes, started.engine, front, services)
+
+
+PLATFORM = Platform(
+    FILE,
+    "docker compose up",
+    starts=lambda _: True,
+    content=lambda started: _services(started.processes, started.engine),
+    beside=_router,
+    checks=_checks,
+)

@@ -1,0 +1,80 @@
+"""What starts the servers of a configuration: `Platform`. Each is the `PLATFORM` of a file of this folder.
+
+processes of a plan --> script each           what every file starts, and is compared with
+                  +--> file of a platform     one where it can start them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autoauto.engines.command import Command
+from autoauto.engines.engine import Engine
+from autoauto.exporters.exporter import Check
+from autoauto.exporters.serving.launches import ServedProcess
+
+Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A document of YAML, or several."""
+
+
+class Started(NamedTuple):
+    """What a platform starts.
+
+    Attributes:
+        processes: of all replicas.
+        engine: of all.
+        model: as requests name it.
+        weight_bytes: of its checkpoint.
+    """
+
+    processes: Sequence[ServedProcess]
+    engine: Engine
+    model: str
+    weight_bytes: int
+
+
+class ReadBack(NamedTuple):
+    """What was written.
+
+    Attributes:
+        folder: of the artifact.
+        scripts: the commands of the scripts, by the names of their processes.
+    """
+
+    folder: Path
+    scripts: Mapping[str, Command]
+
+
+def _nothing(_: Started) -> Mapping[str, str]:
+    return {}
+
+
+def _unchecked(_: Started, __: ReadBack) -> Iterator[Check]:
+    return iter(())
+
+
+class Platform(NamedTuple):
+    """A way to start processes.
+
+    Attributes:
+        file: the name of the file that it reads.
+        apply: the command that starts all; empty where whoever has the platform knows it.
+        starts: whether it can start them.
+        content: of the file.
+        beside: the content of other files that it reads, by their names.
+        checks: whether what is read back starts the commands of the scripts.
+    """
+
+    file: str
+    apply: str
+    starts: Callable[[Started], bool]
+    content: Callable[[Started], Content]
+    beside: Callable[[Started], Mapping[str, str]] = _nothing
+    checks: Callable[[Started, ReadBack], Iterator[Check]] = _unchecked
+
+
+def counted(n: int, what: str) -> str:
+    """For example "2 pods"."""
+    return f"{n} {what}{'s' * (n != 1)}"
