@@ -152,10 +152,6 @@ class Factor(NamedTuple):
         """The ratio below which another row's lies with a probability."""
         return exp(self.rows.quantile(share))
 
-    def probability_below(self, ratio: float) -> float:
-        """How likely another row's ratio is smaller: that a bound of so many times the forecast holds."""
-        return self.rows.share_below(log(ratio))
-
     def widened(self, deviation: float) -> Factor:
         """Where the logarithm of the truth has another, independent standard deviation.
 
@@ -293,6 +289,4 @@ def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
     return 1 / (1 + exp(-log_odds)) if log_odds < _CERTAIN else 1.0
 
 
-UNMEASURED = unmeasured(ErrorKey(DENSE))
-"""Of a group of dense models of which nothing was measured."""
 NOT_CALIBRATED = Calibration({})

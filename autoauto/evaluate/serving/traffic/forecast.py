@@ -8,8 +8,7 @@ import numpy as np
 
 from autoauto.engines.registry import engine_named
 from autoauto.engines.step_rules import Release
-from autoauto.evaluate.serving.costs import blocks_of_kinds, check_tokens, session_of
-from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.costs import check_tokens, session_of
 from autoauto.evaluate.serving.pipelines import PlacedStage
 from autoauto.evaluate.serving.rates import MIDDLE, End
 from autoauto.evaluate.serving.traffic.balancer import Balancer, serve
@@ -126,20 +125,6 @@ class TrafficForecasts:
             raise failures[0]
         return min(results, key=lambda result: result.latency_s.p99)
 
-    def closed_requests_per_s(self, knobs: Knobs) -> float:
-        """Requests a second that clients get who ask again at once: about the largest rate that replicas keep up with.
-
-        It is a start for who looks for that rate; where an engine is asynchronous, replicas keep up with more.
-
-        Raises:
-            Infeasible: no way fits.
-        """
-        ways = self._ways.ways(knobs, (knobs.batch_size,))
-        fitting = [float(way.rates.tokens_per_s[0]) for way in ways if way.fits[0]]
-        if not fitting:
-            raise next(like.why_unfit(0) for like in ways[0].replicas if like.rows[0] < 0)
-        return max(fitting) / self._ways.costs.requests(knobs).output_tokens
-
     def _replica(self, knobs: Knobs, stages: Sequence[PlacedStage], requests: Requests) -> Replica:
         costs, session = self._ways.costs, session_of(knobs)
         target, kinds = costs.target, costs.kinds(knobs)
@@ -210,30 +195,4 @@ def replica_of(
         speculation.step_tokens,
         engine.host.first_token_s if rules.request_s is None else rules.request_s,
         is_asynchronous,
-    )
-
-
-def fixed_replica(given: FixedReplicas, requests: Requests, n_sequences: int) -> Replica:
-    """One of replicas whose cuts are given, with at most so many sequences in flight.
-
-    Raises:
-        MissingExtra: the package of measured times is not installed.
-        Unsupported: there are no times.
-    """
-    costs, n_stages = given.stages(-(-n_sequences // len(given.n_blocks))), len(given.n_blocks)
-    n_blocks = blocks_of_kinds(given.decoder.block_order, np.array(given.n_blocks))
-    links = system_named(given.serving.system).links_between(n_stages, given.serving.n_gpus)
-    placed = tuple(
-        StageBlocks(given.serving, tuple(n.tolist()), number == 0, number == n_stages - 1, link)
-        for number, (n, link) in enumerate(zip(n_blocks, (*links, None), strict=True))
-    )
-    held = min(each.kv_sequences(n, 0) for each, n in zip(costs, n_blocks, strict=True)) * given.requests.max_length
-    return replica_of(
-        given.decoder,
-        placed,
-        requests,
-        n_sequences=n_sequences,
-        n_kv_tokens=int(held) * given.serving.attention_data_parallel,
-        n_batched_tokens=given.n_max_batched_tokens,
-        speculation=given.requests.speculation,
     )

@@ -9,10 +9,12 @@ import pytest
 
 from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.evaluate.open import load_flow
+from autoauto.evaluate.serving.costs import blocks_of_kinds
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.rates import AT_BOUND, HIGH
 from autoauto.evaluate.serving.traffic.balancer import Balancer
-from autoauto.evaluate.serving.traffic.forecast import TrafficForecasts, fixed_replica, replica_of, traffic_of
+from autoauto.evaluate.serving.traffic.forecast import TrafficForecasts, replica_of, traffic_of
+from autoauto.evaluate.serving.traffic.replica import Replica
 from autoauto.evaluate.serving.traffic.steps import StageBlocks
 from autoauto.evaluate.serving.ways import ReplicaWays
 from autoauto.graph.decoders.huggingface import decoder_of
@@ -20,6 +22,7 @@ from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.traffic import Requests
 from autoauto.records.errors import Infeasible, Unsupported
 from autoauto.space.knobs import Knobs
+from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
@@ -32,13 +35,39 @@ def even_requests(rate_per_s: float, n: int = 1200) -> Requests:
 
 
 @pytest.fixture(scope="module")
-def forecasts() -> TrafficForecasts:
-    return TrafficForecasts(ReplicaWays.of(load_flow(MODEL, "h100_sxm-4", "gpu").setting))
+def ways() -> ReplicaWays:
+    return ReplicaWays.of(load_flow(MODEL, "h100_sxm-4", "gpu").setting)
+
+
+@pytest.fixture(scope="module")
+def forecasts(ways: ReplicaWays) -> TrafficForecasts:
+    return TrafficForecasts(ways)
 
 
 def knobs(n_ipu: int, batch_size: int, replicas: int, **values: object) -> Knobs:
     chosen: dict[str, Any] = {"engine": "trtllm", "input_tokens": N_INPUT, "output_tokens": N_OUTPUT, **values}
     return Knobs(n_ipu, batch_size, replicas, **chosen)
+
+
+def fixed_replica(given: FixedReplicas, requests: Requests, n_sequences: int) -> Replica:
+    """One of replicas whose cuts are given."""
+    costs, n_stages = given.stages(-(-n_sequences // len(given.n_blocks))), len(given.n_blocks)
+    n_blocks = blocks_of_kinds(given.decoder.block_order, np.array(given.n_blocks))
+    links = system_named(given.serving.system).links_between(n_stages, given.serving.n_gpus)
+    placed = tuple(
+        StageBlocks(given.serving, tuple(n.tolist()), number == 0, number == n_stages - 1, link)
+        for number, (n, link) in enumerate(zip(n_blocks, (*links, None), strict=True))
+    )
+    held = min(each.kv_sequences(n, 0) for each, n in zip(costs, n_blocks, strict=True)) * given.requests.max_length
+    return replica_of(
+        given.decoder,
+        placed,
+        requests,
+        n_sequences=n_sequences,
+        n_kv_tokens=int(held) * given.serving.attention_data_parallel,
+        n_batched_tokens=given.n_max_batched_tokens,
+        speculation=given.requests.speculation,
+    )
 
 
 @pytest.mark.parametrize("n_stages", [1, 2, 4])
@@ -56,11 +85,11 @@ def test_time_of_a_token_is_that_of_the_closed_formula_with_as_many_in_flight(n_
 
 @pytest.mark.parametrize("engine", SYNCHRONOUS)
 def test_replicas_are_overloaded_beyond_what_they_give_clients_that_ask_again(
-    engine: str, forecasts: TrafficForecasts
+    engine: str, ways: ReplicaWays, forecasts: TrafficForecasts
 ) -> None:
     """So the closed formula brackets the largest rate."""
     chosen = knobs(1, 32, 2, engine=engine)
-    most = forecasts.closed_requests_per_s(chosen)
+    most = max(float(way.rates.tokens_per_s[0]) for way in ways.ways(chosen, (32,)) if way.fits[0]) / N_OUTPUT
     assert not forecasts.best(chosen, even_requests(0.8 * most, 3000)).is_overloaded
     assert forecasts.best(chosen, even_requests(1.25 * most, 3000)).is_overloaded
 
