@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.evaluate import check_space
 from autoauto.evaluate.costs.costs import pipeline_table
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerwiseCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import (
     Continues,
@@ -74,7 +74,7 @@ class Flow:
         self.setting = setting
 
     @cached_property
-    def costs(self) -> LayerCosts:
+    def costs(self) -> LayerwiseCosts:
         """The costs of ranges of layers, for all configurations.
 
         Raises:
@@ -315,7 +315,7 @@ _MODES: Mapping[type[Mode], Callable[[Flow], ModeFlow]] = {
 """How configurations of every mode go through all rooms; each is made when it is first asked for."""
 
 
-def _costs_of(setting: Setting) -> LayerCosts:
+def _costs_of(setting: Setting) -> LayerwiseCosts:
     """The costs as the target wants them: by layers, or by the whole model first."""
     if setting.begins_whole:
         from autoauto.evaluate.costs.whole_first import WholeFirstCosts  # of targets on which measuring takes time

@@ -1,11 +1,11 @@
-"""What pipelines have of `LayerCosts`, and costs that begin with the whole model: `BeginsWhole`."""
+"""What pipelines have of `LayerwiseCosts`, and costs that begin with the whole model: `BeginsWhole`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan import replicas
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
@@ -35,7 +35,7 @@ class BeginsWhole(Protocol):
         """Take note how much longer than estimated a configuration took."""
 
 
-def pipeline_table(costs: LayerCosts, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+def pipeline_table(costs: LayerwiseCosts, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
     """The estimated cost of every range of layers on a pipeline that begins with the device `start`.
 
     Raises:
@@ -45,7 +45,7 @@ def pipeline_table(costs: LayerCosts, knobs: Knobs, progress: Progress | None = 
     return costs.table_on(costs.setting.line(knobs, start), knobs, progress)
 
 
-def shared_cycles(costs: LayerCosts, knobs: Knobs, starts: Sequence[int]) -> int:
+def shared_cycles(costs: LayerwiseCosts, knobs: Knobs, starts: Sequence[int]) -> int:
     """Cycles in which a machine's connection to the host moves a micro-batch of every pipeline.
 
     Args:

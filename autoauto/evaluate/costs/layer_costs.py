@@ -1,11 +1,14 @@
-"""Costs of ranges from those of their layers: `LayerProfiles`, `LayerCosts`."""
+"""Costs of ranges from those of their layers: `LayerwiseCosts`, and where each layer is alone `LayerCosts`."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
+
+from typing_extensions import override
 
 from autoauto.estimate.correct import corrected, range_examples
 from autoauto.estimate.memory import with_optimizer_state
@@ -102,11 +105,11 @@ class LayerProfiles:
         return self._summaries.of(options, lambda: self.forecasts.of("layers", options, LayersSummary, summary))
 
 
-class LayerCosts:
+class LayerwiseCosts(ABC):
     """Estimated costs of the ranges of a model's layers on a cluster, for any configuration.
 
-    Where measuring takes a device's time, `WholeFirstCosts` begin with the whole model. What a decoder costs that
-    engines serve is in `evaluate/serving/costs.py`.
+    `LayerCosts` know layers alone. Where measuring takes a device's time, `WholeFirstCosts` begin with the whole model.
+    What a decoder costs that engines serve is in `evaluate/serving/costs.py`.
 
     By a cost model, sums of layers are corrected by samples at two batch sizes near that of a configuration
     (`autoauto/profile/sample.py`), and by nothing else, so that equal commands give equal answers, whatever was
@@ -149,21 +152,21 @@ class LayerCosts:
         """Every kind of layer compiled once, for the cluster's first device, or the profile that the target has."""
         return self._profiles.layers(options, progress)
 
+    @abstractmethod
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """The profile that plans are made by: here that of layers alone."""
-        return self.profile(options, progress)
+        """The profile that plans are made by: that of layers alone, or of layers in their model."""
 
+    @abstractmethod
     def are_alone(self, options: CompileOptions) -> bool:
-        """Whether each layer of `layers` was compiled, or ran, by itself; here always."""
-        return True
+        """Whether each layer of `layers` was compiled, or ran, by itself."""
 
+    @abstractmethod
     def need_samples(self, options: CompileOptions) -> bool:
-        """Whether ranges must be compiled whole to know how times and memory of layers add up; here always."""
-        return True
+        """Whether ranges must be compiled whole to know how times and memory of layers add up."""
 
+    @abstractmethod
     def ends(self, options: CompileOptions) -> EndBytes:
         """The bytes of the model's inputs and outputs."""
-        return self._profiles.summary(options).ends
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
         """The configuration with the first session that was asked for with which all layers cost as much.
@@ -287,6 +290,26 @@ class LayerCosts:
         if setting.cluster.topology is Topology.LINE:
             return None
         return tensor_uses(setting.graph, knobs.batch_size, setting.precision, training=knobs.training)
+
+
+class LayerCosts(LayerwiseCosts):
+    """Costs by layers that are all compiled alone."""
+
+    @override
+    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        return self.profile(options, progress)
+
+    @override
+    def are_alone(self, options: CompileOptions) -> bool:
+        return True
+
+    @override
+    def need_samples(self, options: CompileOptions) -> bool:
+        return True
+
+    @override
+    def ends(self, options: CompileOptions) -> EndBytes:
+        return self._profiles.summary(options).ends
 
 
 def _in_flight(knobs: Knobs) -> tuple[int, ...] | None:

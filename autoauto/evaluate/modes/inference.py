@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 
 from autoauto.evaluate.costs.costs import pipeline_table
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan.pipeline.optimal import anytime, has_plan
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
@@ -35,7 +35,7 @@ class InferenceFlow:
         costs: of ranges of layers.
     """
 
-    costs: LayerCosts
+    costs: LayerwiseCosts
 
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
         """Implements `StageFlow`."""

@@ -10,7 +10,7 @@ from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import shared_cycles
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.memo import Memo
 from autoauto.plan.phased import LOAD_BUFFER, STORE_BUFFER, fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
@@ -32,7 +32,7 @@ _Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
 class PhasedFlow:
     """The `ModeFlow` of phases."""
 
-    def __init__(self, costs: LayerCosts) -> None:
+    def __init__(self, costs: LayerwiseCosts) -> None:
         self.costs = costs
         self._tables: Memo[Knobs, CostTable] = Memo(_MAX_TABLES)
         self._may_fit: Memo[Knobs, bool] = Memo(_MAX_TABLES)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoauto.estimate.sums import prefix_sums
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.replicas import all_reduce_cycles, placements
@@ -58,7 +58,7 @@ def as_planned(knobs: Knobs, setting: Setting, plan: Plan) -> Knobs:
 class StepEnds:
     """The ends of steps of training, by device, in cycles of the reference clock."""
 
-    def __init__(self, costs: LayerCosts) -> None:
+    def __init__(self, costs: LayerwiseCosts) -> None:
         self.costs = costs
         # Running sums by layer: the cycles in which a device updates weights; the tensors of weights.
         self._passes: Memo[tuple[CompileOptions, WeightUpdate], IntArray] = Memo(128)

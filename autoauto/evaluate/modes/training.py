@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoauto.estimate.memory import stage_with_optimizer_state
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
@@ -29,7 +29,7 @@ from autoauto.space.knobs import Knobs
 class TrainingFlow:
     """The `StageFlow` of training."""
 
-    def __init__(self, costs: LayerCosts) -> None:
+    def __init__(self, costs: LayerwiseCosts) -> None:
         self.costs = costs
         self._bounds = TrainingBounds(costs)
         self._ends = StepEnds(costs)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.estimate.sums import last_segment_prefix_cycles
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import with_known_state
 from autoauto.evaluate.modes.training_steps import no_simulated_step_below
@@ -64,7 +64,7 @@ class AllLayers(NamedTuple):
 class TrainingBounds:
     """Bounds of what the estimate says of training."""
 
-    def __init__(self, costs: LayerCosts) -> None:
+    def __init__(self, costs: LayerwiseCosts) -> None:
         self.costs = costs
         # What no plan exceeds, in samples/s; what all layers need, for all orders and numbers of devices.
         self._limits: Memo[Knobs, float] = Memo(100_000)
@@ -121,7 +121,7 @@ class TrainingBounds:
         return all(no_simulated_step_below(table, knobs, cycles) for table in tables)
 
 
-def all_layers(costs: LayerCosts, knobs: Knobs) -> AllLayers:
+def all_layers(costs: LayerwiseCosts, knobs: Knobs) -> AllLayers:
     """What all layers need in training, whatever the stages."""
     setting = costs.setting
     profile, table = costs.ranges(knobs, costs.correction(knobs))

@@ -11,7 +11,7 @@ import numpy as np
 
 from autoauto.estimate.sums import cut_allowed, cuts_around, last_segment_prefix_cycles, prefix_sums
 from autoauto.evaluate.costs.costs import pipeline_table
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
@@ -25,7 +25,9 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Recompute
 
 
-def stage_tables(costs: LayerCosts, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> list[StageTable]:
+def stage_tables(
+    costs: LayerwiseCosts, knobs: Knobs, progress: Progress | None = None, start: int = 0
+) -> list[StageTable]:
     """The estimated cost of every range of layers as each stage of a pipeline that begins with the device `start`.
 
     They differ in where stages may be cut: a table for each of `legal_cuts` that has enough cuts, one at least.
@@ -90,7 +92,7 @@ def _gradient_bytes(memory: RangeMemory) -> list[int]:
     return list(n_bytes)
 
 
-def legal_cuts(costs: LayerCosts, knobs: Knobs) -> list[BoolArray]:
+def legal_cuts(costs: LayerwiseCosts, knobs: Knobs) -> list[BoolArray]:
     """(n + 1,) where stages may be cut; all cuts of a plan are in one of these, which are several where its ends meet.
 
     Layers of one weight share a stage, or where the first and the last stage share a device, one of these two.

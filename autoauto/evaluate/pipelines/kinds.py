@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.costs.costs import BeginsWhole
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.probe import UNBOUNDED
@@ -94,7 +94,7 @@ def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
 class KindTables:
     """The costs of one device of every kind that may stand anywhere; all numbers of replicas and devices share them."""
 
-    def __init__(self, costs: Sequence[LayerCosts]) -> None:
+    def __init__(self, costs: Sequence[LayerwiseCosts]) -> None:
         """Take the costs of every kind alone."""
         self._costs = costs
         self._tables: Memo[tuple[int, Knobs], tuple[Correction, CostTable]] = Memo(_MAX_TABLES)
@@ -112,7 +112,7 @@ class KindTables:
 
 
 def _anywhere(
-    alone: LayerCosts, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
+    alone: LayerwiseCosts, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
 ) -> CostTable:
     """The costs of one device of a kind that may stand anywhere, by the estimates of the kind alone."""
     host, link = kind.host_link, kind.device_link
@@ -167,7 +167,7 @@ def best_on_kinds(
     return replace(bounded, plan=replace(bounded.plan, stages=tuple(stages)))
 
 
-def whole_on_kinds(costs: Sequence[LayerCosts], knobs: Knobs, n_devices: Sequence[int]) -> Plan | None:
+def whole_on_kinds(costs: Sequence[LayerwiseCosts], knobs: Knobs, n_devices: Sequence[int]) -> Plan | None:
     """The fastest device that runs the whole model, by measurements of it on every kind that has devices left.
 
     None where it takes costs of layers to know it.

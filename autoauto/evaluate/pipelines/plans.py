@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 
 from autoauto.evaluate.costs.costs import BeginsWhole, pipeline_table, shared_cycles
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
@@ -44,7 +44,9 @@ _PlanParts = tuple[Plan, int | float, int | float | None]
 class Plans:
     """The best plans by estimated costs: of one pipeline, and of all replicas."""
 
-    def __init__(self, kinds: Sequence[LayerCosts], costs: LayerCosts, modes: Mapping[type[Mode], StageFlow]) -> None:
+    def __init__(
+        self, kinds: Sequence[LayerwiseCosts], costs: LayerwiseCosts, modes: Mapping[type[Mode], StageFlow]
+    ) -> None:
         """Take the costs of every kind of devices alone, those of all devices, and how stages run in each mode."""
         self.costs, self.kinds = costs, kinds
         self._modes, self._kind_tables, self._ends = modes, KindTables(kinds), StepEnds(costs)

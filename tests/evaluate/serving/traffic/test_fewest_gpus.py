@@ -15,8 +15,8 @@ from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.rates import AT_BOUND
 from autoauto.evaluate.serving.traffic.balancer import serve
 from autoauto.evaluate.serving.traffic.forecast import replicas_of
+from autoauto.evaluate.serving.traffic.goodput import windows_of, worst_of
 from autoauto.evaluate.serving.traffic.replica import Replica, StepTimes
-from autoauto.evaluate.serving.traffic.windows import windows_of, worst_of
 from autoauto.evaluate.serving.ways import ReplicaWays
 from autoauto.records.costs.traffic import Requests
 from autoauto.records.errors import BadInput
