@@ -194,7 +194,7 @@ class Objective(StrEnum):
 
     @property
     def follows_throughput(self) -> bool:
-        """Whether the throughput of a configuration tells its value, so that what is known of that has a worth."""
+        """Whether a bound of a configuration's throughput is a bound of its value, too."""
         return self.is_throughput or self._worth is not None
 
     @property

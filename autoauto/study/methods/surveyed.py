@@ -56,7 +56,7 @@ class Survey:
 
     @property
     def fitting(self) -> Sequence[Trial]:
-        """Of all that were made those that fit and meet the constraints, without plans."""
+        """All forecasts so far that fit and meet the constraints, without plans."""
         return self._fitting
 
     def __call__(self, cell: Sequence[Knobs]) -> list[Forecast]:
