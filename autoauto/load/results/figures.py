@@ -89,7 +89,7 @@ class Fields:
         return value
 
     def spread(self, what: str, *path: str) -> tuple[str, ...]:
-        """A note that lengths are unequal, or none; the object at `path` has the shortest as `min`, the longest `max`."""
+        """A note that lengths are unequal, or none; `min` and `max` of the object at `path` are the ends."""
         low, high = self.number(*path, "min") or 0.0, self.number(*path, "max") or 0.0
         if high - low <= MAX_SPREAD * high:
             return ()
