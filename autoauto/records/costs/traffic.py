@@ -49,6 +49,10 @@ class Requests(NamedTuple):
             if np.min(numbers) < 1:
                 raise BadInput(f"{name} must be at least 1 of every request, got {np.min(numbers)}")
 
+    def first(self, n: int) -> Requests:
+        """Those that arrive first, at most so many."""
+        return self.chosen(np.arange(min(n, len(self.arrival_s))))
+
     def faster(self, factor: float) -> Requests:
         """The same requests, arriving so many times as fast."""
         return self._replace(arrival_s=self.arrival_s / factor)

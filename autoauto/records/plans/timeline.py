@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
@@ -15,7 +15,7 @@ from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Port
 from autoauto.records.plans.plan import Plan
-from autoauto.records.schedule import CHECK, Schedule
+from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, FloatArray, IntArray, Precision
 
@@ -36,6 +36,14 @@ class StepEnd(NamedTuple):
     flushed_tick: int
     all_reduce: IntArray
     update: IntArray
+
+
+class Span(NamedTuple):
+    """An action with its start and stop, in cycles."""
+
+    action: Action
+    start_cycle: float
+    stop_cycle: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +73,12 @@ class Timeline(Displayed):
     def cycles(self, ticks: int) -> float:
         """Ticks as cycles; an integer where they are whole."""
         return ticks // self.ticks_per_cycle if ticks % self.ticks_per_cycle == 0 else ticks / self.ticks_per_cycle
+
+    def spans(self, device: int) -> Iterator[Span]:
+        """The actions of a device with their times."""
+        times = zip(self.starts[device].tolist(), self.stops[device].tolist(), strict=True)
+        for action, (start, stop) in zip(self.schedule.actions(device), times, strict=True):
+            yield Span(action, self.cycles(start), self.cycles(stop))
 
     @property
     def makespan_cycles(self) -> float:

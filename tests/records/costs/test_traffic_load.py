@@ -141,7 +141,8 @@ def test_requests_without_an_order_or_tokens_are_refused(wrong: Requests, messag
 
 
 def test_some_requests_and_faster_ones() -> None:
-    assert [column.tolist() for column in THREE.chosen(np.arange(2))] == [[0.0, 1.0], [5, 6], [1, 2], [0, 0]]
+    assert [column.tolist() for column in THREE.first(2)] == [[0.0, 1.0], [5, 6], [1, 2], [0, 0]]
+    assert THREE.first(9).arrival_s.tolist() == [0.0, 1.0, 4.0]
     assert [column.tolist() for column in THREE.chosen(np.array([2, 0]))] == [[4.0, 0.0], [7, 5], [3, 1], [6, 0]]
     assert THREE.faster(2.0).arrival_s.tolist() == [0.0, 0.5, 2.0]
     assert THREE.faster(2.0).input_tokens.tolist() == [5, 6, 7]

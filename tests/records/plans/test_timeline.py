@@ -10,8 +10,8 @@ import pytest
 
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.plans.timeline import Run, Timeline
-from autoauto.records.schedule import FORWARD, Action, Codes, Order, Schedule
+from autoauto.records.plans.timeline import Run, Span, Timeline
+from autoauto.records.schedule import FORWARD, Action, ActionKind, Codes, Order, Schedule
 from autoauto.records.target import Origin
 
 Row = tuple[str, int, int]
@@ -37,6 +37,11 @@ TRAINING = timeline(
     [("1F0", 2, 4), ("1B0", 4, 5), ("1F1", 5, 7), ("1B1", 7, 8)],
     stop=10,
 )
+
+
+def test_spans_are_actions_with_their_times() -> None:
+    assert list(TRAINING.spans(1))[1] == Span(Action(1, ActionKind.BACKWARD, 0), 4, 5)
+    assert [span.stop_cycle for span in TRAINING.spans(0)] == [2, 4, 7, 10]
 
 
 def test_bubbles_are_the_time_without_compute() -> None:
@@ -76,10 +81,12 @@ def test_checks_are_idle() -> None:
     assert drawn.busy_cycles == (3,)
     assert drawn.bubble_cycles == (3,)
     assert drawn.gaps(0).tolist() == [[0, 1], [3, 5]]
+    assert [str(span.action) for span in drawn.spans(0)] == ["0C0", "0F0", "0C1", "0B0"]
 
 
 def test_ticks_become_cycles_whole_where_they_are() -> None:
     drawn = timeline([("0F0", 0, 3), ("0F1", 3, 8)], stop=9, scale=2)
+    assert [(span.start_cycle, span.stop_cycle) for span in drawn.spans(0)] == [(0, 1.5), (1.5, 4)]
     assert (drawn.makespan_cycles, drawn.busy_cycles) == (4.5, (4,))
     assert isinstance(drawn.busy_cycles[0], int)
     assert drawn.gaps(0).tolist() == [[8, 9]]  # in ticks

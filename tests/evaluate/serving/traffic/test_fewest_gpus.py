@@ -120,7 +120,7 @@ class Hour:
 
     def __init__(self, folder: Path, name: str, n: int, rate: float) -> None:
         """Write the first `n` requests, which will be served at a mean rate."""
-        recorded = read_trace(data_dir() / "traffic" / f"azure_llm_2023_{name}.csv.gz").requests.chosen(np.arange(n))
+        recorded = read_trace(data_dir() / "traffic" / f"azure_llm_2023_{name}.csv.gz").requests.first(n)
         self.path, self.rate = folder / f"{name}.csv", rate
         columns = (recorded.arrival_s.tolist(), recorded.input_tokens.tolist(), recorded.output_tokens.tolist())
         lines = [",".join(map(repr, cells)) for cells in zip(*columns, strict=True)]

@@ -256,7 +256,7 @@ def test_requests_that_cannot_be_are_refused(changes: dict[str, np.ndarray], pro
     with pytest.raises(BadInput, match=problem):
         serve([replica("vllm")], requests._replace(**changes))
     with pytest.raises(BadInput, match="a request or more, got none"):
-        serve([replica("vllm")], requests.chosen(np.arange(0)))
+        serve([replica("vllm")], requests.first(0))
 
 
 def test_little_s_law_holds_for_what_waits() -> None:
