@@ -22,7 +22,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from math import inf, nan
+from math import inf, log, nan
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -216,7 +216,7 @@ def reliability(
 ) -> Iterable[tuple[float, float, int, float]]:
     """Of all rows and bounds whose probability lies between two ends: the ends, how many, the share that is kept."""
     said = [
-        (factor(each).probability_below(bound_s / each.forecast_latency_s), each.latency_s <= bound_s)
+        (factor(each).rows.share_below(log(bound_s / each.forecast_latency_s)), each.latency_s <= bound_s)
         for each in rows
         for bound_s in bounds_s
     ]

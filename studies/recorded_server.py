@@ -26,7 +26,6 @@ import numpy as np
 
 from autoauto.records.errors import BadInput
 from autoauto.records.units import FloatArray
-from autoauto.study.methods.engines.likeness import DOUBT
 from autoauto.study.methods.engines.measure_next import MeasureNext
 from autoauto.study.methods.engines.ratios import Ratios, correlations
 
@@ -34,6 +33,8 @@ MEASURED, FORECAST = "tokens_per_s", "forecast_tokens_per_s"
 LENGTH = 3.5
 """Powers of 2 of a number after which the correlation falls to 1/e, as of the groups of `likeness.py`."""
 NOISE = 0.01
+DOUBT = 2.5
+"""How many times more than a forecast a rough one is off between configurations."""
 FOUND = 0.98
 """A row with this share of the best rate is as good as it."""
 

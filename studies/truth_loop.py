@@ -38,11 +38,12 @@ from autoauto.evaluate.serving.rows import Row
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
-from autoauto.study.methods.engines.likeness import DOUBT, Likeness, coordinates, rough_log_tpot
+from autoauto.study.methods.engines.likeness import Likeness, coordinates
 from autoauto.study.methods.engines.measure_next import TOLERANCE, MeasureNext
 from autoauto.study.methods.engines.ratios import Ratios, correlations
 from autoauto.targets.gpu.family_errors import ErrorKey, family_of, priors_of
 from studies.gpu_accuracy import decoder_of_row, half, one_pool_rows
+from studies.recorded_server import DOUBT
 
 COLUMNS = ("model_path", "system", "backend", "gemm_quant_mode", "isl", "osl")
 QUANTILES = (0.3, 0.5, 0.7)
@@ -207,6 +208,46 @@ def bounded(cases: Sequence[Rows]) -> Iterator[tuple[Rows, float]]:
     for rows in cases:
         for quantile in QUANTILES:
             yield rows, float(np.quantile(rows.tpot_s, quantile))
+
+
+class Rough(NamedTuple):
+    """How TPOT goes with a configuration; exponents are of powers of 2.
+
+    Attributes:
+        n_free: sequences of one token that take as long as the rest of a step, on one GPU.
+        n_free_growth: by the GPUs that share them.
+        prompt_share: what a token of a prompt adds to a sequence's time for each token of its answer.
+        context_share: what 1,000 tokens of context add.
+        gpus, experts, attention: by which a step grows.
+    """
+
+    n_free: float
+    n_free_growth: float
+    prompt_share: float
+    context_share: float
+    gpus: float
+    experts: float
+    attention: float
+
+
+ROUGH = Rough(46.0, 0.28, 0.26, 0.04, -0.064, 0.08, 0.127)
+"""By the likelihood of measured rows of models without forecasts, of which `zlib.crc32(id)` is even."""
+
+
+def rough_log_tpot(configurations: Sequence[Likeness], requests: Workload, rough: Rough = ROUGH) -> FloatArray:
+    """The logarithm of TPOT up to a constant, for models that have no forecast.
+
+    A step takes a constant time, and for every sequence a time that grows with its context and with the prompts that
+    are computed between the tokens of answers.
+    """
+    of = Likeness(*np.log2(np.array(configurations, dtype=float)).T)
+    log2_gpus = of.tensor_parallel + of.n_stages
+    per_sequence = 1 + rough.prompt_share * requests.computed_tokens / requests.n_steps
+    per_sequence += rough.context_share * requests.mean_length / 1000
+    n_free = rough.n_free * 2 ** (rough.n_free_growth * log2_gpus)
+    constant = rough.gpus * log2_gpus + rough.experts * of.expert_parallel + rough.attention * of.attention_parallel
+    log_tpot: FloatArray = constant + np.log1p(2**of.n_sequences * per_sequence / n_free)
+    return log_tpot
 
 
 def expected_log_tpot(rows: Rows, bound_s: float) -> tuple[FloatArray, FloatArray]:

@@ -9,16 +9,17 @@ import argparse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.errors import did_you_mean
 from autoauto.records.knob import Domain
 from autoauto.space.knobs import MAX_SAMPLES
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.objectives import Method
 from autoauto.space.table import TABLE, no_such_knob
 
-Read = TypeVar("Read")
+if TYPE_CHECKING:
+    from autoauto.records.files.toml import ParsedTable
 
 WORDS: Mapping[str, tuple[Method, ...]] = {
     "fixed": tuple(Method),
@@ -43,21 +44,7 @@ _LISTS = {
 """Options that may be lists, and what separates their items on the command line; None where each has the option."""
 
 
-class ConfigFile(Protocol):
-    """What holds a search: a TOML file, or an object in JSON."""
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The values."""
-
-    def read(self, kind: type[Read], schema: int | None = None) -> Read:
-        """The values as a type; raises BadInput."""
-
-    def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
-        """An error about a value."""
-
-
-def read_knobs(file: ConfigFile) -> tuple[dict[str, tuple[Any, ...]], Method | None]:
+def read_knobs(file: ParsedTable) -> tuple[dict[str, tuple[Any, ...]], Method | None]:
     """The values of every knob under `[knobs]`, and the method that the file names or that its words imply.
 
     Raises:
@@ -74,7 +61,7 @@ def read_knobs(file: ConfigFile) -> tuple[dict[str, tuple[Any, ...]], Method | N
     return values, _method(file, words)
 
 
-def _read_knob(file: ConfigFile, name: str) -> tuple[tuple[Any, ...], str]:
+def _read_knob(file: ParsedTable, name: str) -> tuple[tuple[Any, ...], str]:
     """The values of a knob, and the word that says how they are searched; empty without one."""
     keys, value = ["knobs", name], file.table["knobs"][name]
     word = ""
@@ -101,7 +88,7 @@ def _read_knob(file: ConfigFile, name: str) -> tuple[tuple[Any, ...], str]:
     return tuple(map(domain.read, sorted(items) if name == _BISECTED else items)), word
 
 
-def _range(file: ConfigFile, keys: list[str], table: Mapping[str, Any], domain: Domain) -> list[Any]:
+def _range(file: ParsedTable, keys: list[str], table: Mapping[str, Any], domain: Domain) -> list[Any]:
     """The values from `from` to `to` in steps of `step`; `to` is included if a step meets it."""
     name, is_whole = keys[1], domain.kind is int
     if domain.kind not in (int, float):
@@ -132,7 +119,7 @@ def _range(file: ConfigFile, keys: list[str], table: Mapping[str, Any], domain: 
     return [first + i * step if is_whole else round(first + i * step, 9) for i in range(int(steps) + 1)]
 
 
-def _method(file: ConfigFile, words: Mapping[str, str]) -> Method | None:
+def _method(file: ParsedTable, words: Mapping[str, str]) -> Method | None:
     """The method that the file names, or that its words imply; None when there is neither.
 
     Raises:
@@ -190,7 +177,7 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
 
 
 def config_values(
-    file: ConfigFile, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
+    file: ParsedTable, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
 ) -> dict[str, Any]:
     """The values in a file, or in what stands for one, of options of `parser` that are not said `elsewhere`.
 
@@ -219,7 +206,7 @@ def unknown(key: str, known: Sequence[str], knobs: Sequence[str] = (), is_table:
     return f"there is no key {key!r:.60}; {hint}"
 
 
-def _values(file: ConfigFile, options: Mapping[str, argparse.Action]) -> dict[str, object]:
+def _values(file: ParsedTable, options: Mapping[str, argparse.Action]) -> dict[str, object]:
     """The values of options, as the parser reads them from the command line."""
     import msgspec
 
@@ -248,7 +235,7 @@ def _kind(key: str, action: argparse.Action) -> Any:
     return {int: int, float: Number}.get(type(value), str)
 
 
-def _value(file: ConfigFile, key: str, value: Any, action: argparse.Action) -> object:
+def _value(file: ParsedTable, key: str, value: Any, action: argparse.Action) -> object:
     """A value of an option, as the parser reads it from the command line."""
     if key in _LISTS:
         texts = [value] if isinstance(value, str) else value
@@ -258,7 +245,7 @@ def _value(file: ConfigFile, key: str, value: Any, action: argparse.Action) -> o
     return value if action.nargs == 0 else _read(file, key, str(value), action.type)
 
 
-def _read(file: ConfigFile, key: str, text: str, read: Callable[[str], Any] | Any) -> object:
+def _read(file: ParsedTable, key: str, text: str, read: Callable[[str], Any] | Any) -> object:
     try:
         return text if read is None else read(text)
     except (argparse.ArgumentTypeError, ValueError) as error:

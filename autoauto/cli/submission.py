@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from autoauto.cli.options.parser import Parser
 from autoauto.cli.search_config import NOT_IN_FILES, config_values
 from autoauto.records.errors import BadInput
+from autoauto.records.files.toml import ParsedTable
 
 if TYPE_CHECKING:
     from autoauto.space.requests.request import SearchRequest
-
-Read = TypeVar("Read")
 
 SPACE = "space"
 """The key of the values of knobs."""
@@ -20,48 +22,19 @@ OF_A_MACHINE = frozenset(
     {
         *("launch", "endpoint", "launch_timeout", "measure_on"),
         *("storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"),
-        *(
-            "profile",
-            "profile_format",
-            "profile_details",
-            "devices",
-            "link_gb_per_s",
-            "parser",
-            "run",
-            "program",
-            "main",
-        ),
+        *("profile", "profile_format", "profile_details", "devices", "link_gb_per_s"),
+        *("parser", "run", "program", "main"),
     }
 )
 """Options that say where and how a process searches, or name files of it: a client does not decide them."""
 
 
-class JsonObject(NamedTuple):
-    """An object in JSON in place of a file.
+@dataclass(frozen=True, slots=True)
+class JsonObject(ParsedTable):
+    """An object in JSON in place of a file, with `knobs` for `space`; errors name keys, as it has no lines."""
 
-    Attributes:
-        table: the object, with `knobs` for `space`.
-    """
-
-    table: dict[str, Any]
-
-    def read(self, kind: type[Read], schema: int | None = None) -> Read:
-        """The values as a type.
-
-        Raises:
-            BadInput: one is missing or wrong; the message names it.
-        """
-        from autoauto.records.files.fields import MisfitError
-        from autoauto.records.files.json import checked_schema, converted
-
-        try:
-            content = self.table if schema is None else checked_schema(self.table, schema, may_lack_it=True)
-            return converted(kind, content)
-        except MisfitError as misfit:
-            raise self.bad(misfit.location, misfit.message) from misfit.__cause__
-
+    @override
     def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
-        """An error about a value, whose keys it names."""
         names = [SPACE if name == "knobs" else str(name) for name in keys]
         return BadInput(f"{'.'.join(names)}: {message.replace('[knobs]', SPACE)}" if names else message)
 

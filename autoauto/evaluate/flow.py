@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from autoauto.evaluate import check_space
-from autoauto.evaluate.costs.costs import LayerwiseCosts, pipeline_table
-from autoauto.evaluate.costs.layer_costs import LayerCosts
+from autoauto.evaluate.costs.costs import pipeline_table
+from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerwiseCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import (
     Continues,

@@ -52,12 +52,10 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
         values = {"runtime": runtime, "precision": precision, "cores_per_device": n_cores}
         lower = replace(knobs, session=session_of(values))
         run = _one_session(flow.target, flow, lower, plan)
-        if in_fp32 and run and run.output_error is not None and _is_usable(run.output_error):
+        if not (in_fp32 and run) or run.output_error is None:
+            continue
+        if USABLE.violation({"output_error": run.output_error}) <= 0:
             yield LowerPrecision(precision, in_fp32.period_cycles / run.period_cycles, run.output_error)
-
-
-def _is_usable(output_error: float) -> bool:
-    return USABLE.violation({"output_error": output_error}) <= 0
 
 
 def _one_session(target: FileRunner, flow: Flow, knobs: Knobs, plan: Plan) -> Run | None:

@@ -451,7 +451,7 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def whole_model(deployment: Deployment, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of the whole model, without those that are inputs."""
+    """Run the whole model; returns its outputs by name, without outputs that are inputs."""
     with temporary_folder(TEMPORARY) as temporary:
         path = temporary / "model.onnx"
         save_whole(deployment, path)

@@ -26,7 +26,7 @@ async def closed_loop(send: Send, n_clients: int, numbers: Iterator[int]) -> Non
 
 
 async def poisson(send: Send, requests_per_s: float, numbers: Iterator[int], seed: int = 0) -> None:
-    """Requests at exponential intervals, as those of many users: shows the latency at a rate."""
+    """Send requests at exponential intervals, as many independent users do, to measure the latency at a rate."""
     random, due_s = np.random.default_rng(seed), perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in numbers:

@@ -93,7 +93,7 @@ class MicroBatch:
         self.n_samples = sum(piece.n_samples for piece in pieces)
 
     def fill(self, arrays: Mapping[str, Array], ports: Sequence[ServedTensor]) -> None:
-        """Write the inputs; the last sample fills up what is left, since its values are such as the model takes."""
+        """Write the inputs; copies of the last sample, whose values the model accepts, fill the rest of the batch."""
         for port in ports:
             array, start = arrays[port.name], 0
             for job, first, last in self.pieces:

@@ -19,7 +19,7 @@ from functools import partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from autoauto.http.bodies import Bodies
+from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
 from autoauto.http.connections import Answers, Connections, answered, listen, note_errors, raise_descriptors
 from autoauto.http.responses import json_response, silent_logger, unhurried
 from autoauto.processes.circles import collect_often
@@ -27,11 +27,10 @@ from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
-from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing
+from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, QueueFull
 from autoauto.serve.engine import PipelineEngine
 from autoauto.serve.metrics import ServerMetrics
 from autoauto.serve.protocol import read_request, write_response
-from autoauto.serve.responses import STATUS, error_response
 from autoauto.serve.root import root_response
 
 if TYPE_CHECKING:
@@ -50,6 +49,15 @@ MIN_ANSWERS_BYTES = 128 << 20
 """All answers together that wait to be read may have so many bytes, or those of all micro-batches twice."""
 MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
 """By default a body may hold a micro-batch whose numbers take so many times their bytes, as they may in JSON."""
+
+
+_STATUS: Mapping[type[AutoautoError], int] = {
+    BadInput: 400,
+    SlowRequest: 408,
+    LargeRequest: 413,
+    QueueFull: 429,
+    NotServing: 503,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +306,12 @@ class Server:
                 )
             response: web.StreamResponse = await handler(request)
         except AutoautoError as error:
-            response = error_response(STATUS.get(type(error), 400), str(error))
+            response = _error_response(_STATUS.get(type(error), 400), str(error))
         except web.HTTPException as error:
-            response = error_response(error.status, f"{error.reason}: {request.method} {request.path[:200]}")
+            response = _error_response(error.status, f"{error.reason}: {request.method} {request.path[:200]}")
         except Exception as error:  # noqa: BLE001 (one request must not end the server)
             self._log(f"{request.method} {request.path}: {error!r}")
-            response = error_response(500, "the server failed; its log has the reason")
+            response = _error_response(500, "the server failed; its log has the reason")
         if request.method == "POST":
             self._metrics.requests.labels(response.status).inc()
         return await self._answers.write(request, response)
@@ -385,3 +393,11 @@ class Server:
 
         text, media_type = self._metrics.text()
         return web.Response(body=text, headers={"Content-Type": media_type})
+
+
+def _error_response(status: int, message: str) -> web.Response:
+    """An error as the protocol has it; where a later request may succeed it says so."""
+    response = json_response({"error": message}, status)
+    if status in (429, 503):
+        response.headers["Retry-After"] = "1"
+    return response

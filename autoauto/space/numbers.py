@@ -195,7 +195,7 @@ class Result:
 
     @property
     def derived(self) -> dict[str, float]:
-        """The numbers that follow from others, by their names; without those that need what is not known.
+        """Numbers computed from other numbers, by name; one is missing where a number that it needs is unknown.
 
         Of D dollars an hour and R samples a second, 1e6 samples cost 1e6 D / (3600 R). Of text a sample is a token of
         an answer, so these pay for the prompts, too. A device draws its power limit at most, so P watts are at most

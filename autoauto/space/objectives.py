@@ -46,19 +46,7 @@ class Method(StrEnum):
 
 
 class _Facts(NamedTuple):
-    """All that is said of an objective, where it is defined: options, charts, tables and searches read it here.
-
-    Attributes:
-        name: how it is asked for.
-        help: what it is, for its option.
-        metric, unit: its value in words, and the unit of that.
-        maximise: whether more is better.
-        of: the value of a trial that runs, with its plans.
-        number: the number of a trial that it is, whose column tables have and whose axis charts have; empty if none is.
-        worth: a number in proportion to its score, of a trial that may have no plans; None for the score itself.
-        per_device: whether every device counts, so that one of them is what a search compares with.
-        quantity: the field of `Device` that it reads, which all devices of a cluster must have; empty if none.
-    """
+    """The attributes of an objective, and its name; see `Objective`."""
 
     name: str
     help: str
@@ -76,14 +64,33 @@ class Objective(StrEnum):
     """What a search optimises. A new objective is one more member, and the number of a trial that it reads.
 
     What follows from the throughput is computed by `of`: then it is that of the mean of several measurements, too.
+
+    Attributes:
+        help: what it is, for its option.
+        metric, unit: its value in words, and the unit of that.
+        maximise: whether more is better.
+        of: the value of a trial that runs, with its plans.
+        number: the number of a trial that it is, whose column tables have and whose axis charts have; empty if none is.
+        per_device: whether every device counts, so that one of them is what a search compares with.
     """
 
-    _facts: _Facts
+    help: str
+    metric: str
+    unit: str
+    maximise: bool
+    of: Callable[[Trial], float]
+    number: str
+    per_device: bool
+    _worth: Callable[[Trial], float] | None  # in proportion to the score, of a trial that may have no plans
+    _quantity: str  # the field of `Device` that it reads, which all devices of a cluster must have; empty if none
 
     def __new__(cls, *facts: Any) -> Self:
         """A member, whose value is its name."""
-        member = str.__new__(cls, facts[0])
-        member._value_, member._facts = facts[0], _Facts(*facts)
+        its = _Facts(*facts)
+        member = str.__new__(cls, its.name)
+        member._value_, member.help, member.metric, member.unit = its.name, its.help, its.metric, its.unit
+        member.maximise, member.of, member.number, member.per_device = its.maximise, its.of, its.number, its.per_device
+        member._worth, member._quantity = its.worth, its.quantity
         return member
 
     THROUGHPUT = _Facts(
@@ -154,41 +161,6 @@ class Objective(StrEnum):
     )
     """The fewest devices; a constraint, or a rate of requests (`--for-rate`), says what they must do."""
 
-    @property
-    def help(self) -> str:
-        """What it is, for its option."""
-        return self._facts.help
-
-    @property
-    def metric(self) -> str:
-        """Its value in words."""
-        return self._facts.metric
-
-    @property
-    def unit(self) -> str:
-        """Of its value."""
-        return self._facts.unit
-
-    @property
-    def maximise(self) -> bool:
-        """Whether more is better."""
-        return self._facts.maximise
-
-    @property
-    def of(self) -> Callable[[Trial], float]:
-        """The value of a trial that runs, with its plans."""
-        return self._facts.of
-
-    @property
-    def number(self) -> str:
-        """The number of a trial that it is, whose column and axis tables and charts have; empty if none is."""
-        return self._facts.number
-
-    @property
-    def per_device(self) -> bool:
-        """True if the value is per device, so that a search compares with one device."""
-        return self._facts.per_device
-
     def check(self, cluster: Cluster) -> None:
         """Refuse devices without the quantity that it reads, and unlike ones where it counts them.
 
@@ -200,7 +172,7 @@ class Objective(StrEnum):
                 f"--objective {self} counts devices of one kind, {cluster.name} has several; compare every kind as a "
                 "cluster of its own (`autoauto rank`)"
             )
-        quantity = self._facts.quantity
+        quantity = self._quantity
         if not quantity:
             return
         cluster.check_quantity(quantity, f"--objective {self}")
@@ -222,8 +194,8 @@ class Objective(StrEnum):
 
     @property
     def follows_throughput(self) -> bool:
-        """Whether the throughput of a configuration tells its value, so that what is known of that has a worth."""
-        return self.is_throughput or self._facts.worth is not None
+        """Whether a bound of a configuration's throughput is a bound of its value, too."""
+        return self.is_throughput or self._worth is not None
 
     @property
     def is_throughput(self) -> bool:
@@ -244,8 +216,7 @@ class Objective(StrEnum):
 
     def worth(self, trial: Trial) -> float:
         """A number in proportion to the score of a trial, which may have no plans."""
-        worth = self._facts.worth
-        return self.score(self.of(trial)) if worth is None else worth(trial)
+        return self.score(self.of(trial)) if self._worth is None else self._worth(trial)
 
 
 Objectives = Objective | tuple[Objective, ...]

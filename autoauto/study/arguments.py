@@ -20,7 +20,7 @@ from autoauto.study.methods.registry import MethodChoice, method_for
 
 
 def check_call(**called: object) -> None:
-    """Refuse what is to be called and is no function; None is left out.
+    """Refuse arguments that must be functions or None, and are neither.
 
     >>> check_call(callback=print, progress=None)
     """
@@ -30,13 +30,13 @@ def check_call(**called: object) -> None:
 
 
 def checked_repeats(n_repeats: object) -> None:
-    """Refuse what is no number of turns."""
+    """Refuse a number of repeats that is neither None nor a whole number from 0."""
     if n_repeats is not None and (isinstance(n_repeats, bool) or not isinstance(n_repeats, int) or n_repeats < 0):
         raise BadInput(f"n_repeats must be a whole number from 0, got {n_repeats!r:.60}")
 
 
 def check_flow(flow: object) -> None:
-    """Refuse what is no flow."""
+    """Refuse an argument that is no `Flow`."""
     if not isinstance(flow, Flow):
         raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
 

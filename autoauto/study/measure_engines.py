@@ -117,7 +117,11 @@ class _Session:
         self._runs = EngineRuns(of.flow, of.model, launcher, of.config.limit_s, 2 * self._noise)
         stored = attributes_of(of.study).get(ENGINE_MEASUREMENTS)
         before = EngineMeasurements.read(stored) if stored else EngineMeasurements()
-        rows = [row for row in before.rows if keeps_all or row.is_measured or _is_enduring(row)]
+        rows = [
+            row
+            for row in before.rows
+            if keeps_all or row.is_measured or row.refused or row.status is Status.OUT_OF_MEMORY
+        ]
         self._rows = {row.knobs: row for row in rows}
         (self._objective,) = objective_tuple(of.objectives)
         self._loop = _loop_of(of, self._objective, self._noise, list(self._rows))
@@ -211,9 +215,6 @@ class _Session:
             self._fail(row, run, fault)
         self._store("")
 
-    def _all_turns(self) -> list[object]:
-        return list(chain.from_iterable(row.turns for row in self._rows.values()))
-
     def _with_trial(self, row: EngineRow, run: EngineRun) -> EngineRow:
         """A row with its status by the means of its turns, and a trial beside the modelled one."""
         tpot_s = 0.0 if isnan(row.tpot_s) else row.tpot_s
@@ -292,10 +293,6 @@ def _loop_of(of: Measuring, objective: Objective, noise: float, known: Sequence[
     if not loop.trials:
         raise BadInput("--measure needs a configuration that fits by the forecast, got none; try more GPUs")
     return loop
-
-
-def _is_enduring(row: EngineRow) -> bool:
-    return row.status is Status.OUT_OF_MEMORY or bool(row.refused)
 
 
 def _now() -> str:

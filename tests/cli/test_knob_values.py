@@ -20,7 +20,7 @@ from autoauto.space.table import COLUMNS, KNOBS, flat
 
 def read(knobs: str, method: str = "") -> tuple[dict[str, tuple[Any, ...]], Method | None]:
     text = (f'method = "{method}"\n' if method else "\n") + f"[knobs]\n{knobs}"
-    return read_knobs(TomlFile("search.toml", text, tomllib.loads(text)))
+    return read_knobs(TomlFile(tomllib.loads(text), "search.toml", text))
 
 
 def test_every_knob_of_the_space_is_known() -> None:
@@ -117,4 +117,4 @@ def test_mistakes_are_reported_with_their_line(knobs: str, named: str, line: int
 
 def test_knobs_are_a_table() -> None:
     with pytest.raises(BadInput, match="line 1: knobs must be a table"):
-        read_knobs(TomlFile("search.toml", "knobs = 1", {"knobs": 1}))
+        read_knobs(TomlFile({"knobs": 1}, "search.toml", "knobs = 1"))

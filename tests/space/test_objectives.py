@@ -19,7 +19,7 @@ def test_devices_without_the_quantity_of_an_objective_are_refused(monkeypatch: p
         objective.check(load_cluster("bow-2000"))
     with pytest.raises(BadInput, match=r"^--objective cost needs price_per_hour of every device, bow-2000 has none "):
         Objective.COST.check(load_cluster("bow-2000"))
-    monkeypatch.setattr(Objective.LATENCY, "_facts", Objective.LATENCY._facts._replace(quantity="fp8"))
+    monkeypatch.setattr(Objective.LATENCY, "_quantity", "fp8")
     Objective.LATENCY.check(load_cluster("c600"))
     with pytest.raises(BadInput, match=r"^--objective latency needs fp8 of every device, bow-2000 has none of bow; "):
         Objective.LATENCY.check(load_cluster("bow-2000"))

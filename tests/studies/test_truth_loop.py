@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from math import exp
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from autoauto.records.costs.decoder import Workload
 from autoauto.records.units import FloatArray
 from autoauto.study.methods.engines.likeness import Likeness
-from studies.truth_loop import Replayed, Rows, bounded, cases_of, replay, share_of_best
+from studies.truth_loop import Replayed, Rows, bounded, cases_of, replay, rough_log_tpot, share_of_best
 from tests.studies.test_gpu_accuracy import written
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -112,3 +114,18 @@ def test_the_program_prints_what_was_measured_and_the_answers(
 def test_a_case_has_enough_rows_and_three_bounds() -> None:
     assert cases_of([]) == []
     assert len(list(bounded([rows_of(TPOT_S)]))) == 3
+
+
+def test_more_sequences_take_longer_and_give_more() -> None:
+    batches = [1, 2, 8, 64, 256]
+    tpot = np.exp(rough_log_tpot([Likeness(batch, 4) for batch in batches], Workload(1024, 1024)))
+    assert (np.diff(tpot) > 0).all()
+    assert (np.diff(batches / tpot) > 0).all()
+
+
+def test_longer_prompts_make_sequences_cost_more() -> None:
+    def growth(requests: Workload) -> float:
+        single, many = rough_log_tpot([Likeness(1), Likeness(64)], requests)
+        return exp(many - single)
+
+    assert growth(Workload(8192, 1024)) > 1.3 * growth(Workload(1024, 1024))

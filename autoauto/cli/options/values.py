@@ -117,7 +117,7 @@ def integers(text: str) -> tuple[int, ...]:
 
 
 def proportions(text: str) -> tuple[float | str, ...]:
-    """Read "0.3,0.6,1.0" as numbers, and several with colons as those of the devices of a pipeline.
+    """Read "0.3,0.6,1.0" as numbers; an item with colons has one number for each device of a pipeline.
 
     >>> proportions("0.3,1"), proportions("0.6,.15:0.25")
     ((0.3, 1.0), (0.6, '0.15:0.25'))

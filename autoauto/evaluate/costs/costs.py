@@ -1,80 +1,16 @@
-"""What ranges of layers cost on a cluster, for any configuration: `LayerwiseCosts`; and what pipelines have of it."""
+"""What pipelines have of `LayerwiseCosts`, and costs that begin with the whole model: `BeginsWhole`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
-from autoauto.evaluate.costs.forecasts import StoredForecasts
-from autoauto.evaluate.setting import Setting
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan import replicas
 from autoauto.profile.profiler import Progress
-from autoauto.records.costs.correction import Correction, WholeRange
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.options import CompileOptions
-from autoauto.records.costs.profile import ModelProfile
-from autoauto.records.hardware import Cluster
 from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
-
-
-class EndBytes(NamedTuple):
-    """The bytes of a model's inputs, and of its outputs, for one micro-batch."""
-
-    input_bytes: int
-    output_bytes: int
-
-
-class LayerwiseCosts(Protocol):
-    """Estimated costs of a model, which measurements on real devices correct.
-
-    Two classes give them: `LayerCosts`, from layers, and `WholeFirstCosts`, from the whole model and only then from
-    layers, which is `BeginsWhole`, too. What a decoder costs that engines serve is in `evaluate/serving/costs.py`.
-    """
-
-    @property
-    def setting(self) -> Setting:
-        """What all configurations have in common."""
-
-    @property
-    def forecasts(self) -> StoredForecasts:
-        """Where forecasts that were made before are stored."""
-
-    def cost_key(self, knobs: Knobs) -> object:
-        """What the costs of a configuration depend on, by which forecasts of it are stored; equal for equal costs."""
-
-    def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Every kind of layer compiled once, for the cluster's first device, or the profile that the target has."""
-
-    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """The profile that plans are made by: that of layers alone, or of layers in their model."""
-
-    def ends(self, options: CompileOptions) -> EndBytes:
-        """The bytes of the model's inputs and outputs."""
-
-    def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
-        """The configuration with the first session that was asked for with which all layers cost as much.
-
-        At small batches memory proportions often make no difference: no kernel needs more than the least. On real
-        devices it is the session of `knobs`.
-        """
-
-    def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """The correction of sums of layers, fitted to ranges that were compiled whole."""
-
-    def ranges(
-        self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
-    ) -> tuple[ModelProfile, CostTable]:
-        """The corrected profile, and the costs of ranges, with the session of a device of the pipeline.
-
-        They are those of the cluster's first device; numbers of devices share them.
-        """
-
-    def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        """The estimated cost of every range of layers on each device of a line."""
-
-    def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """Store ranges that were compiled whole, or ran, as examples to which later corrections are fitted."""
 
 
 @runtime_checkable

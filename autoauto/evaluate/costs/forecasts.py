@@ -150,7 +150,7 @@ def forecasts_of(setting: Setting) -> StoredForecasts:
     """Where forecasts of a setting are stored: nowhere for real devices, beside the profiles for cost models.
 
     By a cost model a forecast depends on the model, the devices, the target and how estimates are made alone: also the
-    samples to which they are fitted follow from these (`LayerCosts`). Constraints change none.
+    samples to which they are fitted follow from these (`LayerwiseCosts`). Constraints change none.
     """
     if setting.traits.runs_plans:
         return StoredForecasts(None)

@@ -1,17 +1,19 @@
-"""Costs of ranges from those of their layers: `LayerProfiles`, `LayerCosts`."""
+"""Costs of ranges from those of their layers: `LayerwiseCosts`, and where each layer is alone `LayerCosts`."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from typing_extensions import override
 
 from autoauto.estimate.correct import corrected, range_examples
 from autoauto.estimate.memory import with_optimizer_state
 from autoauto.estimate.regression import PRIOR, fit
 from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
-from autoauto.evaluate.costs.costs import EndBytes
 from autoauto.evaluate.costs.forecasts import StoredForecasts, forecasts_of
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
@@ -37,6 +39,13 @@ _MAX_SUMMARIES = 4096
 _MAX_PROFILES = 128  # in memory; configurations that differ in n_ipu only have the same profile
 
 
+class EndBytes(NamedTuple):
+    """The bytes of a model's inputs, and of its outputs, for one micro-batch."""
+
+    input_bytes: int
+    output_bytes: int
+
+
 class LayersSummary(NamedTuple):
     """What is known of a profile without reading it.
 
@@ -59,19 +68,6 @@ class LayersSummary(NamedTuple):
         return cls(digest, EndBytes(layers[0].input_bytes, layers[-1].output_bytes))
 
 
-class LayerTimes(Protocol):
-    """Where the times of layers come from."""
-
-    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """The profile that plans are made by."""
-
-    def are_alone(self, options: CompileOptions) -> bool:
-        """Whether each layer was compiled, or ran, by itself."""
-
-    def need_samples(self, options: CompileOptions) -> bool:
-        """Whether ranges must be compiled whole to know how times and memory of layers add up."""
-
-
 class LayerProfiles:
     """The profiles of layers, each kind of which is compiled alone, or which the target has."""
 
@@ -84,7 +80,7 @@ class LayerProfiles:
         self._first_sessions: Memo[tuple[CompileOptions, str], Session] = Memo(_MAX_SUMMARIES)
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Implements `LayerTimes`."""
+        """Every kind of layer compiled once, or the profile that the target has."""
         return self._profiles.of(options, lambda: self._profile(options, progress))
 
     def _profile(self, options: CompileOptions, progress: Progress | None) -> ModelProfile:
@@ -94,14 +90,6 @@ class LayerProfiles:
             return target.profile(graph, device, options)
         profiler = self._profilers.of(device, lambda: Profiler(graph, target, device, setting.cache))
         return profiler.profile(options, progress)
-
-    def are_alone(self, options: CompileOptions) -> bool:
-        """Implements `LayerTimes`."""
-        return True
-
-    def need_samples(self, options: CompileOptions) -> bool:
-        """Implements `LayerTimes`."""
-        return True
 
     def first_equal_session(self, options: CompileOptions, progress: Progress | None = None) -> Session:
         """The first session that was asked for with which all layers cost as much, on the same devices and links."""
@@ -117,22 +105,23 @@ class LayerProfiles:
         return self._summaries.of(options, lambda: self.forecasts.of("layers", options, LayersSummary, summary))
 
 
-class LayerCosts:
-    """The `LayerwiseCosts` of a model by its layers.
+class LayerwiseCosts(ABC):
+    """Estimated costs of the ranges of a model's layers on a cluster, for any configuration.
+
+    `LayerCosts` know layers alone. Where measuring takes a device's time, `WholeFirstCosts` begin with the whole model.
+    What a decoder costs that engines serve is in `evaluate/serving/costs.py`.
 
     By a cost model, sums of layers are corrected by samples at two batch sizes near that of a configuration
     (`autoauto/profile/sample.py`), and by nothing else, so that equal commands give equal answers, whatever was
     compiled before. On real devices, where a range takes long, all that ever ran corrects them, and samples only if
     none of that has a near batch size.
+
+    Attributes:
+        setting: what all configurations have in common.
     """
 
-    def __init__(
-        self, setting: Setting, profiles: LayerProfiles | None = None, times: LayerTimes | None = None
-    ) -> None:
-        """Take the profiles of layers, and the times by which plans are made; by default those of the profiles."""
-        self.setting = setting
-        self._profiles = profiles or LayerProfiles(setting)
-        self._times = times or self._profiles
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self._profiles = setting, LayerProfiles(setting)
         # By the subject of a `RangeStore`, all options but batch size and memory proportion: the batch sizes of samples
         # on real devices, and by those to whose examples it was fitted too (none: to all), the correction.
         self._sampled: dict[str, set[int]] = {}
@@ -144,11 +133,14 @@ class LayerCosts:
 
     @property
     def forecasts(self) -> StoredForecasts:
-        """Implements `LayerwiseCosts`."""
+        """Where forecasts that were made before are stored."""
         return self._profiles.forecasts
 
     def cost_key(self, knobs: Knobs) -> object:
-        """Implements `LayerwiseCosts`; sessions count by what layers cost with them."""
+        """What the costs of a configuration depend on, by which forecasts of it are stored; equal for equal costs.
+
+        Sessions count by what layers cost with them.
+        """
         session, setting = knobs.session, self.setting
         if setting.traits.runs_plans or setting.cluster.kinds:
             return knobs
@@ -157,19 +149,31 @@ class LayerCosts:
         return replace(knobs, session=session.common), layers
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Implements `LayerwiseCosts`."""
+        """Every kind of layer compiled once, for the cluster's first device, or the profile that the target has."""
         return self._profiles.layers(options, progress)
 
+    @abstractmethod
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Implements `LayerwiseCosts`."""
-        return self._times.layers(options, progress)
+        """The profile that plans are made by: that of layers alone, or of layers in their model."""
 
+    @abstractmethod
+    def are_alone(self, options: CompileOptions) -> bool:
+        """Whether each layer of `layers` was compiled, or ran, by itself."""
+
+    @abstractmethod
+    def need_samples(self, options: CompileOptions) -> bool:
+        """Whether ranges must be compiled whole to know how times and memory of layers add up."""
+
+    @abstractmethod
     def ends(self, options: CompileOptions) -> EndBytes:
-        """Implements `LayerwiseCosts`."""
-        return self._profiles.summary(options).ends
+        """The bytes of the model's inputs and outputs."""
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
-        """Implements `LayerwiseCosts`."""
+        """The configuration with the first session that was asked for with which all layers cost as much.
+
+        At small batches memory proportions often make no difference: no kernel needs more than the least. On real
+        devices it is the session of `knobs`.
+        """
         if self.setting.traits.runs_plans or self.setting.cluster.kinds:
             return knobs
         session, setting = knobs.session, self.setting
@@ -178,11 +182,14 @@ class LayerCosts:
         return replace(knobs, session=session.of_devices(equal))
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """Implements `LayerwiseCosts`; until a fit, the entry overhead of layers timed in their model has its prior."""
+        """The correction of sums of layers, fitted to ranges that were compiled whole.
+
+        Until a fit, the entry overhead of layers timed in their model has its prior.
+        """
         if self.setting.estimator is Estimator.SUM:
             return PLAIN_SUM
         options = self.setting.options(knobs)
-        alone = self._times.are_alone(options)
+        alone = self.are_alone(options)
         store, sizes = self._store(options, alone), sample_batch_sizes(knobs.batch_size)
         if self.setting.traits.runs_plans:
             self._sample_once(options, progress)
@@ -201,7 +208,7 @@ class LayerCosts:
 
     def _sample_once(self, options: CompileOptions, progress: Progress | None) -> None:
         """Run samples on a real device if there are no examples near a batch size, and none were run before."""
-        if not self._times.need_samples(options):
+        if not self.need_samples(options):
             return
         store, sizes = self._store(options), sample_batch_sizes(options.batch_size)
         sampled = self._sampled.setdefault(store.subject, set())
@@ -218,9 +225,9 @@ class LayerCosts:
         self._add_examples(options, wholes, profile, alone=True)
 
     def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """Implements `LayerwiseCosts`."""
+        """Store ranges that were compiled whole, or ran, as examples to which later corrections are fitted."""
         if self.setting.estimator is not Estimator.SUM:
-            self._add_examples(options, measured, self.layers(options), self._times.are_alone(options))
+            self._add_examples(options, measured, self.layers(options), self.are_alone(options))
 
     def _add_examples(
         self, options: CompileOptions, measured: Iterable[WholeRange], profile: ModelProfile, alone: bool
@@ -242,7 +249,7 @@ class LayerCosts:
         return self._stores.of((options, alone), store)
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        """Implements `LayerwiseCosts`."""
+        """The estimated cost of every range of layers on each device of a line."""
         correction = self.correction(knobs, progress)
         profile, ranges = self.ranges(knobs, correction, progress)
         proportion, tensors = self.setting.proportion(correction), self._tensors(knobs)
@@ -255,7 +262,10 @@ class LayerCosts:
     def ranges(
         self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
     ) -> tuple[ModelProfile, CostTable]:
-        """Implements `LayerwiseCosts`."""
+        """The corrected profile, and the costs of ranges, with the session of a device of the pipeline.
+
+        They are those of the cluster's first device; numbers of devices share them.
+        """
         setting, recompute = self.setting, knobs.mode.recompute is True
         options = setting.options(knobs, device)
         key = options, knobs.weight_update, recompute
@@ -280,6 +290,26 @@ class LayerCosts:
         if setting.cluster.topology is Topology.LINE:
             return None
         return tensor_uses(setting.graph, knobs.batch_size, setting.precision, training=knobs.training)
+
+
+class LayerCosts(LayerwiseCosts):
+    """Costs by layers that are all compiled alone."""
+
+    @override
+    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        return self.profile(options, progress)
+
+    @override
+    def are_alone(self, options: CompileOptions) -> bool:
+        return True
+
+    @override
+    def need_samples(self, options: CompileOptions) -> bool:
+        return True
+
+    @override
+    def ends(self, options: CompileOptions) -> EndBytes:
+        return self._profiles.summary(options).ends
 
 
 def _in_flight(knobs: Knobs) -> tuple[int, ...] | None:

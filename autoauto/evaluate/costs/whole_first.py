@@ -15,25 +15,22 @@ where the runtime does not time them, or where memory matters: that of a layer i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated
-from autoauto.evaluate.costs.costs import EndBytes
-from autoauto.evaluate.costs.forecasts import StoredForecasts
-from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerProfiles
+from autoauto.evaluate.costs.layer_costs import EndBytes, LayerwiseCosts
 from autoauto.evaluate.costs.whole_model import WholeModel
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts
 from autoauto.profile.in_model import cycles_in_model, profile_in_model
 from autoauto.profile.profiler import Progress
-from autoauto.records.costs.correction import Correction, WholeRange
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
@@ -64,41 +61,48 @@ class _Working(NamedTuple):
         return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
 
 
-class LayersInModel:
-    """The `LayerTimes` of layers in their model where memory does not matter and the runtime knows them; else alone."""
+class WholeFirstCosts(LayerwiseCosts):
+    """The costs of a model that is measured whole on one device before any of its layers.
 
-    def __init__(self, whole: WholeModel, profiles: LayerProfiles) -> None:
-        self._whole, self._profiles = whole, profiles
-        self._known: Memo[CompileOptions, tuple[float, ...] | None] = Memo(4096)
+    Times of layers are those in their model where memory does not matter and the runtime knows them; else alone.
+    """
 
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._whole = WholeModel(setting)
+        # Of every layer, (n,), of which only the ratios count; None where layers are measured alone.
+        self._cycles_in_model: Memo[CompileOptions, tuple[float, ...] | None] = Memo(4096)
+        # Of devices that ran at the same time: the period relative to the estimate.
+        self._slow_downs: Memo[_Working, float] = Memo(4096)
+
+    @override
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Implements `LayerTimes`."""
-        cycles, setting = self._cycles(options), self._whole.setting
+        cycles, setting = self._cycles(options), self.setting
         if cycles is None:
-            return self._profiles.layers(options, progress)
+            return self.profile(options, progress)
         device, whole = setting.device(options), self._whole.cost(options)
         return profile_in_model(setting.graph, setting.compiler, device, options, whole, cycles)
 
+    @override
     def are_alone(self, options: CompileOptions) -> bool:
-        """Implements `LayerTimes`."""
         return self._cycles(options) is None
 
+    @override
     def need_samples(self, options: CompileOptions) -> bool:
-        """Implements `LayerTimes`; not where the whole model leaves half of a device's memory free.
+        """Not where the whole model leaves half of a device's memory free.
 
         They would teach how much memory ranges need, and by how much times of layers add up to more than the whole.
         """
         return not self._whole.leaves_memory(options)
 
     def _cycles(self, options: CompileOptions) -> tuple[float, ...] | None:
-        """Of every layer, (n,), of which only the ratios count; None where layers are measured alone."""
-        return self._known.of(
+        return self._cycles_in_model.of(
             options, lambda: self._interpolated(options) if self._whole.leaves_memory(options) else None
         )
 
     def _interpolated(self, options: CompileOptions) -> tuple[float, ...] | None:
         """Linear between the batch sizes at which the whole model is measured, beyond them those there."""
-        setting, ends = self._whole.setting, []
+        setting, ends = self.setting, []
         for size in (sizes := self._whole.measured_sizes(options)):
             at_size = replace(options, batch_size=size)
             device = setting.device(at_size)
@@ -109,56 +113,14 @@ class LayersInModel:
         share = min((options.batch_size - sizes[0]) / max(sizes[-1] - sizes[0], 1), 1.0)
         return tuple(low + share * (high - low) for low, high in zip(ends[0], ends[-1], strict=True))
 
-
-class WholeFirstCosts:
-    """The `LayerwiseCosts` of a model that is measured whole on one device before any of its layers."""
-
-    def __init__(self, setting: Setting) -> None:
-        profiles = LayerProfiles(setting)
-        self.setting = setting
-        self._whole = WholeModel(setting)
-        self._layers = LayerCosts(setting, profiles, LayersInModel(self._whole, profiles))
-        # Of devices that ran at the same time: the period relative to the estimate.
-        self._slow_downs: Memo[_Working, float] = Memo(4096)
-
-    @property
-    def forecasts(self) -> StoredForecasts:
-        """Implements `LayerwiseCosts`."""
-        return self._layers.forecasts
-
-    def cost_key(self, knobs: Knobs) -> object:
-        """Implements `LayerwiseCosts`."""
-        return self._layers.cost_key(knobs)
-
-    def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Implements `LayerwiseCosts`."""
-        return self._layers.profile(options, progress)
-
-    def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Implements `LayerwiseCosts`."""
-        return self._layers.layers(options, progress)
-
+    @override
     def ends(self, options: CompileOptions) -> EndBytes:
-        """Implements `LayerwiseCosts`."""
         return self._whole.ends(options.batch_size)
 
-    def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
-        """Implements `LayerwiseCosts`."""
-        return self._layers.with_equal_costs(knobs, progress)
-
-    def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """Implements `LayerwiseCosts`."""
-        return self._layers.correction(knobs, progress)
-
-    def ranges(
-        self, knobs: Knobs, correction: Correction, progress: Progress | None = None, device: int = 0
-    ) -> tuple[ModelProfile, CostTable]:
-        """Implements `LayerwiseCosts`."""
-        return self._layers.ranges(knobs, correction, progress, device)
-
+    @override
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        """Implements `LayerwiseCosts`; all layers together cost what the whole model was measured to take."""
-        table = self._layers.table_on(cluster, knobs, progress)
+        """All layers together cost what the whole model was measured to take."""
+        table = super().table_on(cluster, knobs, progress)
         if not self._whole.may_fit(knobs):
             return table
         cost = self._whole.cost(self.setting.options(knobs))
@@ -166,7 +128,7 @@ class WholeFirstCosts:
         return calibrated(table, [replace(whole, layers=LayerRange(0, table.n_layers))])
 
     def whole_plan(self, knobs: Knobs) -> Plan | None:
-        """Implements `LayerwiseCosts`; where one device runs the whole model, no layer is needed."""
+        """Implements `BeginsWhole`."""
         if knobs.n_ipu > 1:
             return None
         plan = self._whole.as_stage(knobs, self._whole.cost(self.setting.options(knobs)))
@@ -175,7 +137,7 @@ class WholeFirstCosts:
         return plan
 
     def bound_plan(self, knobs: Knobs) -> Plan | None:
-        """Implements `LayerwiseCosts`; none where a plan needs no further measurement either.
+        """Implements `BeginsWhole`; none where a plan needs no further measurement either.
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
         measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
@@ -194,12 +156,8 @@ class WholeFirstCosts:
             raise out_of_memory(parts)
         return parts
 
-    def learn_ranges(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """Implements `LayerwiseCosts`."""
-        self._layers.learn_ranges(options, measured)
-
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
-        """Implements `LayerwiseCosts`; replicas of one device tell it."""
+        """Implements `BeginsWhole`; replicas of one device tell it."""
         if knobs.n_ipu == 1:
             self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
 

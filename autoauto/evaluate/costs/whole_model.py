@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from autoauto.estimate.table import cost_table
-from autoauto.evaluate.costs.costs import EndBytes
+from autoauto.evaluate.costs.layer_costs import EndBytes
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.problem import evaluate

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
-from autoauto.evaluate.costs.costs import LayerwiseCosts, pipeline_table
+from autoauto.evaluate.costs.costs import pipeline_table
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan.pipeline.optimal import anytime, has_plan
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.range_plans import best_with_stage_replicas

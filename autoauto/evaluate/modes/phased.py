@@ -9,7 +9,8 @@ from functools import partial
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
-from autoauto.evaluate.costs.costs import LayerwiseCosts, shared_cycles
+from autoauto.evaluate.costs.costs import shared_cycles
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.memo import Memo
 from autoauto.plan.phased import LOAD_BUFFER, STORE_BUFFER, fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory

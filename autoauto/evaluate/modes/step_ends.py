@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoauto.estimate.sums import prefix_sums
-from autoauto.evaluate.costs.costs import LayerwiseCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.replicas import all_reduce_cycles, placements

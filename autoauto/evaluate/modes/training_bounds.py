@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.estimate.sums import last_segment_prefix_cycles
-from autoauto.evaluate.costs.costs import LayerwiseCosts
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.mode import Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import with_known_state
 from autoauto.evaluate.modes.training_steps import no_simulated_step_below

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from autoauto.estimate.sums import cut_allowed, cuts_around, last_segment_prefix_cycles, prefix_sums
-from autoauto.evaluate.costs.costs import LayerwiseCosts, pipeline_table
+from autoauto.evaluate.costs.costs import pipeline_table
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from autoauto.evaluate.costs.costs import BeginsWhole, LayerwiseCosts
+from autoauto.evaluate.costs.costs import BeginsWhole
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.probe import UNBOUNDED

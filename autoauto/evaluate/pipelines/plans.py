@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from autoauto.evaluate.costs.costs import BeginsWhole, LayerwiseCosts, pipeline_table, shared_cycles
+from autoauto.evaluate.costs.costs import BeginsWhole, pipeline_table, shared_cycles
+from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state

@@ -226,7 +226,7 @@ class ServingCosts:
         return [self.target.factors(system_of(device), *of) for device in self.kinds(knobs)]
 
     def layers(self, device: Device, knobs: Knobs, sizes: Sizes) -> DecoderCosts:
-        """The costs of all layers on a GPU of a kind at many batch sizes, instead of that of `knobs`.
+        """The costs of all layers on one kind of GPU, at the batch sizes `sizes` in place of the one of `knobs`.
 
         Raises:
             Unsupported: the group cannot split the model, does not fit a node, or there are no times.

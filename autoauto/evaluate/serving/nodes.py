@@ -106,7 +106,7 @@ class Nodes:
         return [chosen[kind].pop() for kind in segments]
 
     def without(self, free: Free, groups: Sequence[int]) -> Free:
-        """What is free once groups that `groups_for` chose are taken."""
+        """The free groups of every node after a replica has taken the groups that `groups_for` chose."""
         left = list(free)
         for group in groups:
             left[self._node_of[group]] -= 1

@@ -58,7 +58,7 @@ class Fields:
         self._content, self._where = content, where
 
     def value(self, *path: str) -> Any:
-        """What is there; None where nothing is."""
+        """The value at a path of keys; None where the object has no such path."""
         value: Any = self._content
         for name in path:
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -89,7 +89,7 @@ class Fields:
         return value
 
     def spread(self, what: str, *path: str) -> tuple[str, ...]:
-        """What is said of prompts or answers of unequal lengths; the path is that of the smallest and the largest."""
+        """A note that lengths are unequal, or none; `min` and `max` of the object at `path` are the ends."""
         low, high = self.number(*path, "min") or 0.0, self.number(*path, "max") or 0.0
         if high - low <= MAX_SPREAD * high:
             return ()
@@ -97,5 +97,5 @@ class Fields:
 
 
 def failed_note(n_failed: float | None) -> tuple[str, ...]:
-    """What is said of requests that were not answered."""
+    """A note about failed requests; none where all were answered."""
     return (f"{n_failed:.0f} requests failed",) if n_failed else ()

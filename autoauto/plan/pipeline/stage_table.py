@@ -93,7 +93,7 @@ class StageTable:
         return replace(self, rows=rows(self.rows), recomputing=self.recomputing and rows(self.recomputing))
 
     def costs_of(self, recomputes: bool) -> CostTable:
-        """The rows of stages that recompute, or of those that do not."""
+        """The costs of stages that recompute their activations, or of stages that keep them."""
         if recomputes == self.recompute:
             return self.rows
         assert self.recomputing is not None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import override
 
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MisfitError
@@ -21,17 +24,13 @@ _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 @dataclass(frozen=True, slots=True)
-class TomlFile:
-    """A file and its values.
+class ParsedTable(ABC):
+    """The values of a file, or of what stands for one.
 
     Attributes:
-        path: as it was given.
-        text: the whole content.
-        table: the content, parsed.
+        table: the values.
     """
 
-    path: str
-    text: str
     table: dict[str, Any]
 
     def read(self, kind: type[Value], schema: int | None = None) -> Value:
@@ -42,7 +41,7 @@ class TomlFile:
             schema: the number that the file has if it has one; None where it has none.
 
         Raises:
-            BadInput: it has another schema, or a field that is missing or wrong; the message names it and its line.
+            BadInput: it has another schema, or a field that is missing or wrong; the message names it, and its line.
         """
         try:
             content = self.table if schema is None else checked_schema(self.table, schema, may_lack_it=True)
@@ -50,6 +49,7 @@ class TomlFile:
         except MisfitError as misfit:
             raise self.bad(misfit.location, misfit.message) from misfit.__cause__
 
+    @abstractmethod
     def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
         """An error about a value, or about an `item` of it.
 
@@ -58,6 +58,22 @@ class TomlFile:
             message: what is wrong.
             item: a text in the line of the mistake, where the value has several lines.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile(ParsedTable):
+    """A file and its values.
+
+    Attributes:
+        path: as it was given.
+        text: the whole content.
+    """
+
+    path: str
+    text: str
+
+    @override
+    def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
         return BadInput(f"{self.path}, line {line_of(self.text, keys, item)}: {message}")
 
 
@@ -85,7 +101,7 @@ def read_toml(path: Path) -> TomlFile:
         raise BadInput(_syntax_message(str(path), text, error)) from None
     if depth_of(table) > MAX_DEPTH:
         raise BadInput(f"{path}: {_TOO_DEEP}")
-    return TomlFile(str(path), text, table)
+    return TomlFile(table, str(path), text)
 
 
 def depth_of(document: object) -> int:

@@ -141,9 +141,6 @@ def _unit(summary: StudySummary) -> str:
     return unit_of(trial.knobs for trial in summary.trials)
 
 
-_ACROSS = ("tensor_parallel", "memory_proportion", "cores_per_device")
-
-
 def _across(summary: StudySummary) -> str:
     """The knob of the columns: the first of these that the configurations have, what targets of a kind vary most."""
     own = {name for cell in summary.cells for name in cell.knobs.values}

@@ -47,7 +47,10 @@ def submit(service: Service, call: Call) -> Answer:
     options = {name: value for name, value in given.items() if name not in _OF_SERVER}
     if "request" in given and options:
         raise BadInput(f"a submission has options or a request, got request and {min(options)!r:.60}; leave one out")
-    request = _whole_request(given["request"]) if "request" in given else service.read_request(options)
+    if "request" in given:
+        request = SearchRequest.from_json(msgspec.json.encode(given["request"]).decode())
+    else:
+        request = service.read_request(options)
     submission = Submission.of(request, given.get("limits"), given.get("labels"))
     priority = given.get("priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
@@ -159,7 +162,3 @@ def delete_model(service: Service, call: Call) -> Answer:
     """Forget a file that the caller has uploaded."""
     models.delete_model(service.database, call.user, call.digest)
     return Answer(204, None)
-
-
-def _whole_request(given: object) -> SearchRequest:
-    return SearchRequest.from_json(msgspec.json.encode(given).decode())

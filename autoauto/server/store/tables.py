@@ -45,7 +45,6 @@ from autoauto.database.retries import first_line, retried
 from autoauto.database.tables import create_table
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.study.store.database import existing_engine, in_memory, open_storage, shown_storage
-from autoauto.study.store.trial_storage import TrialStorage
 
 T = TypeVar("T")
 
@@ -164,6 +163,7 @@ class ServiceDatabase:
 
     Attributes:
         storage: the URL.
+        studies: the studies in the database, as Optuna has them.
         last_full_s: when its disk had no room the last time, on the monotonic clock.
 
     Raises:
@@ -177,8 +177,8 @@ class ServiceDatabase:
                 f"a server stores its searches in a file or on a server, got {storage}; try sqlite:///studies/server.db"
             )
         self.storage = storage
-        self._studies = open_storage(storage)  # closes its connections when it is no longer used
-        self._engine = self._studies.engine
+        self.studies = open_storage(storage)  # closes its connections when it is no longer used
+        self._engine = self.studies.engine
         self.last_full_s = -inf
         self.run(self._make_tables)
 
@@ -186,11 +186,6 @@ class ServiceDatabase:
     def file(self) -> Path | None:
         """The file of the database; None on a server."""
         return backend_of(self._engine).file(self._engine.url)
-
-    @property
-    def studies(self) -> TrialStorage:
-        """The studies in the database, as Optuna has them."""
-        return self._studies
 
     @property
     def shown(self) -> str:

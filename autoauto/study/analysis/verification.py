@@ -279,11 +279,8 @@ def _store(study: Study, verification: Verification) -> None:
 
 def _read(entry: Mapping[str, Any]) -> Verification:
     rows = [
-        Repeated(row["name"], knobs_of(row["knobs"]), **_turns(row), reason=row["reason"]) for row in entry["repeated"]
+        Repeated(row["name"], knobs_of(row["knobs"]), tuple(row["samples_per_s"]), tuple(row["scores"]), row["reason"])
+        for row in entry["repeated"]
     ]
     answer = entry["seed"] and AutoPipelineAnswer(**{**entry["seed"], "knobs": knobs_of(entry["seed"]["knobs"])})
     return Verification(tuple(rows), entry["n_repeats"], entry["settled"], Verdict(entry["verdict"]), answer)
-
-
-def _turns(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(row[name]) for name in ("samples_per_s", "scores")}

@@ -184,7 +184,7 @@ def preceded_by(method: Proposer, first: Sequence[Knobs]) -> Proposer:
 
 
 def limited(method: Proposer, most: int | None) -> Proposer:
-    """The method until so many configurations were measured, those that are known included; None for its own end."""
+    """A method that ends after `most` measured configurations, earlier ones included; None: where it ends by itself."""
     if most is None:
         return method
 

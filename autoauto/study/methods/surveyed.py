@@ -31,6 +31,7 @@ class Survey:
     Attributes:
         exceeds: whether a measurement gives a score or more, where arrivals are simulated and forecasts are upper
             bounds; None where it gives what the forecast says.
+        fitting: all forecasts so far that fit and meet the constraints, without plans.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Survey:
         """Take what makes the trials of a cell, without plans, what scores them, and what tells more of bounds."""
         self._forecasts, self._objective, self.exceeds = forecasts, objective, exceeds
         self._known: dict[Knobs, Forecast] = {}
-        self._fitting: list[Trial] = []
+        self.fitting: list[Trial] = []
 
     @property
     def counts_devices(self) -> bool:
@@ -54,17 +55,12 @@ class Survey:
         """True if arrivals are simulated."""
         return self.exceeds is not None
 
-    @property
-    def fitting(self) -> Sequence[Trial]:
-        """Of all that were made those that fit and meet the constraints, without plans."""
-        return self._fitting
-
     def __call__(self, cell: Sequence[Knobs]) -> list[Forecast]:
         """The forecasts of configurations that differ in their batch size alone."""
         known = [self._known[knobs] for knobs in cell if knobs in self._known]
         if len(known) < len(cell):
             trials = self._forecasts(cell)
-            self._fitting += [trial for trial in trials if trial.fits]
+            self.fitting += [trial for trial in trials if trial.fits]
             known = list(map(self._forecast, trials))
             self._known.update(zip(cell, known, strict=True))
         return known
@@ -72,7 +68,7 @@ class Survey:
     @property
     def front(self) -> list[Trial]:
         """Of all that were made, see `users_front`; none where forecasts do not tell what users get."""
-        return users_front(self._fitting) if not self.simulates else []
+        return users_front(self.fitting) if not self.simulates else []
 
     def _forecast(self, trial: Trial) -> Forecast:
         score = self._objective.worth(trial) if trial.runs else None

@@ -152,12 +152,8 @@ class Factor(NamedTuple):
         """The ratio below which another row's lies with a probability."""
         return exp(self.rows.quantile(share))
 
-    def probability_below(self, ratio: float) -> float:
-        """How likely another row's ratio is smaller: that a bound of so many times the forecast holds."""
-        return self.rows.share_below(log(ratio))
-
     def widened(self, deviation: float) -> Factor:
-        """Where the logarithm of the truth has another, independent standard deviation.
+        """The factor with a wider interval: the logarithm of the truth has a further, independent standard deviation.
 
         >>> factor = factor_of([], Prior(0.1, 0.1, 1.0, p_far=0.0))
         >>> [round(end, 2) for each in (factor, factor.widened(0.2)) for end in each[1:3]]
@@ -178,15 +174,15 @@ class Factors(NamedTuple):
     ttft: Factor
 
     def widened(self, tpot: float, ttft: float | None = None) -> Factors:
-        """See `Factor.widened`; that of TTFT is by default that of TPOT."""
+        """Both factors as `Factor.widened` gives them; by default TTFT has the deviation of TPOT."""
         return Factors(self.tpot.widened(tpot), self.ttft.widened(tpot if ttft is None else ttft))
 
     def carried(self, n_octaves: float) -> Factors:
-        """For requests whose lengths differ by so many octaves from those that were measured."""
+        """The factors, with wider intervals, for requests whose lengths lie `n_octaves` from the measured ones."""
         return self.widened(sqrt(_OCTAVE_TPOT * n_octaves), sqrt(_OCTAVE_TTFT * n_octaves))
 
     def holding(self, ratios: Sequence[float]) -> Factors:
-        """With an interval of TPOT that holds these measured ratios, too."""
+        """The factors with an interval of TPOT that is wide enough to contain these measured ratios."""
         low, high = min(self.tpot.low, *ratios), max(self.tpot.high, *ratios)
         return self._replace(tpot=self.tpot._replace(low=low, high=high))
 
@@ -293,6 +289,4 @@ def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
     return 1 / (1 + exp(-log_odds)) if log_odds < _CERTAIN else 1.0
 
 
-UNMEASURED = unmeasured(ErrorKey(DENSE))
-"""Of a group of dense models of which nothing was measured."""
 NOT_CALIBRATED = Calibration({})

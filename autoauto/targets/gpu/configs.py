@@ -42,7 +42,7 @@ class Side(Enum):
 
 
 class Described(NamedTuple):
-    """A model of the package, and what is taken of it."""
+    """The config of a model that the package knows, and which of its operations count."""
 
     config: Mapping[str, Any]
     side: Side = Side.ALL

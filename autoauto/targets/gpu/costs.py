@@ -125,7 +125,7 @@ def _kind_costs(
 
 
 def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> float:
-    """How many times as long attention takes that verifies so many tokens of a sequence, as that of one.
+    """How many times longer attention takes to verify `step_tokens` tokens of a sequence than to compute one token.
 
     Kernels read keys and values once for as many rows of queries as a product of matrices takes. A row is a token and a
     head that shares them, so drafts are read for nothing where few heads do. A state is made by one token after the

@@ -166,14 +166,14 @@ def decoding_family(family: str, n_gpus: int) -> str:
 
 
 def errors_of(key: ErrorKey) -> FamilyErrors:
-    """What is known of a group of another family than `DENSE`: of its own rows, or of those that are nearest."""
+    """Errors of a group that is not `DENSE`: by its own measured rows, else by those of any system, else by all."""
     table = error_table()
     return table.get(key) or table.get(key._replace(system="")) or table[ErrorKey()]
 
 
 @cache
 def priors_of(key: ErrorKey) -> Priors:
-    """What is known before a user has measured anything."""
+    """The distributions of forecast errors that hold until a user has measured something."""
     return Priors(TPOT_PRIOR, TTFT_PRIOR) if key.family == DENSE else errors_of(key).priors
 
 

@@ -54,7 +54,7 @@ class Operation(NamedTuple):
 
 
 class Operations(NamedTuple):
-    """What is taken of a model."""
+    """The operations of a block, or of one side of it, in a decode step and in a step that computes a prompt."""
 
     decode: Sequence[Operation]
     prompt: Sequence[Operation]

@@ -322,7 +322,7 @@ class GpuSession(Session):
     @override
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is assumed of two pools."""
+        """The assumptions of forecasts of two pools, a sentence each; none for one pool."""
         return () if self.prefill is None else _POOL_NOTES
 
     @override

@@ -213,7 +213,7 @@ def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Devi
 
 
 def working_bytes(cost: OperatorCost, n_tiles: int) -> int:
-    """Bytes of a layer's temporaries if all tiles were as full as those that hold them."""
+    """Bytes of a layer's temporaries, as if every tile of the device were as full as the tiles that are used."""
     return on_fullest_tile(cost.working_bytes, cost.n_tiles, n_tiles)
 
 

@@ -22,13 +22,15 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status
 from autoauto.study.defaults import default_space
-from autoauto.targets.gpu.calibration import HELD, UNMEASURED, Group
+from autoauto.targets.gpu.calibration import HELD, Group, unmeasured
+from autoauto.targets.gpu.family_errors import DENSE, ErrorKey
 from autoauto.targets.gpu.tables import Serving
 from autoauto.targets.gpu.target import GpuTarget
 from tests.decoders import decoder_folder
 from tests.drawn import daily
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+UNMEASURED = unmeasured(ErrorKey(DENSE))
 REQUESTS = {"input_tokens": 512, "output_tokens": 128}
 
 

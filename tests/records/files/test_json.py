@@ -344,7 +344,7 @@ c.d = 2
     import tomllib
 
     def read(text: str) -> Box:
-        return TomlFile("box.toml", text, tomllib.loads(text)).read(Box, schema=1)
+        return TomlFile(tomllib.loads(text), "box.toml", text).read(Box, schema=1)
 
     assert read(text).size == 3
     with pytest.raises(BadInput) as refused:

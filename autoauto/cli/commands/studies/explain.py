@@ -90,17 +90,13 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
         binds += load_facts(winner, summary.rate_curves)
     return {
         "study_name": summary.study_name,
-        "best": winner and _describe_trial(winner),
+        "best": winner and {"trial": winner.number, **own_values(winner.knobs), **describe_speed(winner)},
         "assumed": list(summary.notes),
         **describe_comparisons(summary),
         "binds": [fact._asdict() for fact in binds],
         "cells": [_describe_cell(cell, summary) for cell in summary.cells],
         "commands": [{"name": name, "command": command} for name, command in commands_of(summary)],
     }
-
-
-def _describe_trial(trial: Trial) -> dict[str, Any]:
-    return {"trial": trial.number, **own_values(trial.knobs), **describe_speed(trial)}
 
 
 def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Replicas behind a balancer: `Balancer`, `serve`."""
+"""Replicas behind a balancer, which sends requests to one after the other: `serve`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from math import inf
 
 import numpy as np
@@ -12,15 +11,7 @@ from autoauto.evaluate.serving.traffic.replica import AnswerTimes, Replica, Repl
 from autoauto.records.costs.traffic import Requests, Served, WaitsFor
 
 
-class Balancer(StrEnum):
-    """Which replica a request is sent to."""
-
-    ROUND_ROBIN = "round_robin"
-    FEWEST_REQUESTS = "least_loaded"
-    """That with the fewest requests in flight or waiting; of several the next after the one chosen last."""
-
-
-def serve(replicas: Sequence[Replica], requests: Requests, balancer: Balancer = Balancer.ROUND_ROBIN) -> Served:
+def serve(replicas: Sequence[Replica], requests: Requests) -> Served:
     """When replicas answer requests; shares are means over the replicas, from the first request to the last token.
 
     Raises:
@@ -33,16 +24,10 @@ def serve(replicas: Sequence[Replica], requests: Requests, balancer: Balancer = 
     n, arrivals = len(requests.arrival_s), requests.arrival_s.tolist()
     answers = AnswerTimes(*np.full((3, n), np.nan))
     runs = [ReplicaRun(replica, requests, answers) for replica in replicas]
-    chosen = -1
     for number, arrival_s in enumerate(arrivals):
-        following = [(chosen + 1 + i) % len(runs) for i in range(len(runs))]
-        chosen = following[0]
-        if balancer is Balancer.FEWEST_REQUESTS:
-            for run in runs:
-                run.advance(arrival_s)
-            chosen = min(following, key=lambda each: runs[each].n_unanswered)
-        runs[chosen].advance(arrival_s)
-        runs[chosen].take(number)
+        run = runs[number % len(runs)]
+        run.advance(arrival_s)
+        run.take(number)
     for run in runs:
         run.advance(inf)
     span_s = max(float(np.max(answers.end_s, initial=0.0)) - (arrivals[0] if n else 0.0), 1e-9)

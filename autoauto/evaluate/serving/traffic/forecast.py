@@ -1,4 +1,4 @@
-"""What configurations give requests that arrive at times of their own: `traffic_of`, `TrafficForecasts`."""
+"""What configurations give requests that arrive at times of their own: `traffic_of`, `replicas_of`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ import numpy as np
 
 from autoauto.engines.registry import engine_named
 from autoauto.engines.step_rules import Release
-from autoauto.evaluate.serving.costs import blocks_of_kinds, check_tokens, session_of
-from autoauto.evaluate.serving.fixed import FixedReplicas
+from autoauto.evaluate.serving.costs import ServingCosts, check_tokens, session_of
 from autoauto.evaluate.serving.pipelines import PlacedStage
 from autoauto.evaluate.serving.rates import MIDDLE, End
-from autoauto.evaluate.serving.traffic.balancer import Balancer, serve
+from autoauto.evaluate.serving.traffic.balancer import serve
 from autoauto.evaluate.serving.traffic.replica import Replica
 from autoauto.evaluate.serving.traffic.steps import Grids, StageBlocks, steps_of
-from autoauto.evaluate.serving.ways import ReplicaWays, Way
+from autoauto.evaluate.serving.ways import Way
 from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, Speculation, Workload
 from autoauto.records.costs.percentiles import Percentiles
 from autoauto.records.costs.traffic import Requests, Served, TrafficResult
-from autoauto.records.errors import Infeasible
 from autoauto.space.knobs import Knobs
 from autoauto.targets.gpu.costs import check_length
 from autoauto.targets.gpu.systems import check_group, system_named
@@ -31,11 +29,9 @@ _DEVIATIONS = 2.0
 """Standard deviations of a Poisson number of arrivals that may."""
 
 
-def traffic_of(
-    replicas: Sequence[Replica], requests: Requests, balancer: Balancer = Balancer.ROUND_ROBIN
-) -> TrafficResult:
+def traffic_of(replicas: Sequence[Replica], requests: Requests) -> TrafficResult:
     """What replicas behind a balancer give; raises as `serve`."""
-    return result_of(requests, serve(replicas, requests, balancer))
+    return result_of(requests, serve(replicas, requests))
 
 
 def result_of(requests: Requests, served: Served) -> TrafficResult:
@@ -74,90 +70,52 @@ def n_may_wait(n: int) -> float:
     return float(max(_LEFT_WAITING * n, _DEVIATIONS * np.sqrt(n)))
 
 
-class TrafficForecasts:
-    """Replicas of the configurations of a setting; tables of steps are kept."""
+def replicas_of(
+    costs: ServingCosts, knobs: Knobs, way: Way, requests: Requests, index: int = 0, end: End = MIDDLE
+) -> list[Replica]:
+    """All replicas of a way of a configuration.
 
-    def __init__(self, ways: ReplicaWays) -> None:
-        """Take the ways to put configurations on GPUs."""
-        self._ways = ways
+    Args:
+        costs: of all GPUs.
+        knobs: the configuration; its batch size times its stages are in flight in a replica at most.
+        way: where its replicas stand; one of `ReplicaWays.ways(knobs, sizes)`.
+        requests: that they will serve, for the lengths of tables and of the KV cache.
+        index: of the batch size in `sizes`.
+        end: of the intervals of measured rows; steps are so much slower or faster.
 
-    def replicas(self, knobs: Knobs, way: Way, requests: Requests, index: int = 0, end: End = MIDDLE) -> list[Replica]:
-        """All replicas of a way of a configuration.
+    Raises:
+        Infeasible: the model does not fit.
+        Unsupported: there are no times of its kernels, or as `check_tokens`.
+    """
+    check_tokens(knobs, costs.target.speculation)
+    made: list[Replica] = []
+    for like in way.replicas:
+        row = int(like.rows[index])
+        if row < 0:
+            raise like.why_unfit(index)
+        replica = _placed_replica(costs, knobs, like.pipelines.stages(row, index), requests)
+        factor = end(way.factors[int(like.rates.slowest[index])].tpot)
+        made += [replica._replace(steps=replica.steps.slower(factor))] * like.n
+    return made
 
-        Args:
-            knobs: the configuration; its batch size times its stages are in flight in a replica at most.
-            way: where its replicas stand; one of `ReplicaWays.ways(knobs, sizes)`.
-            requests: that they will serve, for the lengths of tables and of the KV cache.
-            index: of the batch size in `sizes`.
-            end: of the intervals of measured rows; steps are so much slower or faster.
 
-        Raises:
-            Infeasible: the model does not fit.
-            Unsupported: there are no times of its kernels, or as `check_tokens`.
-        """
-        check_tokens(knobs, self._ways.costs.target.speculation)
-        made: list[Replica] = []
-        for like in way.replicas:
-            row = int(like.rows[index])
-            if row < 0:
-                raise like.why_unfit(index)
-            replica = self._replica(knobs, like.pipelines.stages(row, index), requests)
-            factor = end(way.factors[int(like.rates.slowest[index])].tpot)
-            made += [replica._replace(steps=replica.steps.slower(factor))] * like.n
-        return made
-
-    def best(
-        self, knobs: Knobs, requests: Requests, balancer: Balancer = Balancer.ROUND_ROBIN, end: End = MIDDLE
-    ) -> TrafficResult:
-        """What the best way of a configuration gives: of all that fit that with the shortest p99 of latency.
-
-        Raises:
-            Infeasible: no way fits, or the KV cache does not hold the longest request.
-            Unsupported: there are no times, or steps have no room for prompts.
-        """
-        results: list[TrafficResult] = []
-        failures: list[Infeasible] = []
-        for way in self._ways.ways(knobs, (knobs.batch_size,)):
-            try:
-                results.append(traffic_of(self.replicas(knobs, way, requests, end=end), requests, balancer))
-            except Infeasible as failure:
-                failures.append(failure)
-        if not results:
-            raise failures[0]
-        return min(results, key=lambda result: result.latency_s.p99)
-
-    def closed_requests_per_s(self, knobs: Knobs) -> float:
-        """Requests a second that clients get who ask again at once: about the largest rate that replicas keep up with.
-
-        It is a start for who looks for that rate; where an engine is asynchronous, replicas keep up with more.
-
-        Raises:
-            Infeasible: no way fits.
-        """
-        ways = self._ways.ways(knobs, (knobs.batch_size,))
-        fitting = [float(way.rates.tokens_per_s[0]) for way in ways if way.fits[0]]
-        if not fitting:
-            raise next(like.why_unfit(0) for like in ways[0].replicas if like.rows[0] < 0)
-        return max(fitting) / self._ways.costs.requests(knobs).output_tokens
-
-    def _replica(self, knobs: Knobs, stages: Sequence[PlacedStage], requests: Requests) -> Replica:
-        costs, session = self._ways.costs, session_of(knobs)
-        target, kinds = costs.target, costs.kinds(knobs)
-        placed: list[StageBlocks] = []
-        for position, _, n_blocks in stages:
-            serving = target.serving(system_of(kinds[position.kind]), session)
-            link = None if position.is_last else position.link
-            placed.append(StageBlocks(serving, tuple(n_blocks.tolist()), position.is_first, position.is_last, link))
-        held = min(each.costs.kv_sequences(each.n_blocks, 0) for each in stages) * costs.requests(knobs).max_length
-        return replica_of(
-            target.decoder,
-            tuple(placed),
-            requests,
-            n_sequences=knobs.batch_size * len(stages),
-            n_kv_tokens=int(held) * session.attention_data_parallel,
-            n_batched_tokens=session.max_batched_tokens,
-            speculation=target.speculation,
-        )
+def _placed_replica(costs: ServingCosts, knobs: Knobs, stages: Sequence[PlacedStage], requests: Requests) -> Replica:
+    session, target, kinds = session_of(knobs), costs.target, costs.kinds(knobs)
+    placed: list[StageBlocks] = []
+    for position, _, n_blocks in stages:
+        serving = target.serving(system_of(kinds[position.kind]), session)
+        link = None if position.is_last else position.link
+        placed.append(StageBlocks(serving, tuple(n_blocks.tolist()), position.is_first, position.is_last, link))
+    held = min(each.costs.kv_sequences(each.n_blocks, 0) for each in stages) * costs.requests(knobs).max_length
+    return replica_of(
+        target.decoder,
+        tuple(placed),
+        requests,
+        n_sequences=knobs.batch_size * len(stages),
+        n_kv_tokens=int(held) * session.attention_data_parallel,
+        n_batched_tokens=session.max_batched_tokens,
+        speculation=target.speculation,
+    )
 
 
 def replica_of(
@@ -210,30 +168,4 @@ def replica_of(
         speculation.step_tokens,
         engine.host.first_token_s if rules.request_s is None else rules.request_s,
         is_asynchronous,
-    )
-
-
-def fixed_replica(given: FixedReplicas, requests: Requests, n_sequences: int) -> Replica:
-    """One of replicas whose cuts are given, with at most so many sequences in flight.
-
-    Raises:
-        MissingExtra: the package of measured times is not installed.
-        Unsupported: there are no times.
-    """
-    costs, n_stages = given.stages(-(-n_sequences // len(given.n_blocks))), len(given.n_blocks)
-    n_blocks = blocks_of_kinds(given.decoder.block_order, np.array(given.n_blocks))
-    links = system_named(given.serving.system).links_between(n_stages, given.serving.n_gpus)
-    placed = tuple(
-        StageBlocks(given.serving, tuple(n.tolist()), number == 0, number == n_stages - 1, link)
-        for number, (n, link) in enumerate(zip(n_blocks, (*links, None), strict=True))
-    )
-    held = min(each.kv_sequences(n, 0) for each, n in zip(costs, n_blocks, strict=True)) * given.requests.max_length
-    return replica_of(
-        given.decoder,
-        placed,
-        requests,
-        n_sequences=n_sequences,
-        n_kv_tokens=int(held) * given.serving.attention_data_parallel,
-        n_batched_tokens=given.n_max_batched_tokens,
-        speculation=given.requests.speculation,
     )

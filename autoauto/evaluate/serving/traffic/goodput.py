@@ -1,17 +1,22 @@
-"""Servers under requests that arrive at any rate, `OpenLoad`, and the highest that keeps bounds: `highest_rate`."""
+"""Servers under requests that arrive at any rate, `OpenLoad`, and the highest that keeps bounds: `highest_rate`.
+
+A long load is taken by equal windows of time, `windows_of`, of which the worst counts, `worst_of`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import inf
 
+import numpy as np
+
 from autoauto.evaluate.serving.rates import End
 from autoauto.evaluate.serving.traffic.forecast import result_of
 from autoauto.evaluate.serving.traffic.prefix_cache import cached_tokens
 from autoauto.evaluate.serving.traffic.servers import Servers
-from autoauto.evaluate.serving.traffic.windows import windows_of, worst_of
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic import Requests, TrafficLoad, TrafficResult
+from autoauto.records.costs.percentiles import Percentiles
+from autoauto.records.costs.traffic import Requests, Served, TrafficLoad, TrafficResult
 from autoauto.records.units import BoolArray, IntArray
 
 RATE_STEP = 1.01
@@ -132,3 +137,29 @@ def highest_rate(holds: Callable[[float], bool], about: float) -> float:
         else:
             high = middle
     return low
+
+
+def windows_of(requests: Requests, n_windows: int) -> list[IntArray]:
+    """The numbers of the requests that arrive in each of so many windows of equal length; some may have none.
+
+    >>> requests = Requests(np.array([0.0, 1.0, 9.0, 20.0]), *[np.ones(4, dtype=np.int64)] * 3)
+    >>> [window.tolist() for window in windows_of(requests, 3)]
+    [[0, 1], [2], [3]]
+    """
+    first_s, last_s = float(requests.arrival_s[0]), float(requests.arrival_s[-1])
+    ends = np.linspace(first_s, last_s, n_windows + 1)[1:-1]
+    cuts = np.searchsorted(requests.arrival_s, ends)
+    return np.split(np.arange(len(requests.arrival_s)), cuts)
+
+
+def worst_of(requests: Requests, served: Served, n_windows: int) -> TrafficResult:
+    """What was served, with the longest of each percentile over windows, and the queue that grows fastest in one."""
+    whole = result_of(requests, served)
+    chosen = [window for window in windows_of(requests, n_windows) if len(window)]
+    results = [result_of(requests.chosen(window), served.chosen(window)) for window in chosen]
+    ttft_s, tpot_s, latency_s = (
+        Percentiles(*np.fmax.reduce(column).tolist())
+        for column in zip(*((each.ttft_s, each.tpot_s, each.latency_s) for each in results), strict=True)
+    )
+    growth = max(result.queue_growth_per_s for result in results)
+    return whole._replace(ttft_s=ttft_s, tpot_s=tpot_s, latency_s=latency_s, queue_growth_per_s=growth)

@@ -204,11 +204,6 @@ class ReplicaRun:
         self.waited_for_s = [0.0] * len(WaitsFor._fields)
         self.n_preempted = 0
 
-    @property
-    def n_unanswered(self) -> int:
-        """Requests in flight or waiting."""
-        return len(self._queue) + self._n_in_flight
-
     def take(self, number: int) -> None:
         """Take the next request, for whose arrival `advance` was called before."""
         arrival, n_input = self._arrivals[number], self._inputs[number]

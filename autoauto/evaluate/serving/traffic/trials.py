@@ -18,7 +18,7 @@ import numpy as np
 
 from autoauto.evaluate.serving.pools.ways import PooledWay, decode_knobs, prefill_knobs
 from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE, End
-from autoauto.evaluate.serving.traffic.forecast import TrafficForecasts
+from autoauto.evaluate.serving.traffic.forecast import replicas_of
 from autoauto.evaluate.serving.traffic.goodput import OpenLoad, highest_rate
 from autoauto.evaluate.serving.traffic.servers import OnePool, Servers, TwoPools, answers_of, prompts_of
 from autoauto.evaluate.serving.ways import ReplicaWays, Way
@@ -76,7 +76,7 @@ class OpenTrials:
         self.traffic = traffic
         self.bounds = [each for each in constraints if SIMULATED.intersection(each.names)]
         self.rate_per_s = traffic.known_rate_per_s
-        self._ways, self._forecasts = ways, TrafficForecasts(ways)
+        self._ways = ways
 
     def bound(self, knobs: Knobs, way: AnyWay, index: int, closed: TokenResult) -> tuple[TokenResult, float]:
         """The forecast of a way at a batch size, and by which share of it replicas lack throughput for the rate.
@@ -166,14 +166,14 @@ class OpenTrials:
         self, knobs: Knobs, way: AnyWay, requests: Requests, index: int, end: End, n_replicas: int | None
     ) -> Servers:
         if isinstance(way, Way):
-            return OnePool(self._forecasts.replicas(knobs, way, requests, index, end)[:n_replicas])
+            return OnePool(replicas_of(self._ways.costs, knobs, way, requests, index, end)[:n_replicas])
         if self._ways.parts:
             raise Unsupported(
                 "arrivals are simulated of two pools on one kind of GPUs, got several; try one of them, or leave "
                 "--rate, --trace and bounds of percentiles out"
             )
-        workers = self._forecasts.replicas(prefill_knobs(knobs), way.prefill, prompts_of(requests), 0, end)
-        replicas = self._forecasts.replicas(decode_knobs(knobs), way.decode, answers_of(requests), index, end)
+        workers = replicas_of(self._ways.costs, prefill_knobs(knobs), way.prefill, prompts_of(requests), 0, end)
+        replicas = replicas_of(self._ways.costs, decode_knobs(knobs), way.decode, answers_of(requests), index, end)
         # The host's work of a request is that of the worker; a prompt that is there joins the next step.
         joining = [each._replace(mixes=True, request_s=0.0) for each in replicas]
         return TwoPools(workers, joining, way.transfer_s / self._ways.costs.requests(knobs).input_tokens)

@@ -126,11 +126,11 @@ class EngineLoop:
         return len(out)
 
     def candidate(self) -> Knobs | None:
-        """What is measured next, which may be a finalist again; None where nothing is worth it."""
+        """The configuration to measure next, perhaps a finalist a second time; None when none is worth the time."""
         return self._knobs(self.next_of.next())
 
     def finalist(self) -> Knobs | None:
-        """A measured one that is measured again."""
+        """A measured configuration to measure again; None when no finalist needs it."""
         return self._knobs(self.next_of.finalist())
 
     def answer(self) -> Knobs | None:
@@ -138,14 +138,14 @@ class EngineLoop:
         return self._knobs(self.next_of.answer()) if self.next_of.measured else None
 
     def ties(self) -> list[Knobs]:
-        """Measured ones that may well be as good."""
+        """The measured configurations that may be as good as `answer`."""
         return [self.trials[index].knobs for index in self.next_of.ties()] if self.next_of.measured else []
 
     def _knobs(self, index: int | None) -> Knobs | None:
         return None if index is None else self.trials[index].knobs
 
     def ratios(self) -> tuple[FittedRatio, ...]:
-        """What is believed of those that were not measured, by engine; nothing of engines that were not."""
+        """Of each measured engine the probable ratio of truth to forecast of its other configurations."""
         belief, measured = self.next_of.ratios.belief(), set(self.next_of.measured)
         low, high = belief.interval(INTERVAL)
         engines = [engine_of(trial.knobs) for trial in self.trials]

@@ -73,7 +73,7 @@ class MeasureNext:
         return list(dict.fromkeys(self.ratios.measured))
 
     def candidate(self) -> int | None:
-        """The configuration to measure next of those that were not; None when all were.
+        """The configuration to measure next, among the unmeasured ones; None when all were measured.
 
         Of equal ones it is the first.
         """

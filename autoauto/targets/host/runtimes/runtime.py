@@ -12,7 +12,7 @@ from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.layers import Port
 from autoauto.records.units import Array, Precision
-from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, status_bytes
+from autoauto.targets.host.memory_budget import data_bytes, status_bytes
 
 MAX_REASON = 300
 """Characters of a runtime's reason: some say which nodes they were to convert, all of them."""
@@ -144,10 +144,6 @@ class Runtime(Protocol):
         before = status_bytes("VmRSS")
         run()
         return max(status_bytes("VmHWM") - before, 0)
-
-    def free_bytes(self) -> int:
-        """Memory that is free."""
-        return machine_bytes()
 
     def pin(self, memories: Iterable[memoryview]) -> None:
         """Let tensors move fast between the model and buffers, which the system must not move then."""

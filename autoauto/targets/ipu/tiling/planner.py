@@ -114,7 +114,7 @@ class Batched(NamedTuple):
 
     @classmethod
     def of(cls, product: Product, doubled: Product, n_samples: int) -> Batched:
-        """A product of so many samples; sizes that are equal in that of twice as many do not depend on them."""
+        """A product of `n_samples` samples; sizes that are twice as large in `doubled` grow with the samples."""
         growing = tuple(
             name
             for name in ("groups", "batch", "width", "inputs")
@@ -214,7 +214,7 @@ class _Priced(NamedTuple):
         return cycles
 
     def fastest(self) -> dict[int, Split]:
-        """Of every product the row of the fewest cycles, of these that of the fewest bytes, of these the first."""
+        """The fastest split of every product; of several, the one with the fewest bytes, then the first."""
         cycles, first = self.cycles, np.flatnonzero(np.diff(self.owner, prepend=-1))
         fewest = np.repeat(np.minimum.reduceat(cycles, first), np.diff(first, append=len(cycles)))
         rows = np.flatnonzero(cycles == fewest)

@@ -14,9 +14,9 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.rates import AT_BOUND
 from autoauto.evaluate.serving.traffic.balancer import serve
-from autoauto.evaluate.serving.traffic.forecast import TrafficForecasts
+from autoauto.evaluate.serving.traffic.forecast import replicas_of
+from autoauto.evaluate.serving.traffic.goodput import windows_of, worst_of
 from autoauto.evaluate.serving.traffic.replica import Replica, StepTimes
-from autoauto.evaluate.serving.traffic.windows import windows_of, worst_of
 from autoauto.evaluate.serving.ways import ReplicaWays
 from autoauto.records.costs.traffic import Requests
 from autoauto.records.errors import BadInput
@@ -177,7 +177,7 @@ def check_hour(hour: Hour, engine: str, most: int) -> tuple[int, int]:
     for n in range(1, most + 1):
         knobs = hour.knobs(engine, n)
         way, *_ = ways.ways(knobs, (knobs.batch_size,))
-        longest.append(hour.longest_ttft_s(TrafficForecasts(ways).replicas(knobs, way, hour.requests, end=AT_BOUND)))
+        longest.append(hour.longest_ttft_s(replicas_of(ways.costs, knobs, way, hour.requests, end=AT_BOUND)))
     stable = [ttft_s for ttft_s in longest if ttft_s < inf]
     bounds = [1.02 * stable[-1], *((a * b) ** 0.5 for a, b in pairwise(stable)), 2 * stable[0]]
     n_more = 0
@@ -228,7 +228,7 @@ def test_windows_that_need_fewer_are_those_that_fewer_serve_by_themselves(tmp_pa
         some, keeps = hour.requests.chosen(window), []
         for n in range(1, 7):
             way, *_ = ways.ways(hour.knobs("vllm", n), (BATCH_SIZE,))
-            replicas = TrafficForecasts(ways).replicas(hour.knobs("vllm", n), way, hour.requests, end=AT_BOUND)
+            replicas = replicas_of(ways.costs, hour.knobs("vllm", n), way, hour.requests, end=AT_BOUND)
             result = worst_of(some, serve(replicas, some), 1)
             if result.ttft_s.p99 <= bound and not result.is_overloaded:
                 keeps.append(n)

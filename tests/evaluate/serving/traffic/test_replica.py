@@ -13,7 +13,7 @@ import pytest
 
 from autoauto.engines.registry import ENGINES
 from autoauto.engines.step_rules import TakesBack
-from autoauto.evaluate.serving.traffic.balancer import Balancer, serve
+from autoauto.evaluate.serving.traffic.balancer import serve
 from autoauto.evaluate.serving.traffic.forecast import traffic_of
 from autoauto.evaluate.serving.traffic.replica import Replica
 from autoauto.evaluate.serving.traffic.steps import Steps
@@ -227,14 +227,8 @@ def test_a_burst_that_is_served_before_the_end_is_no_overload_and_one_that_still
         assert traffic_of([replica("vllm")], requests).is_overloaded is is_overloaded
 
 
-def test_requests_are_spread_over_replicas_by_their_load() -> None:
-    """One replica in four is slow: by turns it has a quarter of the requests, by load few."""
-    slow = replica("vllm")._replace(steps=steps().slower(6.0))
-    replicas = [slow, replica("vllm"), replica("vllm"), replica("vllm")]
+def test_each_of_several_replicas_has_its_turns() -> None:
     requests = random_requests(5, 800, 20.0)
-    turns, load = (traffic_of(replicas, requests, balancer) for balancer in Balancer)
-    assert load.latency_s.mean < turns.latency_s.mean
-    assert load.latency_s.p99 < turns.latency_s.p99
     alone = traffic_of([replica("vllm")], requests.chosen(np.arange(1, 800, 4)))
     all_alike = traffic_of([replica("vllm")] * 4, requests)
     assert all_alike.latency_s.mean == pytest.approx(alone.latency_s.mean, rel=0.05)

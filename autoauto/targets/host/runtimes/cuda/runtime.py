@@ -152,10 +152,6 @@ class CudaRuntime(Runtime):
         return max(memory.total_bytes - memory.free_bytes - self._others_bytes, 0)
 
     @override
-    def free_bytes(self) -> int:
-        return cuda_driver().memory().free_bytes
-
-    @override
     def rise_bytes(self, run: Callable[[], None]) -> int:
         """The arena keeps what a run has taken."""
         before = self.held_bytes()
