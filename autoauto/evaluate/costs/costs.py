@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from autoauto.evaluate.costs.forecasts import StoredForecasts
 from autoauto.evaluate.setting import Setting
@@ -77,10 +78,10 @@ class LayerwiseCosts(Protocol):
         """Store ranges that were compiled whole, or ran, as examples to which later corrections are fitted."""
 
 
-@runtime_checkable
-class BeginsWhole(Protocol):
-    """Costs that begin with the whole model on one device."""
+class BeginsWhole(ABC):
+    """Costs that begin with the whole model on one device; a class, as `HasBounds`."""
 
+    @abstractmethod
     def whole_plan(self, knobs: Knobs) -> Plan | None:
         """One device that runs the whole model, where no layer is needed to know it; None where layers tell.
 
@@ -88,6 +89,7 @@ class BeginsWhole(Protocol):
             Infeasible: it needs more memory than the device has.
         """
 
+    @abstractmethod
     def bound_plan(self, knobs: Knobs) -> Plan | None:
         """A plan of one pipeline that is no slower than any, by the whole model alone; None where there is none.
 
@@ -95,6 +97,7 @@ class BeginsWhole(Protocol):
             Infeasible: too few layers may be parted, or not even equal parts fit.
         """
 
+    @abstractmethod
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
         """Take note how much longer than estimated a configuration took."""
 

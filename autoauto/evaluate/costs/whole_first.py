@@ -24,7 +24,7 @@ import numpy as np
 
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated
-from autoauto.evaluate.costs.costs import EndBytes
+from autoauto.evaluate.costs.costs import BeginsWhole, EndBytes
 from autoauto.evaluate.costs.forecasts import StoredForecasts
 from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerProfiles
 from autoauto.evaluate.costs.whole_model import WholeModel
@@ -110,7 +110,7 @@ class LayersInModel:
         return tuple(low + share * (high - low) for low, high in zip(ends[0], ends[-1], strict=True))
 
 
-class WholeFirstCosts:
+class WholeFirstCosts(BeginsWhole):
     """The `LayerwiseCosts` of a model that is measured whole on one device before any of its layers."""
 
     def __init__(self, setting: Setting) -> None:
