@@ -22,10 +22,11 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     String,
     Table,
-    Text,
     UniqueConstraint,
     func,
 )
+
+from autoauto.database.registry import LONG_TEXT
 
 REVISION = "v3.2.0.a"
 """The revision of these tables by Alembic, which the versions of Optuna in `pyproject.toml` make."""
@@ -53,7 +54,7 @@ def _trial(*, nullable: bool = True) -> Column[int]:
 def _attributes(of: str, column: Column[int]) -> Table:
     """The table of attributes of studies or of trials, each a JSON text."""
     name, owner = f"{of}_attribute", column.name
-    key, value = Column("key", String(_NAME_LENGTH)), Column("value_json", Text)
+    key, value = Column("key", String(_NAME_LENGTH)), Column("value_json", LONG_TEXT)
     return Table(f"{name}s", TABLES, _id(f"{name}_id"), column, key, value, UniqueConstraint(owner, "key"))
 
 
@@ -98,7 +99,7 @@ PARAMS = Table(
     _trial(),
     Column("param_name", String(_NAME_LENGTH)),
     Column("param_value", Float(_DOUBLE)),
-    Column("distribution_json", Text),
+    Column("distribution_json", LONG_TEXT),
     UniqueConstraint("trial_id", "param_name"),
 )
 VALUES = Table(

@@ -191,11 +191,11 @@ class TrialStorage(RDBStorage):
 
     @override
     def get_study_id_from_name(self, study_name: str) -> int:
-        return int(self._one(STUDIES.c.study_id, STUDIES.c.study_name == study_name))
+        return int(self._single(STUDIES.c.study_id, STUDIES.c.study_name == study_name))
 
     @override
     def get_study_name_from_id(self, study_id: int) -> str:
-        return str(self._one(STUDIES.c.study_name, STUDIES.c.study_id == study_id))
+        return str(self._single(STUDIES.c.study_name, STUDIES.c.study_id == study_id))
 
     @override
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
@@ -246,7 +246,7 @@ class TrialStorage(RDBStorage):
             raise KeyError(f"there is no study with the number {study_id}")
         return {key: json.loads(value) for key, value in rows if key is not None}
 
-    def _one(self, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Any:
+    def _single(self, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Any:
         """The value in the one row of a table that `where` holds for.
 
         Raises:
@@ -260,7 +260,7 @@ class TrialStorage(RDBStorage):
 
     @override
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        return int(self._one(TRIALS.c.trial_id, TRIALS.c.study_id == study_id, TRIALS.c.number == trial_number))
+        return int(self._single(TRIALS.c.trial_id, TRIALS.c.study_id == study_id, TRIALS.c.number == trial_number))
 
     @override
     def get_n_trials(self, study_id: int, state: tuple[TrialState, ...] | TrialState | None = None) -> int:
