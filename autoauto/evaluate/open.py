@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from autoauto.evaluate.costs.graphs import stored_graph
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.decoders.gguf import graph_of_file, is_gguf, read_gguf
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.graph.decoders.layers import graph_of
-from autoauto.profile.cache import cache_for
+from autoauto.graph.load import load_graph
+from autoauto.profile.cache import ProfileCache, cache_for
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.decoder import Decoder, DecoderFile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.uploads import upload_title, uploaded_file
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.layers import AS_IN_FILE, LayerGraph, OnnxModel
+from autoauto.records.layers import AS_IN_FILE, LayerGraph, OnnxModel, Source
 from autoauto.records.model_inputs import model_inputs
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import ServesDecoder, Target
@@ -161,23 +164,21 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     devices = _devices(cluster, entry, options).with_headroom(problem.headroom)
     _check_no_speeds(devices)
     precision = _precision(problem, entry, devices)
-    file, decoder = _decoder_file(problem, objects, entry), None
+    file, decoder, cache = _decoder_file(problem, objects, entry), None, cache_for(storage)
     if file is not None:
         decoder, graph = file.decoder, graph_of_file(file)
     elif entry is not None and entry.serves_decoders:
         decoder = _decoder(problem, objects)
         graph = graph_of(decoder)
     else:
-        graph = _graph(problem, objects)
+        graph = _graph(problem, objects, cache)
     if title is not None:
         graph = replace(graph, name=title)  # all of them lie in files of one name
     target = objects.target
     if entry is not None:
         source = None
         if objects.model is None and decoder is None:
-            from autoauto.graph.cut import onnx_source
-
-            source = onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs)
+            source = partial(_source, problem)
         target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, file))
     if isinstance(target, ServesDecoder) and file is None:
         target = _with_arrivals(_with_measured_rows(target, options), problem.constraints)
@@ -190,7 +191,7 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
             precision=precision,
             planning_proportion=problem.planning.planning_proportion,
             period=period,
-            cache=cache_for(storage),
+            cache=cache,
             estimator=_word("estimator", Estimator, problem.planning.estimator),
             cut_at=_word("cut_at", CutAt, problem.planning.cut_at),
             constraints=problem.constraints,
@@ -321,16 +322,22 @@ def _decoder_file(problem: Problem, objects: Objects, entry: NamedTarget | None)
     return read_gguf(Path(str(problem.model)))
 
 
-def _graph(problem: Problem, objects: Objects) -> LayerGraph:
+def _source(problem: Problem) -> Source:
+    from autoauto.graph.cut import onnx_source
+
+    return onnx_source(problem.model or DEFAULT_MODEL, problem.model_inputs)
+
+
+def _graph(problem: Problem, objects: Objects, cache: ProfileCache) -> LayerGraph:
     """The layers of the model.
 
     Raises:
         BadInput: it cannot be read, or something is said of the inputs of a graph.
     """
+    if objects.model is None:
+        return stored_graph(problem.model or DEFAULT_MODEL, problem.model_inputs, cache)
     if not isinstance(objects.model, LayerGraph):
-        from autoauto.graph.load import load_graph
-
-        return load_graph(objects.model or problem.model or DEFAULT_MODEL, problem.model_inputs)
+        return load_graph(objects.model, problem.model_inputs)
     if problem.model_inputs != AS_IN_FILE:
         raise BadInput("shapes, batch axes and states are for a model file, got a graph; give them to load_graph")
     return objects.model

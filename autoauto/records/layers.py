@@ -15,7 +15,7 @@ import numpy as np
 
 from autoauto.records.units import Precision
 
-AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+AttributeValue = int | float | str | tuple[int | float | str, ...]
 # Bytes of element types other than "float". Any other type has 4: the device has no wider integers.
 _FIXED_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2}
 

@@ -348,10 +348,12 @@ class StudySummary(Displayed):
     @cached_property
     def engine_measurements(self) -> EngineMeasurements | None:
         """What was measured on engines; None where nothing was."""
+        text = self.attributes.get(ENGINE_MEASUREMENTS)
+        if text is None:
+            return None
         from autoauto.space.engine_measurements import EngineMeasurements
 
-        text = self.attributes.get(ENGINE_MEASUREMENTS)
-        return None if text is None else EngineMeasurements.read(text)
+        return EngineMeasurements.read(text)
 
     @property
     def transferred(self) -> tuple[tuple[str, int], ...]:

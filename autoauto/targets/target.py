@@ -64,7 +64,7 @@ class Request(NamedTuple):
 
     Attributes:
         graph: the model.
-        source: cuts ranges of layers out of the model's file; None when the model was given without one.
+        source: opens the model's file, to cut ranges of layers out of it; None when the model was given without one.
         cluster: the target's devices, with the memory that plans may fill.
         precision: format of weights and activations.
         options: every option of the target.
@@ -73,7 +73,7 @@ class Request(NamedTuple):
     """
 
     graph: LayerGraph
-    source: Source | None
+    source: Callable[[], Source] | None
     cluster: Cluster
     precision: Precision
     options: OptionValues

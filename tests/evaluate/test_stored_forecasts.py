@@ -57,6 +57,8 @@ def answers(setting: Setting) -> list[tuple[Trial, bool]]:
     """What a command says of the configurations; its flow has ended, and so has stored what it made."""
     flow = Flow(setting)
     given = [(flow.forecast(knobs), flow.fits(knobs)) for knobs in ASKED]
+    inference = [knobs for knobs in ASKED if not (knobs.training or knobs.is_phased)]
+    given += [(replace(flow.evaluate(knobs), timeline=None), True) for knobs in inference]
     flow.is_bounded_by(ASKED[4], 1.0)
     flow.step_bounds(ASKED[5])
     del flow

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan import replicas
@@ -13,10 +13,10 @@ from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
 
 
-@runtime_checkable
-class BeginsWhole(Protocol):
-    """Costs that begin with the whole model on one device."""
+class BeginsWhole(ABC):
+    """Costs that begin with the whole model on one device; a class, as `HasBounds`."""
 
+    @abstractmethod
     def whole_plan(self, knobs: Knobs) -> Plan | None:
         """One device that runs the whole model, where no layer is needed to know it; None where layers tell.
 
@@ -24,6 +24,7 @@ class BeginsWhole(Protocol):
             Infeasible: it needs more memory than the device has.
         """
 
+    @abstractmethod
     def bound_plan(self, knobs: Knobs) -> Plan | None:
         """A plan of one pipeline that is no slower than any, by the whole model alone; None where there is none.
 
@@ -31,6 +32,7 @@ class BeginsWhole(Protocol):
             Infeasible: too few layers may be parted, or not even equal parts fit.
         """
 
+    @abstractmethod
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
         """Take note how much longer than estimated a configuration took."""
 

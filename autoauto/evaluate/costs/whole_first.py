@@ -24,6 +24,7 @@ from typing_extensions import override
 
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated
+from autoauto.evaluate.costs.costs import BeginsWhole
 from autoauto.evaluate.costs.layer_costs import EndBytes, LayerwiseCosts
 from autoauto.evaluate.costs.whole_model import WholeModel
 from autoauto.evaluate.setting import Setting
@@ -61,7 +62,7 @@ class _Working(NamedTuple):
         return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
 
 
-class WholeFirstCosts(LayerwiseCosts):
+class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
     """The costs of a model that is measured whole on one device before any of its layers.
 
     Times of layers are those in their model where memory does not matter and the runtime knows them; else alone.

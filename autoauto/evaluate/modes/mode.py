@@ -1,11 +1,13 @@
 """What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`.
 
-What only some have are protocols of their own: `PlansStages`, `HasBounds`, `ForecastsCells`, `SimulatesArrivals`,
-`Continues`; of stages `HasSteps`.
+What only some have are protocols of their own: `PlansStages`, `ForecastsCells`, `SimulatesArrivals`, `Continues`.
+Two are classes that these derive from, since a search asks for them thousands of times, which a protocol takes long to
+tell: `HasBounds`, and of stages `HasSteps`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -69,16 +71,18 @@ class PlansStages(Protocol):
         """The stages of a plan, simulated in their order."""
 
 
-@runtime_checkable
-class HasBounds(Protocol):
+class HasBounds(ABC):
     """A mode of whose forecasts something is known sooner."""
 
+    @abstractmethod
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """A trial that is no worse than the forecast, and needs no layer; None where the forecast needs none either."""
 
+    @abstractmethod
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
         """Bounds of the forecast, in a moment; None where there are none."""
 
+    @abstractmethod
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
         """Whether the forecast gives no more than `worth` samples/s, where it is known sooner than the forecast."""
 
@@ -179,18 +183,21 @@ class StageFlow(Protocol):
         """A run of stages that were compiled whole, simulated."""
 
 
-@runtime_checkable
-class HasSteps(Protocol):
+class HasSteps(ABC):
     """A mode whose stages run steps of several micro-batches."""
 
+    @abstractmethod
     def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
         """Cycles of a whole step, that of the slowest replica."""
 
+    @abstractmethod
     def step(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The whole step, simulated."""
 
+    @abstractmethod
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
         """Implements `HasBounds`."""
 
+    @abstractmethod
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
         """Implements `HasBounds`; by what was planned before, too."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autoauto.estimate.memory import stage_with_optimizer_state
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
-from autoauto.evaluate.modes.mode import Planned, StepBounds
+from autoauto.evaluate.modes.mode import HasSteps, Planned, StepBounds
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step, pipeline_step_cycles
@@ -26,7 +26,7 @@ from autoauto.schedule.times import timeline_of, with_step_end
 from autoauto.space.knobs import Knobs
 
 
-class TrainingFlow:
+class TrainingFlow(HasSteps):
     """The `StageFlow` of training."""
 
     def __init__(self, costs: LayerwiseCosts) -> None:

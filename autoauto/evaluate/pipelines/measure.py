@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from autoauto.estimate.table import calibrated
 from autoauto.evaluate.costs.costs import pipeline_table
@@ -167,7 +168,15 @@ class Measurements:
         return plan, run
 
     def _compiled(self, knobs: Knobs, plan: Plan) -> Plan:
-        """`plan` with the compute and memory of its stages compiled whole, for the devices of its first replica."""
+        """`plan` with the compute and memory of its stages compiled whole, for the devices of its first replica.
+
+        By a cost model they follow from the configuration and the plan, so they are stored as its forecasts are.
+        """
+        compile_stages = partial(self._compiled_stages, knobs, plan)
+        stages = self.plans.costs.forecasts.of("compiled", (knobs, plan), tuple[Stage, ...], compile_stages)
+        return replace(plan, stages=stages)
+
+    def _compiled_stages(self, knobs: Knobs, plan: Plan) -> tuple[Stage, ...]:
         setting = self.plans.costs.setting
         cluster = setting.devices(knobs)
         devices = list(map(cluster.index, plan.placement[0])) if plan.placement else range(len(cluster))
@@ -183,7 +192,7 @@ class Measurements:
             whole.recomputed(keeps_last=keeps_last and stage is plan.stages[-1]) if stage.recomputes else whole
             for stage, whole in zip(plan.stages, compiled, strict=True)
         ]
-        return replace(plan, stages=self._stages(knobs, plan, indices, compiled))
+        return self._stages(knobs, plan, indices, compiled)
 
     def _stages(
         self, knobs: Knobs, plan: Plan, devices: Sequence[int], compiled: Sequence[CompiledRange]

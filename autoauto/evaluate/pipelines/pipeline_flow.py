@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoauto.evaluate.costs.costs import BeginsWhole
-from autoauto.evaluate.modes.mode import HasSteps, StepBounds
+from autoauto.evaluate.modes.mode import HasBounds, HasSteps, StepBounds
 from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.profile.profiler import Progress
@@ -16,7 +16,7 @@ from autoauto.space.numbers import Result
 from autoauto.space.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial, with_devices
 
 
-class PipelineFlow:
+class PipelineFlow(HasBounds):
     """The `ModeFlow` of pipelines: plan, forecast or measure."""
 
     def __init__(self, plans: Plans, measurements: Measurements) -> None:

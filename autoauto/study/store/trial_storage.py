@@ -1,9 +1,12 @@
 """Optuna's storage as we use it, and the one file with private names of Optuna: `TrialStorage`, `storage_of`.
 
-Tables, rows, locks and numbers are Optuna's, so every program reads them. Three things are quicker, or safer:
+Tables, rows, locks and numbers are Optuna's, so every program reads them. Four things are quicker, or safer:
 
     opening     Optuna asks Alembic which revision its tables have. To import it and to run the scripts of all revisions
                 takes a third of a second; what it reads and writes is one row of one table.
+    mapping     Optuna reads and writes by SQLAlchemy's object mapper, whose import and set-up take a tenth of a search.
+                What a search asks is asked here by SQLAlchemy's core (`optuna_tables.py`); only what is inherited, as
+                for samplers, imports the mapper.
     writing     Optuna writes each parameter, value and attribute by two or three statements of its own, which takes
                 more time than many an estimated trial. Here a finished trial is written by one statement a table.
     restarts    What may be done twice is repeated while the server of the database is away.
@@ -17,10 +20,12 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property, wraps
 from importlib.metadata import version
-from typing import Any, ParamSpec, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from optuna import Study
 from optuna.distributions import (
@@ -31,17 +36,16 @@ from optuna.distributions import (
     distribution_to_json,
     json_to_distribution,
 )
+from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import RDBStorage
-from optuna.storages._rdb import models
 from optuna.storages._rdb.storage import _VersionManager
-from optuna.trial import FrozenTrial
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import (
-    Column,
+    ColumnElement,
     Connection,
     Engine,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
+    Row,
     Table,
     Update,
     create_engine,
@@ -52,13 +56,37 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import scoped_session, sessionmaker
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from typing_extensions import override
 
 from autoauto.database.registry import backend_of
 from autoauto.database.retries import retried
 from autoauto.records.errors import BadInput
 from autoauto.study.interrupts import Interrupts
+from autoauto.study.store.optuna_tables import (
+    DIRECTIONS,
+    FINITE,
+    INTERMEDIATE_VALUES,
+    NAN,
+    NEGATIVE,
+    PARAMS,
+    POSITIVE,
+    REVISION,
+    REVISIONS,
+    SCHEMA_VERSION,
+    STUDIES,
+    STUDY_SYSTEM_ATTRIBUTES,
+    STUDY_USER_ATTRIBUTES,
+    TABLES,
+    TRIAL_SYSTEM_ATTRIBUTES,
+    TRIAL_USER_ATTRIBUTES,
+    TRIALS,
+    VALUES,
+    VERSIONS,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session, scoped_session
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,26 +95,15 @@ Distributions = Mapping[str, BaseDistribution]
 Then = Callable[[Connection, int], object]
 """Is called with the id of a new trial, in the transaction that writes it."""
 
-REVISION = "v3.2.0.a"
-"""The revision of Optuna's tables that the versions of Optuna in `pyproject.toml` make."""
 _MAX_CREATION_TRIES = 20  # more than there are tables: another process creates at least one between two tries
-_REVISIONS = Table(
-    "alembic_version",
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
-)
-"""As Alembic makes it."""
-_STUDIES, _TRIALS, _VERSIONS = (
-    model.__table__ for model in (models.StudyModel, models.TrialModel, models.VersionInfoModel)
-)
+_INFINITE = {POSITIVE: inf, NEGATIVE: -inf, NAN: float("nan")}
 
 
 def _repeats(storage: type[RDBStorage]) -> type[RDBStorage]:
-    """Repeat those methods of Optuna's that may be done twice while the server is away; a second trial is another."""
-    for name in dir(RDBStorage):
+    """Repeat those methods that may be done twice while the server is away; a second trial is another."""
+    for name in dir(storage):
         if name.startswith(("get_", "_get_trials", "set_study_", "create_new_study")):
-            setattr(storage, name, _repeated(getattr(RDBStorage, name)))
+            setattr(storage, name, _repeated(getattr(storage, name)))
     return storage
 
 
@@ -118,7 +135,6 @@ class TrialStorage(RDBStorage):
         self.heartbeat_interval = self.grace_period = None
         self.heartbeat_stale_trial_callback = self.failed_trial_callback = None
         self.engine = create_engine(url, **engine_kwargs)
-        self.scoped_session = scoped_session(sessionmaker(bind=self.engine))
         weakref.finalize(self, _close, self.engine, os.getpid())
         revisions = _revisions(self.engine)
         if not revisions:
@@ -132,6 +148,13 @@ class TrialStorage(RDBStorage):
         return type(self), (self.url, self.engine_kwargs)
 
     @cached_property
+    def scoped_session(self) -> scoped_session[Session]:  # type: ignore[override]  # in place of the attribute
+        """Sessions of SQLAlchemy's object mapper, for the methods that are inherited."""
+        from sqlalchemy.orm import scoped_session, sessionmaker
+
+        return scoped_session(sessionmaker(bind=self.engine))
+
+    @cached_property
     def _version_manager(self) -> _VersionManager:  # type: ignore[override]  # in place of the attribute
         """Optuna's own, which imports Alembic: for tables of another revision, and for questions about revisions."""
         return _VersionManager(self.url, self.engine, self.scoped_session)
@@ -141,17 +164,63 @@ class TrialStorage(RDBStorage):
         backend = backend_of(self.engine)
         for n_left in reversed(range(_MAX_CREATION_TRIES)):
             try:
-                models.BaseModel.metadata.create_all(self.engine)
-                _REVISIONS.create(self.engine, checkfirst=True)
+                TABLES.create_all(self.engine)
+                REVISIONS.create(self.engine, checkfirst=True)
                 break
             except DBAPIError as error:  # another process may have just created one
                 if not (n_left and backend.is_made_already(error)):
                     raise
-        row = {"version_info_id": 1, "schema_version": models.SCHEMA_VERSION, "library_version": version("optuna")}
+        row = {"version_info_id": 1, "schema_version": SCHEMA_VERSION, "library_version": version("optuna")}
         with self.engine.begin() as connection:
-            connection.execute(backend.insert_if_new(_VERSIONS), row)
-            if connection.scalar(select(_VERSIONS.c.schema_version)) == models.SCHEMA_VERSION:
-                connection.execute(backend.insert_if_new(_REVISIONS), {"version_num": REVISION})
+            connection.execute(backend.insert_if_new(VERSIONS), row)
+            if connection.scalar(select(VERSIONS.c.schema_version)) == SCHEMA_VERSION:
+                connection.execute(backend.insert_if_new(REVISIONS), {"version_num": REVISION})
+
+    @override
+    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
+        if study_name is None:  # Optuna draws one
+            return super().create_new_study(directions, study_name)
+        try:
+            with self.engine.begin() as connection:
+                study_id = _inserted(connection, STUDIES, {"study_name": study_name})
+                rows = [{"objective": objective, "direction": each} for objective, each in enumerate(directions)]
+                connection.execute(insert(DIRECTIONS), [{"study_id": study_id, **row} for row in rows])
+        except IntegrityError as error:
+            raise DuplicatedStudyError(f"there is a study {study_name!r} already") from error
+        return study_id
+
+    @override
+    def get_study_id_from_name(self, study_name: str) -> int:
+        return int(self._single(STUDIES.c.study_id, STUDIES.c.study_name == study_name))
+
+    @override
+    def get_study_name_from_id(self, study_id: int) -> str:
+        return str(self._single(STUDIES.c.study_name, STUDIES.c.study_id == study_id))
+
+    @override
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        of_study = select(DIRECTIONS.c.direction).where(DIRECTIONS.c.study_id == study_id)
+        with self.engine.connect() as connection:
+            directions = list(connection.scalars(of_study.order_by(DIRECTIONS.c.objective)))
+        if not directions:  # a study has one or more
+            raise KeyError(f"there is no study with the number {study_id}")
+        return directions
+
+    @override
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        return self._study_attributes(STUDY_USER_ATTRIBUTES, study_id)
+
+    @override
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        return self._study_attributes(STUDY_SYSTEM_ATTRIBUTES, study_id)
+
+    @override
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        self.set_study_user_attrs(study_id, {key: value})
+
+    @override
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._write_attributes(STUDY_SYSTEM_ATTRIBUTES, study_id, {key: value})
 
     def set_study_user_attrs(self, study_id: int, attributes: Mapping[str, Any]) -> None:
         """Write attributes in one transaction, which may be done twice; `set_study_user_attr` writes one.
@@ -159,12 +228,60 @@ class TrialStorage(RDBStorage):
         Raises:
             KeyError: there is no such study.
         """
-        table = models.StudyUserAttributeModel.__table__
+        self._write_attributes(STUDY_USER_ATTRIBUTES, study_id, attributes)
+
+    def _write_attributes(self, table: Table, study_id: int, attributes: Mapping[str, Any]) -> None:
         rows = [{"study_id": study_id, **row} for row in _attributes(attributes)]
         with self.engine.begin() as connection:
             _lock(connection, study_id)  # nobody else inserts a key
             connection.execute(delete(table).where(table.c.study_id == study_id, table.c.key.in_(attributes)))
             connection.execute(insert(table), rows)
+
+    def _study_attributes(self, table: Table, study_id: int) -> dict[str, Any]:
+        """The attributes of a study; one without any is a row without a key."""
+        of_study = select(table.c.key, table.c.value_json).select_from(STUDIES.outerjoin(table))
+        with self.engine.connect() as connection:
+            rows = connection.execute(of_study.where(STUDIES.c.study_id == study_id)).all()
+        if not rows:
+            raise KeyError(f"there is no study with the number {study_id}")
+        return {key: json.loads(value) for key, value in rows if key is not None}
+
+    def _single(self, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Any:
+        """The value in the one row of a table that `where` holds for.
+
+        Raises:
+            KeyError: there is no such row.
+        """
+        with self.engine.connect() as connection:
+            row = connection.execute(select(column).where(*where)).one_or_none()
+        if row is None:
+            raise KeyError(f"there is no row with {column}")
+        return row[0]
+
+    @override
+    def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
+        return int(self._single(TRIALS.c.trial_id, TRIALS.c.study_id == study_id, TRIALS.c.number == trial_number))
+
+    @override
+    def get_n_trials(self, study_id: int, state: tuple[TrialState, ...] | TrialState | None = None) -> int:
+        states = (state,) if isinstance(state, TrialState) else state
+        with self.engine.connect() as connection:
+            n_trials = _n_trials(connection, study_id, *([] if states is None else [TRIALS.c.state.in_(states)]))
+        if not n_trials:
+            self.get_study_name_from_id(study_id)  # a KeyError where there is no such study
+        return n_trials
+
+    @override
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        with self.engine.connect() as connection:
+            trial = connection.execute(select(TRIALS).where(TRIALS.c.trial_id == trial_id)).one_or_none()
+            if trial is None:
+                raise KeyError(f"there is no trial with the id {trial_id}")
+            belongings = {
+                table: connection.execute(select(table).where(table.c.trial_id == trial_id).order_by(key)).all()
+                for table, key in _BELONGINGS.items()
+            }
+        return _frozen(trial, belongings)
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Write a trial; one that has ended by `add_trial`."""
@@ -189,17 +306,14 @@ class TrialStorage(RDBStorage):
             _lock(connection, study_id)
             row = {
                 "study_id": study_id,
-                "number": connection.scalar(select(func.count()).where(_TRIALS.c.study_id == study_id)),
+                "number": _n_trials(connection, study_id),
                 "state": trial.state,
-                "datetime_start": trial.datetime_start,
-                "datetime_complete": trial.datetime_complete,
+                "datetime_start": _utc(trial.datetime_start),
+                "datetime_complete": _utc(trial.datetime_complete),
             }
-            new = connection.execute(insert(_TRIALS).values(row)).inserted_primary_key
-            assert new is not None  # one row was inserted
-            trial_id = int(new[0])
-            for name, rows in _rows(trial, _in_study(connection, study_id, trial)).items():
+            trial_id = _inserted(connection, TRIALS, row)
+            for table, rows in _rows(trial, _in_study(connection, study_id, trial)).items():
                 if rows:
-                    table = models.BaseModel.metadata.tables[name]
                     connection.execute(insert(table), [{"trial_id": trial_id, **row} for row in rows])
             then(connection, trial_id)
         return trial_id
@@ -210,10 +324,10 @@ class TrialStorage(RDBStorage):
         Raises:
             KeyError: there is no such study.
         """
-        trials = select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == study_id)
+        trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id)
         with self.engine.begin() as connection:
             _lock(connection, study_id)
-            for table in reversed(models.BaseModel.metadata.sorted_tables):  # those that refer to others first
+            for table in reversed(TABLES.sorted_tables):  # those that refer to others first
                 if "study_id" in table.c:
                     connection.execute(delete(table).where(table.c.study_id == study_id))
                 elif "trial_id" in table.c:
@@ -229,17 +343,22 @@ def storage_of(study: Study) -> RDBStorage:
 
 def _lock(connection: Connection, study_id: int) -> None:
     """Let no other process write to a study until the transaction ends, by an update that changes nothing."""
-    same = update(_STUDIES).where(_STUDIES.c.study_id == study_id).values(study_name=_STUDIES.c.study_name)
+    same = update(STUDIES).where(STUDIES.c.study_id == study_id).values(study_name=STUDIES.c.study_name)
     if connection.execute(same).rowcount != 1:
         raise KeyError(f"there is no study with the number {study_id}")
+
+
+def _n_trials(connection: Connection, study_id: int, *where: ColumnElement[bool]) -> int:
+    """Number of trials of a study, of those that `where` holds for."""
+    return connection.scalar(select(func.count()).where(TRIALS.c.study_id == study_id, *where)) or 0
 
 
 def _revisions(engine: Engine) -> list[str]:
     """One, or none where the database is new."""
     with engine.connect() as connection:
-        if not inspect(connection).has_table(_REVISIONS.name):
+        if not inspect(connection).has_table(REVISIONS.name):
             return []
-        return list(connection.scalars(select(_REVISIONS.c.version_num)))
+        return list(connection.scalars(select(REVISIONS.c.version_num)))
 
 
 def _close(engine: Engine, process_id: int) -> None:
@@ -248,15 +367,36 @@ def _close(engine: Engine, process_id: int) -> None:
         engine.dispose()
 
 
-def _rows(trial: FrozenTrial, distributions: Distributions) -> dict[str, list[dict[str, Any]]]:
+def _inserted(connection: Connection, table: Table, row: Mapping[str, Any]) -> int:
+    """Insert a row; returns its id."""
+    new = connection.execute(insert(table).values(row)).inserted_primary_key
+    assert new is not None  # one row was inserted
+    return int(new[0])
+
+
+def _utc(local: datetime | None) -> datetime | None:
+    """A local time as Optuna stores it."""
+    return None if local is None else local.astimezone(UTC).replace(tzinfo=None)
+
+
+def _local(utc: datetime | None) -> datetime | None:
+    """A stored time as Optuna's trials have it."""
+    return None if utc is None else utc.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+
+
+def _rows(trial: FrozenTrial, distributions: Distributions) -> dict[Table, list[dict[str, Any]]]:
     """The rows of what belongs to a trial by their table, without the id of the trial."""
-    values = map(models.TrialValueModel.value_to_stored_repr, trial.values or ())
+    kinds = {value: kind for kind, value in _INFINITE.items()}
     return {
-        "trial_values": [
-            {"objective": objective, "value": value, "value_type": kind}
-            for objective, (value, kind) in enumerate(values)
+        VALUES: [
+            {
+                "objective": objective,
+                "value": None if value in kinds else value,
+                "value_type": kinds.get(value, FINITE),
+            }
+            for objective, value in enumerate(trial.values or ())
         ],
-        "trial_params": [
+        PARAMS: [
             {
                 "param_name": name,
                 "param_value": distribution.to_internal_repr(trial.params[name]),
@@ -264,9 +404,46 @@ def _rows(trial: FrozenTrial, distributions: Distributions) -> dict[str, list[di
             }
             for name, distribution in distributions.items()
         ],
-        "trial_user_attributes": _attributes(trial.user_attrs),
-        "trial_system_attributes": _attributes(trial.system_attrs),
+        TRIAL_USER_ATTRIBUTES: _attributes(trial.user_attrs),
+        TRIAL_SYSTEM_ATTRIBUTES: _attributes(trial.system_attrs),
     }
+
+
+_BELONGINGS: Mapping[Table, ColumnElement[Any]] = {
+    VALUES: VALUES.c.objective,
+    PARAMS: PARAMS.c.param_id,
+    TRIAL_USER_ATTRIBUTES: TRIAL_USER_ATTRIBUTES.c.trial_user_attribute_id,
+    TRIAL_SYSTEM_ATTRIBUTES: TRIAL_SYSTEM_ATTRIBUTES.c.trial_system_attribute_id,
+    INTERMEDIATE_VALUES: INTERMEDIATE_VALUES.c.step,
+}
+"""The tables of what belongs to a trial, each with the column that orders its rows."""
+
+
+def _frozen(trial: Row[Any], belongings: Mapping[Table, Sequence[Row[Any]]]) -> FrozenTrial:
+    """The trial of a row, and of the rows of what belongs to it."""
+    distributions = {row.param_name: json_to_distribution(row.distribution_json) for row in belongings[PARAMS]}
+    params = {row.param_name: row.param_value for row in belongings[PARAMS]}
+    user, system = (
+        {row.key: json.loads(row.value_json) for row in belongings[table]}
+        for table in (TRIAL_USER_ATTRIBUTES, TRIAL_SYSTEM_ATTRIBUTES)
+    )
+    return FrozenTrial(
+        number=trial.number,
+        state=trial.state,
+        value=None,
+        values=[_INFINITE.get(row.value_type, row.value) for row in belongings[VALUES]] or None,
+        datetime_start=_local(trial.datetime_start),
+        datetime_complete=_local(trial.datetime_complete),
+        params={name: distributions[name].to_external_repr(value) for name, value in params.items()},
+        distributions=distributions,
+        user_attrs=user,
+        system_attrs=system,
+        intermediate_values={
+            row.step: _INFINITE.get(row.intermediate_value_type, row.intermediate_value)
+            for row in belongings[INTERMEDIATE_VALUES]
+        },
+        trial_id=trial.trial_id,
+    )
 
 
 def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -305,9 +482,9 @@ def _known(connection: Connection, study_id: int, names: Iterable[str]) -> Distr
     names = tuple(names)
     if not names:
         return {}
-    earlier = select(models.TrialParamModel.distribution_json).join(models.TrialModel).limit(1)
-    of_study = earlier.where(models.TrialModel.study_id == study_id)
-    of_names = (of_study.where(models.TrialParamModel.param_name == name).scalar_subquery() for name in names)
+    earlier = select(PARAMS.c.distribution_json).select_from(PARAMS.join(TRIALS)).limit(1)
+    of_study = earlier.where(TRIALS.c.study_id == study_id)
+    of_names = (of_study.where(PARAMS.c.param_name == name).scalar_subquery() for name in names)
     texts = connection.execute(select(*of_names)).one()
     return {name: json_to_distribution(text) for name, text in zip(names, texts, strict=True) if text is not None}
 
@@ -319,8 +496,6 @@ def _joined(known: CategoricalDistribution, other: CategoricalDistribution) -> C
 
 def _rewrite(study_id: int, name: str, distribution: BaseDistribution) -> Update:
     """Give a parameter of all trials of a study another distribution."""
-    of_study = select(models.TrialModel.trial_id).where(models.TrialModel.study_id == study_id)
-    rows = update(models.TrialParamModel).where(models.TrialParamModel.param_name == name)
-    return rows.where(models.TrialParamModel.trial_id.in_(of_study)).values(
-        distribution_json=distribution_to_json(distribution)
-    )
+    of_study = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id)
+    rows = update(PARAMS).where(PARAMS.c.param_name == name, PARAMS.c.trial_id.in_(of_study))
+    return rows.values(distribution_json=distribution_to_json(distribution))

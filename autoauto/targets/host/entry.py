@@ -131,12 +131,13 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
     gpus = gpus_of(_named(request.options))
+    source = request.source()
     devices = HostDevices(gpus, request.cluster.devices if request.cluster.kinds else ())
     path = request.options["inputs"]
-    samples = None if path is None else read_model_samples(path, request.source, request.graph)
+    samples = None if path is None else read_model_samples(path, source, request.graph)
     of_machine = request.cluster.devices[: request.cluster.machine_size]
     measuring_bytes = int(sum(device.memory_bytes for device in of_machine))
-    target = HostTarget(request.source, _machines(request.options), devices, samples, measuring_bytes)
+    target = HostTarget(source, _machines(request.options), devices, samples, measuring_bytes)
     return target, request.cluster
 
 

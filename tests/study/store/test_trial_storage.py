@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from math import inf
@@ -12,20 +13,23 @@ from typing import Any, NamedTuple
 
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import Engine, create_engine, event, inspect, select
+from sqlalchemy import Engine, Enum, MetaData, create_engine, event, inspect, select
 from sqlalchemy.engine import make_url
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from autoauto.database.registry import driver_url
 from autoauto.records.errors import BadInput
 from autoauto.study.store.database import open_storage
-from autoauto.study.store.trial_storage import REVISION, TrialStorage
+from autoauto.study.store.optuna_tables import REVISION, SCHEMA_VERSION, TABLES
+from autoauto.study.store.trial_storage import TrialStorage
 
 RANGES = {"n_ipu": IntDistribution(1, 4), "share": FloatDistribution(0.0, 1.0), "mode": CategoricalDistribution("ab")}
-TABLES = (
+BELONGINGS = (
     models.TrialValueModel,
     models.TrialParamModel,
     models.TrialUserAttributeModel,
@@ -67,7 +71,7 @@ class Written(NamedTuple):
         """The rows of all tables, without the ids that are those of the study alone."""
         queries = [select(models.TrialModel.__table__).where(models.TrialModel.study_id == self.study_id)]
         of_study = select(models.TrialModel.trial_id).where(models.TrialModel.study_id == self.study_id)
-        queries += [select(table.__table__).where(table.trial_id.in_(of_study)) for table in TABLES]
+        queries += [select(table.__table__).where(table.trial_id.in_(of_study)) for table in BELONGINGS]
         with self.storage.engine.connect() as connection:
             # Other tests write to the same server meanwhile, so that numbers of a study have gaps.
             order = sorted(connection.execute(of_study).scalars())
@@ -92,6 +96,66 @@ def theirs(any_storage: str, other_study_name: str) -> Iterator[Written]:
     storage.engine.dispose()
 
 
+@pytest.fixture(params=["UTC", "Asia/Tokyo"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A time zone of this machine."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "postgresql+psycopg://"])
+def test_the_tables_are_those_that_optuna_makes(url: str) -> None:
+    dialect = make_url(url).get_dialect()()
+
+    def statements(tables: MetaData) -> list[str]:
+        made: list[CreateTable | CreateIndex] = []
+        for table in tables.sorted_tables:
+            made += [CreateTable(table), *map(CreateIndex, table.indexes)]
+        return [str(each.compile(dialect=dialect)) for each in made]
+
+    def words(tables: MetaData) -> dict[str, list[str]]:
+        columns = [column for table in tables.sorted_tables for column in table.c]
+        return {str(column): column.type.enums for column in columns if isinstance(column.type, Enum)}
+
+    assert statements(TABLES) == statements(models.BaseModel.metadata)
+    assert words(TABLES) == words(models.BaseModel.metadata)
+    assert models.SCHEMA_VERSION == SCHEMA_VERSION
+
+
+@pytest.mark.usefixtures("zone")
+def test_a_trial_is_read_as_optuna_reads_it(ours: Written, theirs: Written) -> None:
+    running = create_trial(state=TrialState.RUNNING, intermediate_values={3: 0.5, 1: -inf})
+    for trial in (*TRIALS, running):
+        trial_id = ours.storage.create_new_trial(ours.study_id, trial)
+        read = ours.storage.get_trial(trial_id)
+        assert read == theirs.storage.get_trial(trial_id)
+        assert read.datetime_start == trial.datetime_start
+        numbered = (ours.study_id, read.number)
+        assert ours.storage.get_trial_id_from_study_id_trial_number(*numbered) == trial_id
+
+
+def test_a_study_is_read_as_optuna_reads_it(ours: Written, theirs: Written) -> None:
+    ours.storage.set_study_system_attr(ours.study_id, "names", ["a", "b"])
+    ours.add(*TRIALS)
+    for study in (ours, theirs):
+        name = theirs.storage.get_study_name_from_id(study.study_id)
+        assert ours.storage.get_study_name_from_id(study.study_id) == name
+        assert ours.storage.get_study_id_from_name(name) == study.study_id
+        for read in ("get_study_directions", "get_study_user_attrs", "get_study_system_attrs", "get_n_trials"):
+            assert getattr(ours.storage, read)(study.study_id) == getattr(theirs.storage, read)(study.study_id)
+    pruned = TrialState.PRUNED
+    assert ours.storage.get_n_trials(ours.study_id, pruned) == ours.storage.get_n_trials(ours.study_id, (pruned,)) == 1
+    for read in ("get_study_directions", "get_study_user_attrs", "get_n_trials"):
+        with pytest.raises(KeyError):
+            getattr(ours.storage, read)(10**9)
+    with pytest.raises(DuplicatedStudyError):
+        Written.by(ours.storage, name)
+
+
+@pytest.mark.usefixtures("zone")
 def test_the_rows_are_those_that_optuna_writes(ours: Written, theirs: Written) -> None:
     for study in (ours, theirs):
         study.add(*TRIALS, create_trial(state=TrialState.FAIL, user_attrs={"status": "failed"}))
@@ -104,7 +168,7 @@ def test_a_table_takes_one_statement_however_many_rows_a_trial_has(ours: Written
     statements: list[str] = []
     event.listen(ours.storage.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     ours.add(TRIALS[0])
-    assert sum(text.startswith("INSERT INTO trial") for text in statements) == 1 + len(TABLES)
+    assert sum(text.startswith("INSERT INTO trial") for text in statements) == 1 + len(BELONGINGS)
 
 
 def test_attributes_of_a_study_are_those_that_optuna_writes(ours: Written, theirs: Written) -> None:
