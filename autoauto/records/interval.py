@@ -15,15 +15,15 @@ class Interval(NamedTuple):
 
     Attributes:
         mean: of all.
-        error: half the width of the 95 % confidence interval around it; None for a single measurement.
+        error: half the width of the confidence interval around it, at 95 % unless it was asked for at another; None for a single measurement.
     """
 
     mean: float
     error: float | None
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The mean of normally distributed values and its confidence interval [student].
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """The mean of normally distributed values and its confidence interval [student], at 95 % or another confidence.
 
     >>> interval([10.0, 11.0, 12.0])  # 4.303 x 1 / sqrt(3)
     Interval(mean=11.0, error=2.484...)
@@ -33,6 +33,6 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(mean, None)
     from scipy.special import stdtrit
 
-    quantile = float(stdtrit(n - 1, (1.0 + CONFIDENCE) / 2.0))
+    quantile = float(stdtrit(n - 1, (1.0 + confidence) / 2.0))
     variance = fsum((value - mean) ** 2 for value in values) / (n - 1)  # many times faster than `statistics.stdev`
     return Interval(mean, quantile * sqrt(variance / n))

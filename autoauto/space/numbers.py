@@ -164,6 +164,8 @@ class Result:
     Attributes:
         samples_per_s: measured throughput.
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.
+        low_samples_per_s, high_samples_per_s: the ends of the interval of the measured throughput, each missed by the
+            true one with a probability of 0.1 %; None where there is none.
         latency_s: from a micro-batch's entry to its result; for training of a whole step, for phases of all
             micro-batches, for text from a request to the last token of its answer.
         compute_cycles, transfer_cycles: the two parts of the measured period.
@@ -186,6 +188,8 @@ class Result:
     )
     usd_per_hour: float | None = number(title="price", text="${:,.4g} an hour".format, in_constraints=True)
     power_limit_w: float | None = number(title="power limit", text="{:,.4g} W".format, in_constraints=True)
+    low_samples_per_s: float | None = number()
+    high_samples_per_s: float | None = number()
     percentiles: PercentileResult | None = None
     load: ArrivalResult | None = None
 

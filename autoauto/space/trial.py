@@ -45,6 +45,8 @@ class Status(StrEnum):
     OK = "ok"
     CONSTRAINED = "constrained"
     """It runs, but a constraint does not hold."""
+    ENDED_EARLY = "ended early"
+    """It runs, and its run ended once it was sure to be slower than the best so far: its numbers are those so far."""
     OUT_OF_MEMORY = "out of memory"
     """It was measured, and a device has too little memory."""
     INFEASIBLE = "infeasible"
@@ -175,7 +177,18 @@ class Trial(Displayed):
     @property
     def runs(self) -> bool:
         """True if the configuration runs, even if a constraint does not hold."""
-        return self.status in (Status.OK, Status.CONSTRAINED)
+        return self.status in (Status.OK, Status.CONSTRAINED, Status.ENDED_EARLY)
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether its run ended before its end, so that its numbers are those so far."""
+        return self.status is Status.ENDED_EARLY
+
+    @property
+    def ends_per_s(self) -> tuple[float, float] | None:
+        """The ends of the interval of its throughput (`Result`); None where it has none."""
+        low, high = self.result.low_samples_per_s, self.result.high_samples_per_s
+        return None if low is None else (low, inf if high is None else high)
 
     @property
     def state(self) -> str:
@@ -290,6 +303,17 @@ def measured_trial(
         origin=origin,
     )
     return apply_constraints(trial, constraints if result.output_error is None else (*constraints, USABLE))
+
+
+def ended_early(trial: Trial) -> Trial:
+    """The trial of a run that ended since it is slower than the best so far."""
+    assert trial.ends_per_s is not None
+    low, high = trial.ends_per_s
+    reason = (
+        f"slower than the best so far: {trial.samples_per_s:,.1f} {trial.unit} until then, between {low:,.1f} and "
+        f"{high:,.1f}; its run ended early"
+    )
+    return replace(trial, status=Status.ENDED_EARLY, reason=reason)
 
 
 def _largest(plan: Plan | PhasedPlan, name: str) -> int:

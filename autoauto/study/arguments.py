@@ -120,7 +120,10 @@ def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tu
         raise BadInput(f"noise is a share, a number from 0 to below 1, got {noise!r}")
     method = method_for(config.objectives, config.method)
     most = flow.traits.most_measured if method is Method.GUIDED else None
-    return MethodChoice(method, noise, n_measurements, baseline_of(flow, config.objectives, space), first, most)
+    baseline = baseline_of(flow, config.objectives, space)
+    if method is Method.GUIDED and flow.setting.begins_whole and baseline is not None and baseline in space:
+        first = (*first, baseline)  # an answer within seconds, with which others are compared
+    return MethodChoice(method, noise, n_measurements, baseline, first, most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ def run_search(
 def run_task(task: SearchTask, study: Study, executor: Executor, observers: Observers = UNOBSERVED) -> SearchResult:
     """Search as `run_search` does."""
     of_study, space = finished_trials(study), task.space
-    trials = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
+    trials = still_beaten({knobs: trial for knobs, trial in of_study.items() if knobs in space})
 
     def best() -> Trial | None:
         return best_of(trials, task.objectives, task.noise, strict=task.strict)
@@ -222,6 +222,16 @@ def run_task(task: SearchTask, study: Study, executor: Executor, observers: Obse
     best_with_stages = winner and with_stages[0]
     name = study.study_name
     return SearchResult(best_with_stages, name, trials, space, with_stages, others, out_of_time=out_of_time)
+
+
+def still_beaten(trials: Mapping[Knobs, Trial]) -> dict[Knobs, Trial]:
+    """The trials, without those that ended early and are not slower than the best of these: in a wider space it was."""
+    low = max((trial.result.low_samples_per_s or 0.0 for trial in trials.values() if trial.fits), default=0.0)
+    return {
+        knobs: trial
+        for knobs, trial in trials.items()
+        if not trial.ended_early or (trial.ends_per_s is not None and trial.ends_per_s[1] < low)
+    }
 
 
 def _reporter(

@@ -318,14 +318,20 @@ def search_study(
     proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
     task = SearchTask(space, objectives, proposer, choice.noise, config.strict, expected_score, extent.is_over)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
+    races = choice.method is Method.GUIDED and objectives == Objective.THROUGHPUT
+    flow.race(() if races else None)  # before processes take the flow with them
     executor = make_executor()  # before the study is made: this may raise
     with stored(storage.url) as url:
         study = storage.open(url, flow, task, choice.method)
         if (changes := note_space(study, space)) and observers.on_space_change is not None:
             observers.on_space_change(changes)
         note_start(study)
-        flow.continue_from(tuple(finished_trials(study).values()))
+        known = finished_trials(study)
+        flow.continue_from(tuple(known.values()))
+        if races:
+            flow.race(trial for knobs, trial in known.items() if knobs in space)
         result = run_task(task, study, executor, observers)
+        flow.race(None)  # turns measure as long as each other
         if survey is None:
             asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
             store_alternatives(study, expected_alternatives(*asked) if result.best else ())

@@ -16,7 +16,7 @@ from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import DoesNotFit, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster
 from autoauto.records.plans.plan import Plan, Stage, side_by_side
-from autoauto.records.plans.timeline import Run, Runner
+from autoauto.records.plans.timeline import Races, Run, Runner
 from autoauto.records.target import Origin
 from autoauto.records.units import reference_cycles, samples_per_s
 from autoauto.schedule.stash import turns_at_once
@@ -35,6 +35,17 @@ class Measurements:
         self.plans = plans
         # On real devices the plan that was measured, by configuration: its cuts depend on what was measured before.
         self._measured: Memo[Knobs, Plan] = Memo(100_000)
+        # The lower end of the best throughput so far, samples/s, below which a first run ends; None for no race.
+        self._worth_per_s: float | None = None
+
+    def race(self, worth_per_s: float | None) -> None:
+        """Let the first run of a configuration end early once it is slower than so many samples/s; None for none."""
+        self._worth_per_s = worth_per_s
+
+    def note_low(self, low_per_s: float) -> None:
+        """The lower end of the throughput of a configuration that may be the answer, where there is a race."""
+        if self._worth_per_s is not None:
+            self._worth_per_s = max(self._worth_per_s, low_per_s)
 
     def again(self, knobs: Knobs, plan: Plan) -> None:
         """Let `of` measure the cuts of `plan`, as a trial of this configuration has them, on real devices."""
@@ -104,26 +115,28 @@ class Measurements:
         self.again(knobs, plan)
         return plan, run
 
-    def run(self, knobs: Knobs, plan: Plan) -> Run:
+    def run(self, knobs: Knobs, plan: Plan, worth_per_s: float = 0.0) -> Run:
         """`plan` run on the target's devices; with a cost model its stages are compiled whole, then simulated.
 
         With a cost model, transfers remain those of the plan, and so do the micro-batches that each device stashes.
+        Devices that race end early as `Races` says.
 
         Raises:
             OutOfMemory: a stage needs more than its device has; the error describes the one that lacks most.
         """
         if isinstance(self.plans.costs.setting.target, Runner):
-            return self._run_on_devices(self.plans.costs.setting.target, knobs, plan)
+            return self._run_on_devices(self.plans.costs.setting.target, knobs, plan, worth_per_s)
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
         check_memory(*(each.stages for each in measured.plans))
         return self.plans.mode(knobs).simulate(knobs, measured)
 
-    def _run_on_devices(self, target: Runner, knobs: Knobs, plan: Plan) -> Run:
+    def _run_on_devices(self, target: Runner, knobs: Knobs, plan: Plan, worth_per_s: float) -> Run:
         setting = self.plans.costs.setting
         placement = tuple(devices for each in plan.plans for devices in each.placement)
         plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
         options = setting.options(knobs)
-        run = target.run(setting.graph, plan, setting.devices(knobs), options, knobs.replicas)
+        arguments = setting.graph, plan, setting.devices(knobs), options, knobs.replicas
+        run = target.race(*arguments, worth_per_s) if isinstance(target, Races) else target.run(*arguments)
         is_whole = setting.begins_whole and knobs.n_ipu == 1  # measurements of the whole model tell it all
         if run.undisturbed and not is_whole:
             for kind in self.plans.kinds:
@@ -146,10 +159,10 @@ class Measurements:
         calibrate the table (`calibrated`). If the plan that is then optimal promises a gain of `WORTH_MOVING`, it is
         measured, and if it is faster, the next plan is calibrated with its stages.
         """
-        setting, run = self.plans.costs.setting, self.run(knobs, plan)
+        setting, run = self.plans.costs.setting, self.run(knobs, plan, self._worth_per_s or 0.0)
         may_move = setting.traits.runs_plans and plan.n_devices > 1 and not setting.cluster.kinds
         for _ in range(MAX_MOVES if may_move else 0):
-            if not run.undisturbed:
+            if not run.undisturbed or run.ended_early:
                 break
             table = calibrated(pipeline_table(self.plans.costs, knobs), run.plan.stages)
             same = (

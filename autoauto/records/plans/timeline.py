@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import lcm
+from math import inf, lcm
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -212,12 +212,18 @@ class Run:
         timelines: one for every pipeline.
         core_fraction: the part of its computing time in which the most disturbed stage had its cores to itself.
         output_error: as in `Trial`.
+        period_error: half the width of the confidence interval of its period, as a share of it; None where that is not
+            known.
+        ended_early: whether it ended since it is slower than what it was compared with, so that its numbers are those
+            so far.
     """
 
     plan: Plan
     timelines: tuple[Timeline, ...]
     core_fraction: float = 1.0
     output_error: float | None = None
+    period_error: float | None = None
+    ended_early: bool = False
 
     @property
     def origin(self) -> Origin:
@@ -244,6 +250,20 @@ class Run:
         """Cycles between two finished micro-batches in the steady state, over all pipelines."""
         return 1 / sum(1 / timeline.period_cycles for timeline in self.timelines)
 
+    @property
+    def shortest_period_cycles(self) -> float:
+        """The lower end of the interval of the period; 0 without one.
+
+        A run that lacked a part of its cores would have been quicker with all of them, by that part at most.
+        """
+        error = 1.0 if self.period_error is None else min(self.period_error, 1.0)
+        return self.period_cycles * (1.0 - error) * min(self.core_fraction, 1.0)
+
+    @property
+    def longest_period_cycles(self) -> float:
+        """The upper end of the interval of the period; infinite without one."""
+        return inf if self.period_error is None else self.period_cycles * (1.0 + self.period_error)
+
 
 @runtime_checkable
 class Runner(Protocol):
@@ -254,6 +274,26 @@ class Runner(Protocol):
 
         Raises:
             OutOfMemory: a stage needs more than its device may use.
+        """
+
+
+@runtime_checkable
+class Races(Runner, Protocol):
+    """A runner whose runs end early where another plan is faster."""
+
+    def race(
+        self,
+        graph: LayerGraph,
+        plan: Plan,
+        cluster: Cluster,
+        options: CompileOptions,
+        replicas: int,
+        worth_per_s: float,
+    ) -> Run:
+        """As `run`, but once the interval of its throughput lies wholly below `worth_per_s` samples/s it may end.
+
+        Raises:
+            OutOfMemory: as `run`.
         """
 
 

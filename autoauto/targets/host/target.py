@@ -236,9 +236,21 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return self._devices.session(self._devices.number(device), options)
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
+        """As in `Runner`: `race` without anything to compare with."""
+        return self.race(graph, plan, cluster, options, replicas, 0.0)
+
+    def race(
+        self,
+        graph: LayerGraph,
+        plan: Plan,
+        cluster: Cluster,
+        options: CompileOptions,
+        replicas: int,
+        worth_per_s: float,
+    ) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        A run that other processes disturbed is repeated. The processes of the last few plans stay, loaded, for another
+        As in `Races` it ends early where it is slower. A run that other processes disturbed is repeated. The processes of the last few plans stay, loaded, for another
         run of the same plan. In another format than fp32 its outputs are
         compared with those in fp32, which are computed once for every batch size.
 
@@ -255,18 +267,18 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
-        def attempt() -> Run:
+        def attempt(worth_per_s: float) -> Run:
             make = partial(OpenPlan, *arguments, self._machines, self._devices, self.samples)
             if self._machines is None:
-                return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus))
+                return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus), worth_per_s)
             with make() as opened:  # between machines a plan has one stream
-                return measured(opened)
+                return measured(opened, worth_per_s)
 
-        def measured(opened: OpenPlan) -> Run:
-            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)))
+        def measured(opened: OpenPlan, worth_per_s: float) -> Run:
+            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)), worth_per_s)
 
         try:
-            run = repeat_until_undisturbed(attempt)
+            run = repeat_until_undisturbed(attempt, worth_per_s / options.batch_size)
         except BaseException:
             self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
             raise

@@ -4,7 +4,7 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.targets.host.run import run as run_module
-from autoauto.targets.host.run.run import SteadyPace, pace_error
+from autoauto.targets.host.run.pace import SteadyPace, pace_error
 
 
 class Clock:
