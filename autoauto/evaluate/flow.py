@@ -260,8 +260,8 @@ class Flow:
         It is for searches of the highest throughput alone. Only devices that say so end runs early (`Races`).
         """
         if isinstance(self.target, Races):
-            lows = [trial.result.low_samples_per_s or 0.0 for trial in trials or () if trial.fits]
-            self._measurements.race(None if trials is None else max(lows, default=0.0))
+            known = [trial.result.ends for trial in trials or () if trial.fits]
+            self._measurements.race(None if trials is None else filter(None, known))
 
     def continue_from(self, trials: Sequence[Trial]) -> None:
         """Give trials of earlier searches of a study to a mode that compares its measurements with them."""

@@ -1,4 +1,4 @@
-"""Means of measurements with their confidence intervals: `Interval`, `interval`."""
+"""Means of measurements with their confidence intervals: `Interval`, `interval`; of the throughput of a run: `RunEnds`."""
 
 from __future__ import annotations
 
@@ -36,3 +36,27 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     quantile = float(stdtrit(n - 1, (1.0 + confidence) / 2.0))
     variance = fsum((value - mean) ** 2 for value in values) / (n - 1)  # many times faster than `statistics.stdev`
     return Interval(mean, quantile * sqrt(variance / n))
+
+
+class RunEnds(NamedTuple):
+    """The ends of the confidence interval of the throughput of a run.
+
+    Attributes:
+        low_per_s, high_per_s: samples/s, by the clock.
+        core_share: the part of its cores that the run had; other programs had the rest.
+    """
+
+    low_per_s: float
+    high_per_s: float
+    core_share: float = 1.0
+
+    def is_below(self, other: RunEnds) -> bool:
+        """Whether the interval lies wholly below that of another run.
+
+        A run that had a smaller part of its cores counts as if it had had as much: throughput is in proportion to that
+        at most.
+
+        >>> RunEnds(60, 70, 0.5).is_below(RunEnds(80, 90, 0.5)), RunEnds(60, 70, 0.5).is_below(RunEnds(80, 90, 1.0))
+        (True, False)
+        """
+        return self.high_per_s * max(1.0, other.core_share / max(self.core_share, 1e-9)) < other.low_per_s

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any, NamedTuple, Self
 
+from autoauto.records.interval import RunEnds
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
@@ -166,6 +168,7 @@ class Result:
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.
         low_samples_per_s, high_samples_per_s: the ends of the interval of the measured throughput, each missed by the
             true one with a probability of 0.1 %; None where there is none.
+        core_share: the part of its cores that the measured run had, where its throughput has an interval.
         latency_s: from a micro-batch's entry to its result; for training of a whole step, for phases of all
             micro-batches, for text from a request to the last token of its answer.
         compute_cycles, transfer_cycles: the two parts of the measured period.
@@ -190,8 +193,24 @@ class Result:
     power_limit_w: float | None = number(title="power limit", text="{:,.4g} W".format, in_constraints=True)
     low_samples_per_s: float | None = number()
     high_samples_per_s: float | None = number()
+    core_share: float | None = number(title="cores", text="had {:.0%} of their time".format)
     percentiles: PercentileResult | None = None
     load: ArrivalResult | None = None
+
+    @property
+    def ends(self) -> RunEnds | None:
+        """The interval of the measured throughput; None without one."""
+        if self.low_samples_per_s is None:
+            return None
+        high = inf if self.high_samples_per_s is None else self.high_samples_per_s
+        return RunEnds(self.low_samples_per_s, high, 1.0 if self.core_share is None else self.core_share)
+
+    def with_ends(self, ends: RunEnds | None) -> Self:
+        """The result with the interval of a run, if that has one."""
+        if ends is None:
+            return self
+        high = None if ends.high_per_s == inf else ends.high_per_s
+        return replace(self, low_samples_per_s=ends.low_per_s, high_samples_per_s=high, core_share=ends.core_share)
 
     @property
     def derived(self) -> dict[str, float]:

@@ -185,12 +185,6 @@ class Trial(Displayed):
         return self.status is Status.ENDED_EARLY
 
     @property
-    def ends_per_s(self) -> tuple[float, float] | None:
-        """The ends of the interval of its throughput (`Result`); None where it has none."""
-        low, high = self.result.low_samples_per_s, self.result.high_samples_per_s
-        return None if low is None else (low, inf if high is None else high)
-
-    @property
     def state(self) -> str:
         """Optuna's word for how it ended: COMPLETE when it fits, FAIL when the measurement failed, else PRUNED."""
         return "COMPLETE" if self.fits else "FAIL" if self.failed else "PRUNED"
@@ -307,11 +301,11 @@ def measured_trial(
 
 def ended_early(trial: Trial) -> Trial:
     """The trial of a run that ended since it is slower than the best so far."""
-    assert trial.ends_per_s is not None
-    low, high = trial.ends_per_s
+    ends = trial.result.ends
+    assert ends is not None
     reason = (
-        f"slower than the best so far: {trial.samples_per_s:,.1f} {trial.unit} until then, between {low:,.1f} and "
-        f"{high:,.1f}; its run ended early"
+        f"slower than the best so far: {trial.samples_per_s:,.1f} {trial.unit} until then, between "
+        f"{ends.low_per_s:,.1f} and {ends.high_per_s:,.1f}; its run ended early"
     )
     return replace(trial, status=Status.ENDED_EARLY, reason=reason)
 

@@ -226,12 +226,14 @@ def run_task(task: SearchTask, study: Study, executor: Executor, observers: Obse
 
 def still_beaten(trials: Mapping[Knobs, Trial]) -> dict[Knobs, Trial]:
     """The trials, without those that ended early and are not slower than the best of these: in a wider space it was."""
-    low = max((trial.result.low_samples_per_s or 0.0 for trial in trials.values() if trial.fits), default=0.0)
-    return {
-        knobs: trial
-        for knobs, trial in trials.items()
-        if not trial.ended_early or (trial.ends_per_s is not None and trial.ends_per_s[1] < low)
-    }
+    fitting = [ends for trial in trials.values() if trial.fits and (ends := trial.result.ends)]
+    best = max(fitting, default=None)  # by its lower end
+
+    def is_known(trial: Trial) -> bool:
+        ends = trial.result.ends
+        return not trial.ended_early or (best is not None and ends is not None and ends.is_below(best))
+
+    return {knobs: trial for knobs, trial in trials.items() if is_known(trial)}
 
 
 def _reporter(

@@ -66,7 +66,7 @@ def verify_winner(
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
     session = baseline_of(flow, objectives, space)
     rows = repeated_of(result.trials.values(), best, objective, session, flow.traits.noise)
-    if len(rows) == 1 and result.best.ends_per_s is not None:  # it is known to be the best, and how sure its number is
+    if len(rows) == 1 and result.best.result.ends is not None:  # it is known to be the best, and how sure its number is
         return result
     for row in rows if flow.traits.runs_plans else ():  # a cost model's plan follows from the knobs
         trial = with_plans(study, result.trials[row.knobs]) if row.knobs in result.trials else None

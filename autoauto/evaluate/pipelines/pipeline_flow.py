@@ -9,9 +9,8 @@ from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.profile.profiler import Progress
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plans.plan import Plan
-from autoauto.records.plans.timeline import Run, Timeline
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.units import samples_per_s
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result
 from autoauto.space.trial import (
@@ -106,13 +105,13 @@ class PipelineFlow:
             estimated_samples_per_s=estimated_per_s,
             latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
             output_error=run.output_error,
-            **_ends_per_s(knobs, run, setting.cluster.clock_hz),
         )
+        ends = run.ends(knobs.batch_size, setting.cluster.clock_hz)
         trial = measured_trial(
             knobs,
             estimate,
             run.plan,
-            with_devices(result, knobs, run.plan, setting.cluster),
+            with_devices(result.with_ends(ends), knobs, run.plan, setting.cluster),
             device=setting.device_of(knobs),
             timeline=run.timelines[0],
             origin=setting.traits.origin,
@@ -120,8 +119,8 @@ class PipelineFlow:
         )
         if run.ended_early:
             return ended_early(trial)
-        if trial.fits and result.low_samples_per_s is not None:
-            self._measurements.note_low(result.low_samples_per_s)
+        if trial.fits and ends is not None:
+            self._measurements.note(ends)
         return trial
 
     def _estimated(
@@ -145,11 +144,3 @@ class PipelineFlow:
             origin=Origin.ESTIMATED,
             constraints=setting.constraints,
         )
-
-
-def _ends_per_s(knobs: Knobs, run: Run, clock_hz: float) -> dict[str, float]:
-    """The ends of the interval of a measured throughput, by the names of numbers of `Result`; none without one."""
-    if run.period_error is None:
-        return {}
-    ends = {"low_samples_per_s": run.longest_period_cycles, "high_samples_per_s": run.shortest_period_cycles}
-    return {name: samples_per_s(knobs.batch_size, cycles, clock_hz) for name, cycles in ends.items() if cycles}

@@ -13,11 +13,12 @@ import numpy as np
 from autoauto.records.costs.options import CompileOptions, DeviceSession
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
+from autoauto.records.interval import RunEnds
 from autoauto.records.layers import LayerGraph, Port
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
-from autoauto.records.units import Array, FloatArray, IntArray, Precision
+from autoauto.records.units import Array, FloatArray, IntArray, Precision, samples_per_s
 
 STEP_PARTS = ("fill", "main", "flush", "all-reduce", "update")
 UNDISTURBED_FRACTION = 0.95
@@ -212,8 +213,7 @@ class Run:
         timelines: one for every pipeline.
         core_fraction: the part of its computing time in which the most disturbed stage had its cores to itself.
         output_error: as in `Trial`.
-        period_error: half the width of the confidence interval of its period, as a share of it; None where that is not
-            known.
+        period_error: half the width of the confidence interval of its period, as a share of it; None without one.
         ended_early: whether it ended since it is slower than what it was compared with, so that its numbers are those
             so far.
     """
@@ -250,19 +250,13 @@ class Run:
         """Cycles between two finished micro-batches in the steady state, over all pipelines."""
         return 1 / sum(1 / timeline.period_cycles for timeline in self.timelines)
 
-    @property
-    def shortest_period_cycles(self) -> float:
-        """The lower end of the interval of the period; 0 without one.
-
-        A run that lacked a part of its cores would have been quicker with all of them, by that part at most.
-        """
-        error = 1.0 if self.period_error is None else min(self.period_error, 1.0)
-        return self.period_cycles * (1.0 - error) * min(self.core_fraction, 1.0)
-
-    @property
-    def longest_period_cycles(self) -> float:
-        """The upper end of the interval of the period; infinite without one."""
-        return inf if self.period_error is None else self.period_cycles * (1.0 + self.period_error)
+    def ends(self, batch_size: int, clock_hz: float) -> RunEnds | None:
+        """The ends of the interval of its throughput, in samples/s; None without one."""
+        if self.period_error is None:
+            return None
+        middle, error = samples_per_s(batch_size, self.period_cycles, clock_hz), self.period_error
+        high = middle / (1.0 - error) if error < 1.0 else inf
+        return RunEnds(middle / (1.0 + error), high, min(self.core_fraction, 1.0))
 
 
 @runtime_checkable
@@ -288,9 +282,9 @@ class Races(Runner, Protocol):
         cluster: Cluster,
         options: CompileOptions,
         replicas: int,
-        worth_per_s: float,
+        best: RunEnds | None,
     ) -> Run:
-        """As `run`, but once the interval of its throughput lies wholly below `worth_per_s` samples/s it may end.
+        """As `run`, but once the interval of its throughput lies wholly below that of the best so far it may end.
 
         Raises:
             OutOfMemory: as `run`.

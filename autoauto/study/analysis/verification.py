@@ -120,7 +120,9 @@ def repeated_of(
     """
     measured = {trial.knobs: trial for trial in trials}
     beaten = _beaten(measured, best) if objective.is_throughput else set[Knobs]()
-    scores = {knobs: _score(objective, trial) for knobs, trial in measured.items() if trial.fits and knobs not in beaten}
+    scores = {
+        knobs: _score(objective, trial) for knobs, trial in measured.items() if trial.fits and knobs not in beaten
+    }
     others = sorted((knobs for knobs in scores if knobs != best), key=lambda knobs: scores[knobs], reverse=True)
     rows = [Repeated(WINNER, best), *(Repeated(RUNNER_UP, knobs) for knobs in others[:1])]
     if noise:
@@ -134,9 +136,9 @@ def repeated_of(
 
 def _beaten(trials: Mapping[Knobs, Trial], best: Knobs) -> set[Knobs]:
     """The configurations whose interval lies wholly below that of the best; none where runs have no intervals."""
-    ends = {knobs: trial.ends_per_s for knobs, trial in trials.items()}
+    ends = {knobs: trial.result.ends for knobs, trial in trials.items()}
     of_best = ends.get(best)
-    return set() if of_best is None else {knobs for knobs, each in ends.items() if each and each[1] < of_best[0]}
+    return set() if of_best is None else {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
 
 
 class Turns(NamedTuple):

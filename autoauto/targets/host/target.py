@@ -13,6 +13,7 @@ from autoauto.records.costs.options import CompileOptions, DeviceSession, Sessio
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, NodeTime, ProgramStep
 from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory, Unsupported, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Period
+from autoauto.records.interval import RunEnds
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
@@ -26,6 +27,7 @@ from autoauto.targets.host.measure.worker import Measurement
 from autoauto.targets.host.remote.cluster import DaskMachines
 from autoauto.targets.host.run.pipelines import cut_in_parts
 from autoauto.targets.host.run.run import (
+    N_ATTEMPTS,
     OpenPlan,
     OpenPlans,
     Outputs,
@@ -85,6 +87,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
+        self._is_busy = False
         self._refused: dict[object, DoesNotFit] = {}
         self.measurements: list[Measurement] = []
 
@@ -237,7 +240,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """As in `Runner`: `race` without anything to compare with."""
-        return self.race(graph, plan, cluster, options, replicas, 0.0)
+        return self.race(graph, plan, cluster, options, replicas, None)
 
     def race(
         self,
@@ -246,12 +249,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         cluster: Cluster,
         options: CompileOptions,
         replicas: int,
-        worth_per_s: float,
+        best: RunEnds | None,
     ) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        As in `Races` it ends early where it is slower. A run that other processes disturbed is repeated. The processes of the last few plans stay, loaded, for another
-        run of the same plan. In another format than fp32 its outputs are
+        As in `Races` it ends early where it is slower. A run that other processes disturbed is repeated, unless the
+        last such repeat was disturbed as well: then the machine is busy, until a run is undisturbed. The processes of
+        the last few plans stay, loaded, for another run of the same plan. In another format than fp32 its outputs are
         compared with those in fp32, which are computed once for every batch size.
 
         Raises:
@@ -278,10 +282,11 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)), worth_per_s)
 
         try:
-            run = repeat_until_undisturbed(attempt, worth_per_s / options.batch_size)
+            run = repeat_until_undisturbed(attempt, 1 if self._is_busy else N_ATTEMPTS, best, options.batch_size)
         except BaseException:
             self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
             raise
+        self._is_busy = not (run.undisturbed or run.ended_early)
         if options.session.computes_in is Precision.FP32:
             return run
         if options.batch_size not in self._references:

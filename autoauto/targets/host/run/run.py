@@ -19,6 +19,7 @@ import numpy as np
 from autoauto.records.costs.options import CompileOptions, SessionOptions
 from autoauto.records.errors import OutOfMemory, Unsupported
 from autoauto.records.hardware import Cluster
+from autoauto.records.interval import RunEnds
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
@@ -40,27 +41,35 @@ N_ATTEMPTS, MAX_REPEATED_S = 2, 10.0
 """Attempts at an undisturbed run, and their time until the last begins: over a longer run disturbances even out."""
 
 
-def repeat_until_undisturbed(attempt: Callable[[float], Run], worth_per_s: float = 0.0) -> Run:
-    """Repeat a run until it is undisturbed, `N_ATTEMPTS` times at most; returns the run that had most of its cores.
+def repeat_until_undisturbed(
+    attempt: Callable[[float], Run],
+    n_attempts: int = N_ATTEMPTS,
+    best: RunEnds | None = None,
+    batch_size: int = 1,
+) -> Run:
+    """Repeat a run until it is undisturbed; returns the run that had most of its cores.
 
-    One that lies below `worth_per_s`, whatever it would have given with all its cores, is not repeated. One that ended
-    early and does not, since it lacked some of its cores, is repeated to its end, and does not count.
+    One that lies below the best so far is not repeated. One that ended early and does not, since it had less of its
+    cores than the best, is repeated to its end, and does not count.
 
     Args:
-        attempt: runs; it may end early once its micro-batches/s lie below the number that it is given, 0 for never.
-        worth_per_s: the lower end of the best throughput so far, in micro-batches/s.
+        attempt: runs; it may end early once it gives fewer micro-batches/s than it is given, 0 for never.
+        n_attempts: at most.
+        best: the interval of the best so far; None without one.
+        batch_size: samples of a micro-batch.
     """
 
     def is_beaten(run: Run) -> bool:
-        return worth_per_s * run.shortest_period_cycles > CLOCK_HZ
+        ends = run.ends(batch_size, CLOCK_HZ)
+        return best is not None and ends is not None and ends.is_below(best)
 
     start_ns = monotonic_ns()
-    runs = [attempt(worth_per_s)]
+    runs = [attempt(0.0 if best is None else best.low_per_s / batch_size)]
     if is_beaten(runs[0]):
         return runs[0]
     if runs[0].ended_early:
         runs = [attempt(0.0)]
-    while not runs[-1].undisturbed and len(runs) < N_ATTEMPTS and monotonic_ns() - start_ns <= MAX_REPEATED_S * 1e9:
+    while not runs[-1].undisturbed and len(runs) < n_attempts and monotonic_ns() - start_ns <= MAX_REPEATED_S * 1e9:
         runs.append(attempt(0.0))
     return max(runs, key=lambda run: run.core_fraction)
 
@@ -137,9 +146,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
             for process, resources in pairs
         )
 
-    def measure(
-        self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None, worth_per_s: float = 0.0
-    ) -> Run:
+    def measure(self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None, worth_per_s: float = 0.0) -> Run:
         """Run the plan with the same inputs again and again until its pace is steady.
 
         Args:
