@@ -1,4 +1,4 @@
-"""Means of measurements with their confidence intervals: `Interval`, `interval`; of the throughput of a run: `RunEnds`."""
+"""Means of measurements with their confidence intervals: `Interval`, `interval`; that of a run's pace: `RunEnds`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Interval(NamedTuple):
 
     Attributes:
         mean: of all.
-        error: half the width of the confidence interval around it, at 95 % unless it was asked for at another; None for a single measurement.
+        error: half the width of the confidence interval around it, of 95 % by default; None for a single measurement.
     """
 
     mean: float

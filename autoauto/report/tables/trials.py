@@ -143,7 +143,7 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
 
 
 def _state(trial: Trial, origin: Origin) -> str:
-    """How a trial ended, with the interval of a throughput that was measured so far only, and its origin where it differs.
+    """How a trial ended, with the interval of what was measured until it ended early, and its origin where it differs.
 
     >>> from autoauto.space.trial import Status
     >>> ends = {"low_samples_per_s": 76.0, "high_samples_per_s": 84.5}

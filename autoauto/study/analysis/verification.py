@@ -116,7 +116,7 @@ def repeated_of(
     """The best of a search, the next best of its trials, and a session unless it is one of them.
 
     The next best is one where all measurements are equal; where they have `noise`, also a third (`MAX_ERROR_SHARE`).
-    Those are left out whose throughput is known to be lower, by the intervals of their runs: turns decide nothing there.
+    Those whose throughput is lower by the intervals of their runs are left out: turns decide nothing there.
     """
     measured = {trial.knobs: trial for trial in trials}
     beaten = _beaten(measured, best) if objective.is_throughput else set[Knobs]()

@@ -6,9 +6,9 @@
     steady?                                         x  x  x  x  x  x  x  x  x  x  ends in any case
 
 A run is beaten at a look where its interval lies wholly below the best so far. Each end of an interval misses the true
-pace with a probability of `MISS` at most. The truly best configuration is dropped only where the end of its own interval
-misses, at one of `N_LOOKS`, or that of the best so far does, which is one of the runs before it. So the probability is
-at most MISS (N_LOOKS + n) after n runs [bonferroni]: below 5 % where n is 46 or less.
+pace with a probability of `MISS` at most. The truly best configuration is dropped only where the end of its own
+interval misses, at one of `N_LOOKS`, or that of the best so far does, which is one of the runs before it. So the
+probability is at most MISS (N_LOOKS + n) after n runs [bonferroni]: 5 % where n is 46.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LOOKS = (0.125, 0.25, 0.5, 1.0)
 """When a run is compared with the best so far, as parts of its minimum duration."""
 N_LOOKS = len(LOOKS)
 RUN_NOISE = 3.09 * RUNS_PLANS.noise
-"""By so much of its pace one run differs from the next, with a probability of `MISS` on either side: what a process gets
-of caches and memory is drawn when it starts, which no interval of a single run shows."""
+"""By so much of its pace one run differs from the next, with a probability of `MISS` on either side: what a process
+gets of caches and memory is drawn when it starts, which no interval of a single run shows."""
 
 
 class SteadyPace:
