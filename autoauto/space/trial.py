@@ -394,8 +394,8 @@ class Cell:
 
     @property
     def largest(self) -> Trial | None:
-        """The largest batch size that fits; None when none does."""
-        return next((trial for trial in reversed(self.trials) if trial.fits), None)
+        """The largest batch size that fits, also one whose run ended early; None when none does."""
+        return next((trial for trial in reversed(self.trials) if trial.fits or trial.ended_early), None)
 
     @property
     def first_unfit(self) -> Trial | None:

@@ -196,13 +196,18 @@ def run_search(
 def run_task(task: SearchTask, study: Study, executor: Executor, observers: Observers = UNOBSERVED) -> SearchResult:
     """Search as `run_search` does."""
     of_study, space = finished_trials(study), task.space
-    trials = still_beaten({knobs: trial for knobs, trial in of_study.items() if knobs in space})
+    in_space = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
+    trials = still_beaten(in_space)
+    stale = in_space.keys() - trials.keys()
 
     def best() -> Trial | None:
         return best_of(trials, task.objectives, task.noise, strict=task.strict)
 
     report = _reporter(observers.progress, trials, best)
-    with Interrupts() as interrupts, WorkerLoop(study, executor, task.objectives, callback=observers.callback) as loop:
+    with (
+        Interrupts() as interrupts,
+        WorkerLoop(study, executor, task.objectives, callback=observers.callback, stale=stale) as loop,
+    ):
         last, out_of_time = Proposal(None, 1, 1), False
         if not _is_finished(study, task):
             measure = _measurer(task, loop, executor.n_slots, trials, interrupts)

@@ -87,7 +87,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
-        self._is_busy = False
+        self._is_busy = self.load is not None
         self._refused: dict[object, DoesNotFit] = {}
         self.measurements: list[Measurement] = []
 

@@ -123,6 +123,26 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
     assert summary.verification == verification
 
 
+def test_what_is_slower_by_the_intervals_of_its_run_has_no_turns() -> None:
+    best, second, third, session = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=size) for size in (1, 2, 4, 8))
+
+    def trial(knobs: Knobs, low: float, high: float, core_share: float = 1.0) -> Trial:
+        ends = {"low_samples_per_s": low, "high_samples_per_s": high, "core_share": core_share}
+        return Trial(knobs, Status.OK, samples_per_s=(low + high) / 2, latency_s=1.0, **ends)
+
+    trials = [trial(session, 20, 30), trial(best, 95, 105), trial(second, 90, 98), trial(third, 88, 94)]
+    rows = [Repeated(WINNER, best), Repeated(RUNNER_UP, second)]
+    assert repeated_of(trials, best, Objective.THROUGHPUT, session, noise=0.01) == rows
+    trials[2] = trial(second, 85, 94)
+    assert repeated_of(trials, best, Objective.THROUGHPUT, session, noise=0.01) == rows[:1]
+    trials[0] = trial(session, 20, 30, core_share=0.25)  # on all of its cores it may have given four times as much
+    measured = repeated_of(trials, best, Objective.THROUGHPUT, session, noise=0.01)
+    assert measured == [rows[0], Repeated(RUNNER_UP, session)]
+    assert (
+        len(repeated_of(trials, best, Objective.LATENCY, session, noise=0.01)) == 3
+    )  # the interval is of the throughput
+
+
 @pytest.mark.parametrize(("slowest", "is_measured"), [(91.0, True), (89.0, False)])
 def test_of_noisy_readings_the_third_best_has_turns_if_it_may_be_the_best(slowest: float, is_measured: bool) -> None:
     best, second, third = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=size) for size in (1, 2, 4))

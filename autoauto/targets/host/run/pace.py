@@ -6,7 +6,7 @@
     steady?                                         x  x  x  x  x  x  x  x  x  x  ends in any case
 
 A run is beaten at a look where its interval lies wholly below the best so far. Each end of an interval misses the true
-pace with a probability of `MISS` at most. The truly best configuration is dropped only where the end of its own
+pace with a probability of `MISS`, where the means of blocks are normal and independent. The truly best configuration is dropped only where the end of its own
 interval misses, at one of `N_LOOKS`, or that of the best so far does, which is one of the runs before it. So the
 probability is at most MISS (N_LOOKS + n) after n runs [bonferroni]: 5 % where n is 46.
 """
