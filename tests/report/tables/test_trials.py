@@ -227,10 +227,7 @@ def test_trials_that_break_a_constraint_come_last(text: Text) -> None:
 def test_a_run_that_ended_early_says_so_with_its_interval(text: Text) -> None:
     early = ended_early(replace(SLOW, values=()).with_values(**ENDS))
     table = text(listed(FAST, early))
-    assert [line.rstrip()[-27:].strip() for line in table.splitlines()[-3:-1]] == [
-        f"{FAST.latency_s * 1e3:.3f} ms  COMPLETE",
-        "ended early (760.0 to 845.0)"[-27:],
-    ]
+    assert " ".join(table.split()).count("ended early (760.0 to 845.0)") == 1
     assert f"{SLOW.samples_per_s:,.1f}" in table
     assert early.reason.endswith("between 760.0 and 845.0; its run ended early")
 
