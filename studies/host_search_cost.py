@@ -97,6 +97,12 @@ def _cost(events: Sequence[dict[str, Any]], start_s: float, cpu_s: float, best: 
     return Cost(*numbers, f"{winner}, batch {best['batch_size']}")
 
 
+def _model(name: str) -> str:
+    """The light model of onnx of a name, or a file by its absolute path; else the name, of a built-in model."""
+    light, file = LIGHT / f"light_{name}.onnx", Path(name)
+    return str(light) if light.exists() else str(file.resolve()) if file.exists() else name
+
+
 def _seconds(event: dict[str, Any]) -> float:
     return datetime.fromisoformat(event["time"]).timestamp()
 
@@ -120,8 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as folders:
         before = folders.enter_context(checkout_of(args.before)) if args.before else None
         for name in args.models.split(","):
-            light = LIGHT / f"light_{name}.onnx"
-            words = [str(light if light.exists() else name), *args.options.split()]
+            words = [_model(name), *args.options.split()]
             ratios = []
             for _ in range(args.pairs):
                 if before is not None:
