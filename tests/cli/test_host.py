@@ -146,8 +146,8 @@ def test_a_quick_search_measures_the_whole_model_in_a_few_ways(run_cli: RunCli, 
         assert trial["batch_size"] in (1, 8)
     assert run_cli("report", "quick", "--html", "page.html").code == 0
     assert " --quick" in Path("page.html").read_text(encoding="utf-8")
-    one = run_cli("search", model, "--target", "host", "--quick", *ONE_CORE, "--batch-size", "4", "--json")
-    assert (one.code, json.loads(one.out)["n_configurations"]) == (0, 1)
+    narrow = run_cli("search", model, "--target", "host", "--quick", *ONE_CORE, "--batch-size", "4", "--json")
+    assert (narrow.code, json.loads(narrow.out)["n_configurations"]) == (0, 1)
 
 
 def test_a_format_that_overflows_is_no_answer(run_cli: RunCli, save: Callable[..., str]) -> None:

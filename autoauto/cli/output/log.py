@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -156,11 +157,7 @@ def trial_event(trial: Trial) -> dict[str, Any]:
 
 def _describe_ends(trial: Trial) -> dict[str, Any]:
     """The interval of a measured throughput, and whether its run ended early; nothing without an interval."""
-    result = trial.result
-    if result.ends is None:
-        return {}
-    names = ("low_samples_per_s", "high_samples_per_s", "core_share")
-    return {name: getattr(result, name) for name in names} | {"ended_early": trial.ended_early}
+    return {} if trial.result.run is None else asdict(trial.result.run) | {"ended_early": trial.ended_early}
 
 
 def best_event(best: Trial) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import Result
+from autoauto.space.numbers import Result, RunResult
 from autoauto.space.trial import (
     Trial,
     ended_early,
@@ -100,18 +100,19 @@ class PipelineFlow:
         measured_per_s = self._measurements.samples_per_s(knobs, run)
         if isinstance(self.plans.costs, BeginsWhole):
             self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
+        ends = run.ends(knobs.batch_size, setting.cluster.clock_hz)
         result = Result(
             samples_per_s=measured_per_s,
             estimated_samples_per_s=estimated_per_s,
             latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
             output_error=run.output_error,
+            run=ends and RunResult.of(ends),
         )
-        ends = run.ends(knobs.batch_size, setting.cluster.clock_hz)
         trial = measured_trial(
             knobs,
             estimate,
             run.plan,
-            with_devices(result.with_ends(ends), knobs, run.plan, setting.cluster),
+            with_devices(result, knobs, run.plan, setting.cluster),
             device=setting.device_of(knobs),
             timeline=run.timelines[0],
             origin=setting.traits.origin,

@@ -11,6 +11,7 @@ import optuna
 import pytest
 
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result, RunResult
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
@@ -127,8 +128,8 @@ def test_what_is_slower_by_the_intervals_of_its_run_has_no_turns() -> None:
     best, second, third, session = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=size) for size in (1, 2, 4, 8))
 
     def trial(knobs: Knobs, low: float, high: float, core_share: float = 1.0) -> Trial:
-        ends = {"low_samples_per_s": low, "high_samples_per_s": high, "core_share": core_share}
-        return Trial(knobs, Status.OK, samples_per_s=(low + high) / 2, latency_s=1.0, **ends)
+        result = Result((low + high) / 2, latency_s=1.0, run=RunResult(low, high, core_share))
+        return Trial(knobs, Status.OK, result=result)
 
     trials = [trial(session, 20, 30), trial(best, 95, 105), trial(second, 90, 98), trial(third, 88, 94)]
     rows = [Repeated(WINNER, best), Repeated(RUNNER_UP, second)]

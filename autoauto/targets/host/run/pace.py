@@ -6,9 +6,9 @@
     steady?                                         x  x  x  x  x  x  x  x  x  x  ends in any case
 
 A run is beaten at a look where its interval lies wholly below the best so far. Each end of an interval misses the true
-pace with a probability of `MISS`, where the means of blocks are normal and independent. The truly best configuration is dropped only where the end of its own
-interval misses, at one of `N_LOOKS`, or that of the best so far does, which is one of the runs before it. So the
-probability is at most MISS (N_LOOKS + n) after n runs [bonferroni]: 5 % where n is 46.
+pace with a probability of `ALPHA`, where the means of blocks are normal and independent. The truly best configuration
+is dropped only where the end of its own interval misses, at one of `N_LOOKS`, or that of the best so far does, which is
+one of the runs before it. So the probability is at most ALPHA (N_LOOKS + n) after n runs [bonferroni], 5 % for 46.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PRECISION = 0.01
 N_BLOCKS, MIN_BLOCKS = 8, 3
 """Blocks of intervals whose means count as independent of each other, and the minimum of them."""
 
-MISS = 0.001
+ALPHA = 0.001
 """The probability with which the true pace lies beyond one end of the interval of a run."""
 LOOKS = (0.125, 0.25, 0.5, 1.0)
 """When a run is compared with the best so far, as parts of its minimum duration."""
 N_LOOKS = len(LOOKS)
 RUN_NOISE = 3.09 * RUNS_PLANS.noise
-"""By so much of its pace one run differs from the next, with a probability of `MISS` on either side: what a process
+"""By so much of its pace one run differs from the next, with a probability of `ALPHA` on either side: what a process
 gets of caches and memory is drawn when it starts, which no interval of a single run shows."""
 
 
@@ -98,9 +98,9 @@ class SteadyPace:
     def error(self) -> float | None:
         """Half the width of the interval of the time between two outputs of all pipelines, as a share of it.
 
-        Its confidence is 1 - 2 `MISS`; it holds what differs between runs (`RUN_NOISE`). None for too few outputs.
+        Its confidence is 1 - 2 `ALPHA`; it holds what differs between runs (`RUN_NOISE`). None for too few outputs.
         """
-        within = pace_error(self._of_all_ns(), 1.0 - 2 * MISS)
+        within = pace_error(self._of_all_ns(), 1.0 - 2 * ALPHA)
         return None if within == inf else hypot(within, RUN_NOISE)
 
     def _is_look(self, seconds: float) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+import numpy as np
 import pytest
 
 from autoauto.records.interval import RunEnds
@@ -19,7 +20,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import Array
 from autoauto.targets.host.machine import CLOCK_HZ
 from autoauto.targets.host.run import pace as pace_module
-from autoauto.targets.host.run.pace import LOOKS, MISS, N_LOOKS, SteadyPace
+from autoauto.targets.host.run.pace import ALPHA, LOOKS, N_LOOKS, SteadyPace
 from autoauto.targets.host.run.run import repeat_until_undisturbed
 
 N_SEARCHES, N_RUNS = 150, 8
@@ -85,7 +86,7 @@ def test_the_best_of_a_search_is_hardly_ever_ended_early(clock: Clock) -> None:
                 n_lost += mean_s == min(means_s)
             elif best is None or ends.low_per_s > best.low_per_s:
                 best = ends
-    assert MISS * (N_LOOKS + N_RUNS) < 0.05
+    assert ALPHA * (N_LOOKS + N_RUNS) < 0.05
     assert n_lost <= 0.05 * N_SEARCHES
     assert n_early > N_SEARCHES  # more than one a search
     assert max(of_early_s) < 1.1
@@ -119,12 +120,12 @@ def test_all_pipelines_count_together(clock: Clock) -> None:
 
 def run_of(per_s: float, core_fraction: float = 1.0, *, early: bool = False) -> Run:
     """A run of a sample at a time, which is known to 4 %."""
-    import numpy as np
-
     n = 5
     stops: Array = (np.arange(1, n + 1) * CLOCK_HZ / per_s).astype(np.int64)
     schedule = Schedule.of_inference([1], n)
-    timeline = Timeline(schedule, (stops - 1,), (stops,), (np.zeros((0, 2)),), int(stops[-1]), origin=Origin.MEASURED)
+    timeline = Timeline(
+        schedule, (stops - 1,), (stops,), (np.zeros((0, 2), np.int64),), int(stops[-1]), origin=Origin.MEASURED
+    )
     plan = Plan((Stage(LayerRange(0, 1), 0, 5, 0, 1, 1, {"parameter": 3}, 9),))
     return Run(plan, (timeline,), core_fraction, period_error=0.04, ended_early=early)
 
