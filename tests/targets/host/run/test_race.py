@@ -123,9 +123,8 @@ def run_of(per_s: float, core_fraction: float = 1.0, *, early: bool = False) -> 
     n = 5
     stops: Array = (np.arange(1, n + 1) * CLOCK_HZ / per_s).astype(np.int64)
     schedule = Schedule.of_inference([1], n)
-    timeline = Timeline(
-        schedule, (stops - 1,), (stops,), (np.zeros((0, 2), np.int64),), int(stops[-1]), origin=Origin.MEASURED
-    )
+    exchanges: Array = np.zeros((0, 2), np.int64)
+    timeline = Timeline(schedule, (stops - 1,), (stops,), (exchanges,), int(stops[-1]), origin=Origin.MEASURED)
     plan = Plan((Stage(LayerRange(0, 1), 0, 5, 0, 1, 1, {"parameter": 3}, 9),))
     return Run(plan, (timeline,), core_fraction, period_error=0.04, ended_early=early)
 
