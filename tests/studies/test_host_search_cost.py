@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from studies.custom_target import model_of
-from studies.host_search_cost import COLUMNS, HERE, Cost
+from studies.host_search_cost import COLUMNS, Cost
+from studies.search_cost import HERE
 
 
 def test_the_row_of_a_search_has_its_numbers_in_their_columns() -> None:
