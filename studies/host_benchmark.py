@@ -41,7 +41,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import on_cluster
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import host_cluster
-from autoauto.targets.host.run.run import RUN_S
+from autoauto.targets.host.run.pace import RUN_S
 from autoauto.targets.host.runtimes.registry import SESSIONS, installed
 from autoauto.targets.host.target import HostTarget
 from studies.planner_baselines import uniform_count

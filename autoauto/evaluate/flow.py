@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
@@ -37,7 +37,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan
-from autoauto.records.plans.timeline import Run, Timeline
+from autoauto.records.plans.timeline import Races, Run, Timeline
 from autoauto.records.target import RunsServers, Target, TargetTraits
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
@@ -253,6 +253,15 @@ class Flow:
         On real devices a configuration that was measured before has the same cuts again.
         """
         return self._mode(knobs).evaluate(knobs)
+
+    def race(self, trials: Iterable[Trial] | None) -> None:
+        """Let runs of pipelines end early once they are slower than the best so far, `trials` included; None for none.
+
+        It is for searches of the highest throughput alone. Only devices that say so end runs early (`Races`).
+        """
+        if isinstance(self.target, Races):
+            known = [trial.result.ends for trial in trials or () if trial.fits]
+            self._measurements.race(None if trials is None else filter(None, known))
 
     def continue_from(self, trials: Sequence[Trial]) -> None:
         """Give trials of earlier searches of a study to a mode that compares its measurements with them."""

@@ -47,6 +47,8 @@ def trial_note(trial: Trial, origin: str) -> str:
         return f"{_speed(trial, origin)}\n"
     how = "compiled whole" if trial.was_measured else f"{Origin.ESTIMATED}, nothing was compiled"
     lacks = f"Lacks **{format_bytes(trial.excess_bytes)}**.\n\n" if trial.excess_bytes else ""
+    if trial.ended_early:
+        return f"**Ended early**. {trial.reason}\n"
     words = {Status.CONSTRAINED: "Breaks a constraint", Status.UNSUPPORTED: "Does not run"}
     what = words.get(trial.status, "Does not fit")
     return f"**{what}** ({how}). {lacks}{trial.reason}\n"

@@ -165,7 +165,7 @@ def _reason_in_full(trial: Trial) -> str:
     reason = trial.reason.partition("; try")[0]
     if trial.status is Status.UNSUPPORTED:
         return reason
-    if trial.status is Status.CONSTRAINED:
+    if trial.status in (Status.CONSTRAINED, Status.ENDED_EARLY):
         return f"batch {trial.knobs.batch_size}: {reason}"
     return f"batch {trial.knobs.batch_size} does not fit: {reason.rpartition(': ')[2] or reason}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from autoauto.records.costs.decoder import DecoderFile
 from autoauto.records.costs.words import TargetWords
@@ -173,7 +174,8 @@ def stage_devices(stage: Stage) -> str:
 def headline(trial: Trial, origin: Origin | None, error: float | None = None) -> str:
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
 
-    With half the width of its confidence interval where it was measured several times.
+    With half the width of its confidence interval where it was measured several times, else with the ends of that of
+    its run, where it has one.
 
     >>> from autoauto.space.trial import Status
     >>> headline(Trial(Knobs(2, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
@@ -190,7 +192,8 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
         parts.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
     how = "; ".join(filter(None, [usage(knobs), ", ".join(parts)]))
     devices = counted(knobs.n_devices, noun)
-    speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit} on {devices}{f' ({how})' if how else ''}"
+    value = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}{'' if error else run_interval(trial)}"
+    speed = f"{value} on {devices}{f' ({how})' if how else ''}"
     return speed if origin is None else f"{speed}, {origin}"
 
 
@@ -200,6 +203,22 @@ def _tokens_text(trial: Trial, error: float | None) -> str:
     if error is not None:
         ends = trial.samples_per_s - error, trial.samples_per_s + error
     return f"{speed_of(trial.samples_per_s)} {trial.unit}{interval_text(ends)}"
+
+
+def run_interval(trial: Trial) -> str:
+    """The ends of the interval of a measured throughput in brackets; empty without one.
+
+    >>> from autoauto.space.trial import Status
+    >>> run_interval(Trial(Knobs(1, 8), Status.OK, samples_per_s=80.0, low_samples_per_s=76.0, high_samples_per_s=84.5))
+    ' (76.0 to 84.5)'
+    >>> run_interval(Trial(Knobs(1, 8), Status.OK, samples_per_s=80.0, low_samples_per_s=76.0))
+    ' (76.0 or more)'
+    """
+    ends = trial.result.ends
+    if ends is None:
+        return ""
+    low, high = ends.low_per_s, ends.high_per_s
+    return f" ({low:,.1f} or more)" if high == inf else f" ({low:,.1f} to {high:,.1f})"
 
 
 def interval_text(ends: tuple[float, float] | None) -> str:

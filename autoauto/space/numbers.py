@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any, NamedTuple, Self
 
+from autoauto.records.interval import RunEnds
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
@@ -162,6 +164,32 @@ class ArrivalResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RunResult:
+    """How sure the throughput of a run is.
+
+    Attributes:
+        low_samples_per_s, high_samples_per_s: the ends of its interval, each missed by the true throughput with a
+            probability of 0.1 %; the upper one is None where that is infinite.
+        core_share: the part of its cores that the run had.
+    """
+
+    low_samples_per_s: float = number(0.0)
+    high_samples_per_s: float | None = number()
+    core_share: float = number(1.0, title="cores", text="had {:.0%} of their time".format)
+
+    @staticmethod
+    def of(ends: RunEnds) -> RunResult:
+        """The numbers of an interval."""
+        return RunResult(ends.low_per_s, None if ends.high_per_s == inf else ends.high_per_s, ends.core_share)
+
+    @property
+    def ends(self) -> RunEnds:
+        """The interval of these numbers."""
+        high = inf if self.high_samples_per_s is None else self.high_samples_per_s
+        return RunEnds(self.low_samples_per_s, high, self.core_share)
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What a configuration gives; all 0 where it does not fit.
 
@@ -177,6 +205,7 @@ class Result:
         usd_per_hour: the price of the devices that it uses, by what the user says of each; None where nobody does.
         power_limit_w: the most that these devices draw; None where that is not known.
         percentiles, load: what requests get that arrive at times of their own; None where none do.
+        run: how sure the measured throughput is; None where that is not known.
     """
 
     samples_per_s: float = number(0.0, in_constraints=True)
@@ -192,6 +221,12 @@ class Result:
     power_limit_w: float | None = number(title="power limit", text="{:,.4g} W".format, in_constraints=True)
     percentiles: PercentileResult | None = None
     load: ArrivalResult | None = None
+    run: RunResult | None = None
+
+    @property
+    def ends(self) -> RunEnds | None:
+        """The interval of the measured throughput; None without one."""
+        return None if self.run is None else self.run.ends
 
     @property
     def derived(self) -> dict[str, float]:
@@ -212,7 +247,7 @@ class Result:
     def values(self) -> dict[str, Any]:
         """The numbers that it has, by name; None where one is not known."""
         known = {name: getattr(self, name) for name in _NAMES[Result]}
-        for part in (self.of_mode, self.percentiles, self.load):
+        for part in (self.of_mode, self.percentiles, self.load, self.run):
             if part is not None:
                 known |= {name: getattr(part, name) for name in _NAMES[type(part)]}
         return known
@@ -220,7 +255,7 @@ class Result:
     def value(self, name: str) -> Any:
         """One of `values`; None where its mode has none of this name."""
         owner = _OWNERS[name]
-        for part in (self, self.of_mode, self.percentiles, self.load):
+        for part in (self, self.of_mode, self.percentiles, self.load, self.run):
             if isinstance(part, owner):
                 return getattr(part, name)
         return None
@@ -242,8 +277,8 @@ class Result:
 NO_RESULT = Result()
 
 
-_KINDS = (Result, StepResult, TokenResult, PercentileResult, ArrivalResult)
-_PARTS = {PercentileResult: "percentiles", ArrivalResult: "load"}
+_KINDS = (Result, StepResult, TokenResult, PercentileResult, ArrivalResult, RunResult)
+_PARTS = {PercentileResult: "percentiles", ArrivalResult: "load", RunResult: "run"}
 """The field of `Result` of what not every mode has; others are `of_mode`."""
 
 
@@ -257,7 +292,8 @@ _NAMES = {kind: tuple(each.name for each in _numbers_of(kind)) for kind in _KIND
 _OWNERS: dict[str, Any] = {name: kind for kind, names in _NAMES.items() for name in names}
 _OF_ALL = _numbers_of(Result)
 _OF_TRAFFIC = (*_numbers_of(PercentileResult), *_numbers_of(ArrivalResult))
-OF_RESULTS = (*_OF_ALL[:5], *_numbers_of(StepResult), *_OF_ALL[5:], *_numbers_of(TokenResult), *_OF_TRAFFIC)
+_OF_RUN = _numbers_of(RunResult)
+OF_RESULTS = (*_OF_ALL[:5], *_numbers_of(StepResult), *_OF_ALL[5:], *_numbers_of(TokenResult), *_OF_TRAFFIC, *_OF_RUN)
 """The numbers of `Result`, and those of modes."""
 NUMBERS = (*OF_RESULTS, TrialNumber("excess_bytes", is_whole=True))
 """All numbers of a trial that are stored and shown. A new one is a field above."""

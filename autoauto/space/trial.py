@@ -45,6 +45,8 @@ class Status(StrEnum):
     OK = "ok"
     CONSTRAINED = "constrained"
     """It runs, but a constraint does not hold."""
+    ENDED_EARLY = "ended early"
+    """It runs, and its run ended once it was sure to be slower than the best so far: its numbers are those so far."""
     OUT_OF_MEMORY = "out of memory"
     """It was measured, and a device has too little memory."""
     INFEASIBLE = "infeasible"
@@ -175,7 +177,12 @@ class Trial(Displayed):
     @property
     def runs(self) -> bool:
         """True if the configuration runs, even if a constraint does not hold."""
-        return self.status in (Status.OK, Status.CONSTRAINED)
+        return self.status in (Status.OK, Status.CONSTRAINED, Status.ENDED_EARLY)
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether its run ended before its end, so that its numbers are those so far."""
+        return self.status is Status.ENDED_EARLY
 
     @property
     def state(self) -> str:
@@ -292,6 +299,17 @@ def measured_trial(
     return apply_constraints(trial, constraints if result.output_error is None else (*constraints, USABLE))
 
 
+def ended_early(trial: Trial) -> Trial:
+    """The trial of a run that ended since it is slower than the best so far."""
+    ends = trial.result.ends
+    assert ends is not None
+    reason = (
+        f"slower than the best so far: {trial.samples_per_s:,.1f} {trial.unit} until then, between "
+        f"{ends.low_per_s:,.1f} and {ends.high_per_s:,.1f}; its run ended early"
+    )
+    return replace(trial, status=Status.ENDED_EARLY, reason=reason)
+
+
 def _largest(plan: Plan | PhasedPlan, name: str) -> int:
     """The largest of a number over the plans of all replicas."""
     numbers: list[int] = [getattr(each, name) for each in plan.plans]
@@ -376,8 +394,8 @@ class Cell:
 
     @property
     def largest(self) -> Trial | None:
-        """The largest batch size that fits; None when none does."""
-        return next((trial for trial in reversed(self.trials) if trial.fits), None)
+        """The largest batch size that fits, also one whose run ended early; None when none does."""
+        return next((trial for trial in reversed(self.trials) if trial.fits or trial.ended_early), None)
 
     @property
     def first_unfit(self) -> Trial | None:

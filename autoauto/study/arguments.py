@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from time import monotonic
+from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput
@@ -17,6 +18,9 @@ from autoauto.space.requests.request import KnobValues, SearchRequest, StudyConf
 from autoauto.space.space import SearchSpace
 from autoauto.study.defaults import baseline_of, default_space, on_cluster
 from autoauto.study.methods.registry import MethodChoice, method_for
+
+QUICK_BATCH_SIZES = (1, 8)
+"""Of a quick search: those at which the whole model is measured for forecasts anyway (`WholeModel`)."""
 
 
 def check_call(**called: object) -> None:
@@ -94,16 +98,52 @@ def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> Sear
     return space.with_values(constraints=(*space.constraints, *constraints))
 
 
-def space_of(flow: Flow, asked: SearchSpace | KnobValues, objectives: Objectives = Objective.THROUGHPUT) -> SearchSpace:
+def space_of(
+    flow: Flow,
+    asked: SearchSpace | KnobValues,
+    objectives: Objectives = Objective.THROUGHPUT,
+    *,
+    quick: bool = False,
+) -> SearchSpace:
     """The space of a search on the flow's devices: all of what was asked for, or the default with its values.
 
+    A `quick` one has the whole model only, as `_quick_values` says.
+
     Raises:
-        BadInput: the model or the cluster does not allow a value.
+        BadInput: the model or the cluster does not allow a value, or no quick search is possible.
     """
+    if quick and not flow.setting.begins_whole:
+        raise BadInput("--quick measures the whole model on devices of this machine, got others; try --target host")
     if isinstance(asked, SearchSpace):
+        if quick:
+            raise BadInput("--quick chooses the space itself, got a whole SearchSpace; leave one of them out")
         return on_cluster(asked, flow)
     given = dict(asked.values) | ({"constraints": asked.constraints} if asked.constraints else {})
+    if quick:
+        given = _quick_values(flow, given)
     return default_space(flow, given, asked.global_batch, objectives)
+
+
+def _quick_values(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of knobs with which the whole model runs on all devices, at the batch sizes that forecasts measure.
+
+    Values that were given stay.
+    """
+    values: dict[str, Any] = {"n_ipu": (1,)}
+    if flow.graph.fixed_batch is None:
+        values["batch_size"] = QUICK_BATCH_SIZES
+    if not flow.cluster.kinds and given.keys().isdisjoint(("n_ipu", "replicas", *flow.traits.groups)):
+        uses_all = Constraint(f"n_devices == {len(flow.cluster)}")
+        values["constraints"] = (*given.get("constraints", ()), uses_all)
+        given = {name: each for name, each in given.items() if name != "constraints"}
+    return values | dict(given)
+
+
+def n_repeats_of(flow: Flow, config: StudyConfig) -> int:
+    """In how many turns the best is measured again at most: none in a quick search, by default those of the target."""
+    if config.n_repeats is not None:
+        return config.n_repeats
+    return 0 if config.quick else flow.traits.n_repeats
 
 
 def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tuple[Knobs, ...]) -> MethodChoice:
@@ -120,7 +160,10 @@ def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tu
         raise BadInput(f"noise is a share, a number from 0 to below 1, got {noise!r}")
     method = method_for(config.objectives, config.method)
     most = flow.traits.most_measured if method is Method.GUIDED else None
-    return MethodChoice(method, noise, n_measurements, baseline_of(flow, config.objectives, space), first, most)
+    baseline = baseline_of(flow, config.objectives, space)
+    if method is Method.GUIDED and flow.setting.begins_whole and baseline is not None and baseline in space:
+        first = (*first, baseline)  # an answer within seconds, with which others are compared
+    return MethodChoice(method, noise, n_measurements, baseline, first, most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,13 +196,18 @@ def run_search(
 def run_task(task: SearchTask, study: Study, executor: Executor, observers: Observers = UNOBSERVED) -> SearchResult:
     """Search as `run_search` does."""
     of_study, space = finished_trials(study), task.space
-    trials = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
+    in_space = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
+    trials = still_beaten(in_space)
+    stale = in_space.keys() - trials.keys()
 
     def best() -> Trial | None:
         return best_of(trials, task.objectives, task.noise, strict=task.strict)
 
     report = _reporter(observers.progress, trials, best)
-    with Interrupts() as interrupts, WorkerLoop(study, executor, task.objectives, callback=observers.callback) as loop:
+    with (
+        Interrupts() as interrupts,
+        WorkerLoop(study, executor, task.objectives, callback=observers.callback, stale=stale) as loop,
+    ):
         last, out_of_time = Proposal(None, 1, 1), False
         if not _is_finished(study, task):
             measure = _measurer(task, loop, executor.n_slots, trials, interrupts)
@@ -222,6 +227,18 @@ def run_task(task: SearchTask, study: Study, executor: Executor, observers: Obse
     best_with_stages = winner and with_stages[0]
     name = study.study_name
     return SearchResult(best_with_stages, name, trials, space, with_stages, others, out_of_time=out_of_time)
+
+
+def still_beaten(trials: Mapping[Knobs, Trial]) -> dict[Knobs, Trial]:
+    """The trials, without those that ended early and are not slower than the best of these: in a wider space it was."""
+    fitting = [ends for trial in trials.values() if trial.fits and (ends := trial.result.ends)]
+    best = max(fitting, default=None)  # by its lower end
+
+    def is_known(trial: Trial) -> bool:
+        ends = trial.result.ends
+        return not trial.ended_early or (best is not None and ends is not None and ends.is_below(best))
+
+    return {knobs: trial for knobs, trial in trials.items() if is_known(trial)}
 
 
 def _reporter(

@@ -62,13 +62,14 @@ from autoauto.study.arguments import (
     check_objectives,
     checked_repeats,
     chosen_method,
+    n_repeats_of,
     space_of,
 )
 from autoauto.study.defaults import default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import ExpectedScore, Predictor
-from autoauto.study.methods.registry import predictor
+from autoauto.study.methods.registry import MethodChoice, predictor
 from autoauto.study.methods.surveyed import Survey
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, run_task
@@ -305,7 +306,8 @@ def search_study(
     """
     checked_repeats(config.n_repeats)
     check_objectives(flow, config.objectives)
-    space, objectives = space_of(flow, config.space, config.objectives), config.objectives
+    objectives = config.objectives
+    space = space_of(flow, config.space, objectives, quick=config.quick)
     if config.measure.n_most:
         check_measuring(flow, objectives, storage.request)
     extent = Extent.of(space, config.tries, config.time_budget_s)
@@ -318,6 +320,7 @@ def search_study(
     proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
     task = SearchTask(space, objectives, proposer, choice.noise, config.strict, expected_score, extent.is_over)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
+    flow.race(() if _races(choice, objectives) else None)  # before processes take the flow with them
     executor = make_executor()  # before the study is made: this may raise
     with stored(storage.url) as url:
         study = storage.open(url, flow, task, choice.method)
@@ -325,15 +328,18 @@ def search_study(
             observers.on_space_change(changes)
         note_start(study)
         flow.continue_from(tuple(finished_trials(study).values()))
-        result = run_task(task, study, executor, observers)
+        result = (
+            _run_race(flow, task, study, executor, observers)
+            if _races(choice, objectives)
+            else run_task(task, study, executor, observers)
+        )
         if survey is None:
             asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
             store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         if survey is not None and choice.method is Method.GUIDED and survey.front:  # of the whole space
             set_attribute(study, USERS_FRONT, users_front_text(survey.front))
-        n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
-        on_turn = observers.verification_progress
-        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn, estimate.limit)
+        turns = n_repeats_of(flow, config), make_executor, observers.verification_progress, estimate.limit
+        result = verify_winner(flow, study, result, objectives, *turns)
         if config.measure.n_most and result.best and not extent.is_over():
             _measure(flow, study, space, config, storage, extent, observers)
         elif survey is not None and survey.counts_devices and result.best:
@@ -353,6 +359,20 @@ def search_study(
         best = summary.winner if result.best else None
         front = result.front if best or not result.best else ()  # none that was measured keeps the bounds
         return replace(result, best=best, front=front, trials=trials, summary=summary)
+
+
+def _races(choice: MethodChoice, objectives: Objectives) -> bool:
+    """Whether only the highest throughput counts, so that what is slower need not be measured to its end."""
+    return choice.method is Method.GUIDED and objectives == Objective.THROUGHPUT
+
+
+def _run_race(flow: Flow, task: SearchTask, study: Study, executor: Executor, observers: Observers) -> SearchResult:
+    """The loop of a search in which runs end early that are slower than the best so far."""
+    flow.race(finished_trials(study, task.space).values())
+    try:
+        return run_task(task, study, executor, observers)
+    finally:
+        flow.race(None)  # turns are as long as each other
 
 
 def _note_choices(

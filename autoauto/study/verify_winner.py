@@ -43,8 +43,8 @@ def verify_winner(
     """Measure the best of a search again, in turns with the next best and, on real devices, `baseline_of` the space.
 
     All measurements of a configuration are equal on a cost model: so with one turn the numbers of the search are used.
-    Nothing is measured when nothing fits, with several objectives, by which no configuration is the best, and with
-    `n_repeats` 0.
+    Nothing is measured when nothing fits, with several objectives, by which no configuration is the best, with
+    `n_repeats` 0, and where the intervals of all other runs lie below that of the best.
 
     Args:
         flow, study, objectives: of the search.
@@ -66,6 +66,8 @@ def verify_winner(
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
     session = baseline_of(flow, objectives, space)
     rows = repeated_of(result.trials.values(), best, objective, session, flow.traits.noise)
+    if len(rows) == 1 and result.best.result.ends is not None:  # it is known to be the best, and how sure its number is
+        return result
     for row in rows if flow.traits.runs_plans else ():  # a cost model's plan follows from the knobs
         trial = with_plans(study, result.trials[row.knobs]) if row.knobs in result.trials else None
         if trial is not None and isinstance(trial.estimate, Plan):

@@ -11,12 +11,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.graph.cut import onnx_source
+from autoauto.records.interval import RunEnds
 from autoauto.records.units import Precision
 from autoauto.targets.host.machine import cores
 from autoauto.targets.host.target import HostTarget
 from tests.cli.conftest import RunCli
 
 WIDTH, N_LAYERS = 256, 4
+ENDS = ("low_samples_per_s", "high_samples_per_s", "core_share")
 QUICK = ("--estimator", "sum", "--repeats", "0")
 ONE_RUNTIME = ("--runtime", "onnxruntime")
 ONE_CORE = (*ONE_RUNTIME, "--n-ipu", "1", "--replicas", "1", "--cores-per-device", "1")
@@ -113,6 +115,37 @@ def test_every_runtime_and_format_is_searched_and_outputs_are_compared(run_cli: 
     line = r"^(\w+): [\d.]+x, outputs differ by [\d.]+ % \(--precision fp32,\1\)$"
     said = re.findall(line, printed.out, re.MULTILINE)
     assert said == list(formats[1:])  # fp32 first
+
+
+@pytest.mark.timeout(300)  # it starts processes for a dozen measurements
+def test_a_search_says_its_first_number_and_leaves_out_what_is_slower(
+    run_cli: RunCli, save: Callable[..., str]
+) -> None:
+    """Which runs end early depends on the machine; that they are slower than the best does not."""
+    printed = run_cli("search", save(64), "--target", "host", *ONE_RUNTIME, "--study-name", "raced", "--json")
+    assert printed.code == 0
+    assert "autoauto: measured so far: " in printed.err
+    result, trials = json.loads(printed.out), json.loads(run_cli("trials", "raced", "--json").out)["trials"]
+    first, every = trials[0], len(cores())
+    assert (first["number"], first["n_ipu"], first["cores_per_device"], first["batch_size"]) == (0, 1, every, 8)
+    assert first["status"] == "ok"
+    assert all(trial["low_samples_per_s"] <= trial["samples_per_s"] for trial in trials)
+    early = [trial for trial in trials if trial["status"] == "ended early"]
+    assert [trial["state"] for trial in early] == ["PRUNED"] * len(early)
+    ends = [RunEnds(*(trial[name] for name in ENDS)) for trial in trials if trial["status"] == "ok"]
+    for trial in early:
+        assert RunEnds(*(trial[name] for name in ENDS)).is_below(max(ends))
+    assert result["best"]["trial"] in [trial["number"] for trial in trials if trial["status"] == "ok"]
+
+
+def test_a_quick_search_measures_the_whole_model_in_a_few_ways(run_cli: RunCli, model: str) -> None:
+    printed = run_cli("search", model, "--target", "host", *ONE_RUNTIME, "--quick", "--study-name", "quick", "--json")
+    assert (printed.code, json.loads(printed.out)["n_repeats"]) == (0, 0)
+    for trial in json.loads(run_cli("trials", "quick", "--json").out)["trials"]:
+        assert (trial["n_ipu"], trial["replicas"] * trial["cores_per_device"]) == (1, len(cores()))
+        assert trial["batch_size"] in (1, 8)
+    narrow = run_cli("search", model, "--target", "host", "--quick", *ONE_CORE, "--batch-size", "4", "--json")
+    assert (narrow.code, json.loads(narrow.out)["n_configurations"]) == (0, 1)
 
 
 def test_a_format_that_overflows_is_no_answer(run_cli: RunCli, save: Callable[..., str]) -> None:

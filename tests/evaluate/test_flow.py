@@ -19,6 +19,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import STASH, CompiledRange, Optimizer, OptimizerState, WeightUpdate
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
+from autoauto.records.interval import RunEnds
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plans.plan import BoundedPlan, Plan
@@ -362,6 +363,58 @@ def test_throughput_of_real_devices_is_that_of_their_run(flow: Flow) -> None:
     assert trial.samples_per_s == pytest.approx(2 * 4 * 1e6 / (8 * 4 * 1100), rel=0.01)
     assert trial.timeline is not None
     assert trial.timeline.origin is Origin.MEASURED
+
+
+class RacingTarget(RunningTarget):
+    """Its runs are known to 10 %, and end early where they are slower than the best so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[RunEnds | None] = []
+
+    def race(
+        self,
+        graph: LayerGraph,
+        plan: Plan,
+        cluster: Cluster,
+        options: CompileOptions,
+        replicas: int,
+        best: RunEnds | None,
+    ) -> Run:
+        self.asked.append(best)
+        run = replace(self.run(graph, plan, cluster, options, replicas), period_error=0.1)
+        ends = run.ends(options.batch_size, cluster.clock_hz)
+        assert ends is not None
+        return replace(run, ended_early=best is not None and ends.is_below(best))
+
+
+def test_runs_race_against_the_best_so_far(flow: Flow) -> None:
+    target = RacingTarget()
+    flow = flow.with_setting(target=target, estimator=Estimator.SUM)
+    fast, slow = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, replicas=n) for n in (2, 1))
+    assert flow.evaluate(slow).fits
+    assert target.asked == [None]
+    flow = flow.with_setting()
+    flow.race(())
+    best, beaten = flow.evaluate(fast), flow.evaluate(slow)
+    assert best.result.ends == pytest.approx((best.samples_per_s / 1.1, best.samples_per_s / 0.9, 1.0))
+    assert target.asked[1:] == [None, best.result.ends]
+    assert (beaten.status, beaten.fits, beaten.runs) == (Status.ENDED_EARLY, False, True)
+    assert beaten.samples_per_s == pytest.approx(best.samples_per_s / 2, rel=0.01)
+    assert beaten.reason.startswith(f"slower than the best so far: {beaten.samples_per_s:,.1f} samples/s until then")
+    flow.race(None)
+    assert flow.evaluate(slow).fits  # in turns all run to their ends
+    again = flow.with_setting()
+    again.race([best])
+    assert again.evaluate(slow).ended_early
+
+
+def test_what_breaks_a_constraint_is_no_best_so_far(flow: Flow) -> None:
+    flow = flow.with_setting(target=RacingTarget(), estimator=Estimator.SUM, constraints=(Constraint("replicas < 2"),))
+    flow.race(())
+    fast, slow = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=4, replicas=n) for n in (2, 1))
+    assert flow.evaluate(fast).status is Status.CONSTRAINED
+    assert flow.evaluate(slow).fits
 
 
 class SurprisingTarget(RunningTarget):

@@ -45,6 +45,7 @@ def test_a_typed_search_is_read_as_it_was_written(typed: str) -> None:
         StudyConfig(SearchSpace(n_ipu=(1,), runtime=("onnxruntime",)), method="tpe", noise=0.1, n_repeats=0),
         StudyConfig(KnobValues({"n_ipu": (1, 2), "recompute": (True,)}, (Constraint("n_ipu < 2"),), 8)),
         StudyConfig(tries=("n_ipu=2", {"n_ipu": 1, "batch_size": 3}), time_budget_s=0.5),
+        StudyConfig(quick=True),
     ],
 )
 def test_a_search_from_python_is_read_as_it_was_written(study: StudyConfig) -> None:

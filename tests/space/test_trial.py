@@ -106,6 +106,7 @@ def test_every_status_is_of_what_fits_runs_was_measured_or_failed() -> None:
     assert properties == {
         "ok": [True, True, True, False],
         "constrained": [False, True, True, False],
+        "ended early": [False, True, True, False],
         "out of memory": [False, False, True, False],
         "infeasible": [False, False, False, False],
         "unsupported": [False, False, False, False],

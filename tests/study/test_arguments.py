@@ -10,6 +10,7 @@ import pytest
 from autoauto.evaluate.open import load_flow
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.space.knobs import Knobs
+from autoauto.space.requests.request import KnobValues, StudyConfig
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
 from autoauto.study import arguments
@@ -80,3 +81,11 @@ def test_a_wrong_argument_is_refused_in_one_line(wrong: dict[str, Any], message:
     with pytest.raises(BadInput, match=message) as refused:
         search("resnet50", "bow-2000", SPACE, **wrong)
     assert "\n" not in str(refused.value)
+
+
+def test_a_quick_search_is_for_devices_that_are_measured() -> None:
+    flow = load_flow("resnet50", "bow-2000")
+    with pytest.raises(BadInput, match="--quick measures the whole model on devices of this machine, got others"):
+        arguments.space_of(flow, KnobValues(), quick=True)
+    assert arguments.n_repeats_of(flow, StudyConfig(quick=True)) == 0
+    assert arguments.n_repeats_of(flow, StudyConfig(quick=True, n_repeats=2)) == 2

@@ -30,12 +30,14 @@ from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
-from autoauto.space.trial import Cell, Status, Trial
-from autoauto.study.execution.executors import ProcessExecutor
+from autoauto.space.trial import Cell, Status, Trial, ended_early
+from autoauto.study.execution.executors import InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.run import SearchProgress, SearchResult, run_search
+from autoauto.study.methods.protocol import Proposer, observation_of
+from autoauto.study.methods.registry import exhaustive
+from autoauto.study.run import SearchProgress, SearchResult, SearchTask, run_search, run_task
 from autoauto.study.store.study import load_study, open_study
-from autoauto.study.store.trials import from_optuna
+from autoauto.study.store.trials import from_optuna, read_trials
 from tests.running import is_running, wait_until
 from tests.study.cells import essence
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 Brief = tuple[int, float, int | None, str]
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 128)))
 FINGERPRINT = {"model": "abc"}
+EVERY = Proposer(lambda space, _: exhaustive(space))
 HANG_S = 10.0
 """Time limit of measurements of which some hang; the others take no time, also on a busy machine."""
 
@@ -143,6 +146,49 @@ def test_a_changed_space_resumes_from_known_trials(storage: str, fake: Fake) -> 
     third = search(storage, fake, narrow)
     assert replace(third, others=()) == first  # the best of another space is no answer here
     assert {trial.knobs for trial in third.others} == second.trials.keys() - first.trials.keys()
+
+
+@dataclass
+class Racing:
+    """Runs with intervals of 3 % to either side; those at a batch size of 1 end early."""
+
+    fake: Fake
+
+    def __call__(self, knobs: Knobs) -> Trial:
+        trial = self.fake(knobs)
+        speed = trial.samples_per_s
+        known = trial.with_values(low_samples_per_s=0.97 * speed, high_samples_per_s=1.03 * speed, core_share=0.5)
+        return ended_early(known) if knobs.batch_size == 1 else known
+
+
+def test_a_run_that_ended_early_is_a_trial_and_no_answer(storage: str, fake: Fake) -> None:
+    fast, slow = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=size) for size in (30, 1))
+    study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
+    task = SearchTask(SearchSpace((1,), (1.0,), (1, 30)), Objective.THROUGHPUT, EVERY)
+    result = run_task(task, study, InlineExecutor(Racing(fake)))
+    assert result.best is not None
+    assert result.best.knobs == fast
+    [early] = [trial for trial in read_trials(load_study(storage, "bow")) if trial.knobs == slow]
+    assert (early.status, early.state, early.values) == (Status.ENDED_EARLY, "PRUNED", ())
+    expected = fake(slow).samples_per_s
+    assert early.samples_per_s == expected
+    assert early.result.ends == pytest.approx((0.97 * expected, 1.03 * expected, 0.5))
+    assert result.cells[0].first_unfit is None
+    assert observation_of(early, Objective.THROUGHPUT).score == expected
+    fake.calls.clear()
+    run_task(task, study, InlineExecutor(Racing(fake)))
+    assert fake.calls == []
+
+
+def test_a_run_that_ended_early_runs_again_where_what_was_faster_is_no_part_of_the_search(
+    storage: str, fake: Fake
+) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
+    wide, narrow = (SearchSpace((1,), (1.0,), sizes) for sizes in ((1, 30), (1,)))
+    run_task(SearchTask(wide, Objective.THROUGHPUT, EVERY), study, InlineExecutor(Racing(fake)))
+    result = run_task(SearchTask(narrow, Objective.THROUGHPUT, EVERY), study, InlineExecutor(fake))
+    assert result.best is not None
+    assert result.best.knobs.batch_size == 1
 
 
 def test_trials_outside_the_space_are_apart(storage: str, fake: Fake) -> None:

@@ -95,6 +95,24 @@ def test_a_runner_up_that_is_better_in_the_turns_becomes_the_best(
     assert replace(after, best=result.best) == result
 
 
+def test_nothing_is_measured_again_where_all_others_are_slower_by_their_intervals(
+    flow: Flow, study: optuna.Study, result: SearchResult
+) -> None:
+    assert result.best is not None
+    real, measurer, best = flow.with_setting(target=RealTarget()), Measurer(flow), result.best.knobs
+    trials = {
+        knobs: trial.with_values(**_around(trial.samples_per_s * (1.0 if knobs == best else 0.5)))
+        for knobs, trial in result.trials.items()
+    }
+    sure = replace(result, trials=trials, best=result.best.with_values(**_around(result.best.samples_per_s)))
+    assert verify_winner(real, study, sure, Objective.THROUGHPUT, 3, measurer.executor) == sure
+    assert (measurer.calls, verifications(study)) == ([], [])
+
+
+def _around(samples_per_s: float) -> dict[str, float]:
+    return {"low_samples_per_s": 0.97 * samples_per_s, "high_samples_per_s": 1.03 * samples_per_s}
+
+
 def test_nothing_is_measured_without_turns_or_without_a_best(
     flow: Flow, study: optuna.Study, result: SearchResult
 ) -> None:

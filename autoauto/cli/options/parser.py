@@ -31,7 +31,7 @@ _GROUPS = {
     _KNOBS: ("mode", "global_batch", "io_mode", "io_tiles"),  # and the knobs, see `_groups`
     "objective and constraints": ("objective", "constraints", "max_latency_s", "max_ttft_ms", "max_tpot_ms"),
     "measuring": (
-        *("method", "n_measurements", "noise", "repeats", "strict", "try", "time_budget", "busy", "dry_run"),
+        *("method", "n_measurements", "noise", "repeats", "quick", "strict", "try", "time_budget", "busy", "dry_run"),
         *("measure", "measure_flips", "launch", "endpoint", "launch_timeout", "measure_on"),
         *("workers", "time_limit", "memory_limit", "executor", "idle", "labels", "max_running"),
     ),

@@ -7,9 +7,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autoauto.cli.output.lines import warn
 from autoauto.space.objectives import Method
 from autoauto.space.table import own_values, speed_values
 from autoauto.space.trial import SearchActivity
@@ -59,13 +61,20 @@ class _Bars:
 
         self._bars, self._show_search = bars, bars.enter_context(search_bar())
         self._show_verification: Callable[[int, int], None] | None = None
+        self._has_shown_first = False
 
     def progress(self, now: SearchProgress) -> None:
         speed = None if now.best is None else now.best.samples_per_s
         self._show_search(now.activity, now.done, now.total, speed, now.left_s, waits_for(now))
 
     def trial(self, trial: Trial) -> None:
-        """Show nothing: a bar has no single trials."""
+        """Print the first that real devices measured: the model as one would run it without a search."""
+        if trial.result.ends is None or self._has_shown_first:
+            return
+        from autoauto.report.wording import headline
+
+        self._has_shown_first = True
+        warn(f"measured so far: {headline(trial, None)}, batch size {trial.knobs.batch_size}; the search goes on")
 
     def verification(self, done: int, total: int) -> None:
         if self._show_verification is None:
@@ -137,12 +146,18 @@ def trial_event(trial: Trial) -> dict[str, Any]:
         "state": trial.state,
         "value": first,
         **speed_values(trial.knobs, trial.samples_per_s if trial.runs else None),
+        **_describe_ends(trial),
         "reason": trial.reason,
         "measured": trial.was_measured,
         "started": _utc(trial.started),
         "ended": _utc(trial.ended),
         "others": others,
     }
+
+
+def _describe_ends(trial: Trial) -> dict[str, Any]:
+    """The interval of a measured throughput, and whether its run ended early; nothing without an interval."""
+    return {} if trial.result.run is None else asdict(trial.result.run) | {"ended_early": trial.ended_early}
 
 
 def best_event(best: Trial) -> dict[str, Any]:

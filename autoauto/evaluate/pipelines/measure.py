@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,8 +16,9 @@ from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import DoesNotFit, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster
+from autoauto.records.interval import RunEnds
 from autoauto.records.plans.plan import Plan, Stage, side_by_side
-from autoauto.records.plans.timeline import Run, Runner
+from autoauto.records.plans.timeline import Races, Run, Runner
 from autoauto.records.target import Origin
 from autoauto.records.units import reference_cycles, samples_per_s
 from autoauto.schedule.stash import turns_at_once
@@ -36,6 +37,23 @@ class Measurements:
         self.plans = plans
         # On real devices the plan that was measured, by configuration: its cuts depend on what was measured before.
         self._measured: Memo[Knobs, Plan] = Memo(100_000)
+        self._races = False
+        self._best: RunEnds | None = None  # of the runs that race
+
+    def race(self, known: Iterable[RunEnds] | None) -> None:
+        """Let first runs of configurations end early once they are slower than the best; None for no race.
+
+        Args:
+            known: the throughputs of configurations that may be the answer.
+        """
+        self._races, self._best = known is not None, None
+        for ends in known or ():
+            self.note(ends)
+
+    def note(self, ends: RunEnds) -> None:
+        """The throughput of a configuration that may be the answer."""
+        if self._races and (self._best is None or ends.low_per_s > self._best.low_per_s):
+            self._best = ends
 
     def again(self, knobs: Knobs, plan: Plan) -> None:
         """Let `of` measure the cuts of `plan`, as a trial of this configuration has them, on real devices."""
@@ -105,26 +123,28 @@ class Measurements:
         self.again(knobs, plan)
         return plan, run
 
-    def run(self, knobs: Knobs, plan: Plan) -> Run:
+    def run(self, knobs: Knobs, plan: Plan, best: RunEnds | None = None) -> Run:
         """`plan` run on the target's devices; with a cost model its stages are compiled whole, then simulated.
 
         With a cost model, transfers remain those of the plan, and so do the micro-batches that each device stashes.
+        Devices that race end early as `Races` says.
 
         Raises:
             OutOfMemory: a stage needs more than its device has; the error describes the one that lacks most.
         """
         if isinstance(self.plans.costs.setting.target, Runner):
-            return self._run_on_devices(self.plans.costs.setting.target, knobs, plan)
+            return self._run_on_devices(self.plans.costs.setting.target, knobs, plan, best)
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
         check_memory(*(each.stages for each in measured.plans))
         return self.plans.mode(knobs).simulate(knobs, measured)
 
-    def _run_on_devices(self, target: Runner, knobs: Knobs, plan: Plan) -> Run:
+    def _run_on_devices(self, target: Runner, knobs: Knobs, plan: Plan, best: RunEnds | None) -> Run:
         setting = self.plans.costs.setting
         placement = tuple(devices for each in plan.plans for devices in each.placement)
         plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
         options = setting.options(knobs)
-        run = target.run(setting.graph, plan, setting.devices(knobs), options, knobs.replicas)
+        arguments = setting.graph, plan, setting.devices(knobs), options, knobs.replicas
+        run = target.race(*arguments, best) if isinstance(target, Races) else target.run(*arguments)
         is_whole = setting.begins_whole and knobs.n_ipu == 1  # measurements of the whole model tell it all
         if run.undisturbed and not is_whole:
             for kind in self.plans.kinds:
@@ -147,10 +167,10 @@ class Measurements:
         calibrate the table (`calibrated`). If the plan that is then optimal promises a gain of `WORTH_MOVING`, it is
         measured, and if it is faster, the next plan is calibrated with its stages.
         """
-        setting, run = self.plans.costs.setting, self.run(knobs, plan)
+        setting, run = self.plans.costs.setting, self.run(knobs, plan, self._best)
         may_move = setting.traits.runs_plans and plan.n_devices > 1 and not setting.cluster.kinds
         for _ in range(MAX_MOVES if may_move else 0):
-            if not run.undisturbed:
+            if not run.undisturbed or run.ended_early:
                 break
             table = calibrated(pipeline_table(self.plans.costs, knobs), run.plan.stages)
             same = (

@@ -12,8 +12,16 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import Result
-from autoauto.space.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial, with_devices
+from autoauto.space.numbers import Result, RunResult
+from autoauto.space.trial import (
+    Trial,
+    ended_early,
+    latency_s,
+    measured_trial,
+    run_latency_s,
+    unfit_trial,
+    with_devices,
+)
 
 
 class PipelineFlow(HasBounds):
@@ -92,13 +100,15 @@ class PipelineFlow(HasBounds):
         measured_per_s = self._measurements.samples_per_s(knobs, run)
         if isinstance(self.plans.costs, BeginsWhole):
             self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
+        ends = run.ends(knobs.batch_size, setting.cluster.clock_hz)
         result = Result(
             samples_per_s=measured_per_s,
             estimated_samples_per_s=estimated_per_s,
             latency_s=run_latency_s(knobs, run, setting.cluster.clock_hz),
             output_error=run.output_error,
+            run=ends and RunResult.of(ends),
         )
-        return measured_trial(
+        trial = measured_trial(
             knobs,
             estimate,
             run.plan,
@@ -108,6 +118,11 @@ class PipelineFlow(HasBounds):
             origin=setting.traits.origin,
             constraints=setting.constraints,
         )
+        if run.ended_early:
+            return ended_early(trial)
+        if trial.fits and ends is not None:
+            self._measurements.note(ends)
+        return trial
 
     def _estimated(
         self, knobs: Knobs, plan: Plan, step_cycles: float | None = None, timeline: Timeline | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import lcm
+from math import inf, lcm
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,11 +13,12 @@ import numpy as np
 from autoauto.records.costs.options import CompileOptions, DeviceSession
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
+from autoauto.records.interval import RunEnds
 from autoauto.records.layers import LayerGraph, Port
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
-from autoauto.records.units import Array, FloatArray, IntArray, Precision
+from autoauto.records.units import Array, FloatArray, IntArray, Precision, samples_per_s
 
 STEP_PARTS = ("fill", "main", "flush", "all-reduce", "update")
 UNDISTURBED_FRACTION = 0.95
@@ -212,12 +213,17 @@ class Run:
         timelines: one for every pipeline.
         core_fraction: the part of its computing time in which the most disturbed stage had its cores to itself.
         output_error: as in `Trial`.
+        period_error: half the width of the confidence interval of its period, as a share of it; None without one.
+        ended_early: whether it ended since it is slower than what it was compared with, so that its numbers are those
+            so far.
     """
 
     plan: Plan
     timelines: tuple[Timeline, ...]
     core_fraction: float = 1.0
     output_error: float | None = None
+    period_error: float | None = None
+    ended_early: bool = False
 
     @property
     def origin(self) -> Origin:
@@ -244,6 +250,14 @@ class Run:
         """Cycles between two finished micro-batches in the steady state, over all pipelines."""
         return 1 / sum(1 / timeline.period_cycles for timeline in self.timelines)
 
+    def ends(self, batch_size: int, clock_hz: float) -> RunEnds | None:
+        """The ends of the interval of its throughput, in samples/s; None without one."""
+        if self.period_error is None:
+            return None
+        middle, error = samples_per_s(batch_size, self.period_cycles, clock_hz), self.period_error
+        high = middle / (1.0 - error) if error < 1.0 else inf
+        return RunEnds(middle / (1.0 + error), high, min(self.core_fraction, 1.0))
+
 
 @runtime_checkable
 class Runner(Protocol):
@@ -254,6 +268,26 @@ class Runner(Protocol):
 
         Raises:
             OutOfMemory: a stage needs more than its device may use.
+        """
+
+
+@runtime_checkable
+class Races(Runner, Protocol):
+    """A runner whose runs end early where another plan is faster."""
+
+    def race(
+        self,
+        graph: LayerGraph,
+        plan: Plan,
+        cluster: Cluster,
+        options: CompileOptions,
+        replicas: int,
+        best: RunEnds | None,
+    ) -> Run:
+        """As `run`, but once the interval of its throughput lies wholly below that of the best so far it may end.
+
+        Raises:
+            OutOfMemory: as `run`.
         """
 
 

@@ -93,7 +93,10 @@ def _note(summary: StudySummary, names: list[str], key: tuple[str, float]) -> st
         best = max(estimates, key=lambda each: each.samples_per_s)
         bound = "at most" if best.at_most else "estimated"
         return f"{best.samples_per_s:,.0f}\n{bound}"
-    tried = min(trial.knobs.batch_size for trial in summary.trials if is_here(trial.knobs))
+    here = [trial for trial in summary.trials if is_here(trial.knobs)]
+    if any(trial.ended_early for trial in here):
+        return f"{max(trial.samples_per_s for trial in here if trial.ended_early):,.0f}\nended early"
+    tried = min(trial.knobs.batch_size for trial in here)
     smallest = tried if summary.space is None else min(summary.space["batch_size"])
     return "none fits" if tried <= smallest else f"batch {tried}\ndoes not fit"
 
@@ -257,6 +260,8 @@ def batches_chart(summary: StudySummary) -> Chart:
         for n_ipu, lines in sorted(of_count.items())
     )
     text = f"Dots are {trials_origin(summary)}, crosses do not fit; the ring is the best configuration."
+    if any(trial.ended_early for trial in summary.trials):
+        text = text.replace("crosses do not fit", "crosses do not fit or ended early, as slower than the best")
     text += " Hollow marks are estimates of what was not tried." if _estimates(summary) else ""
     return Chart("batches", "Throughput over batch size", text, tuple(panels))
 
@@ -313,6 +318,8 @@ def _ring(summary: StudySummary, n_ipu: int) -> list[Series]:
 
 def _mark(trial: Trial) -> Mark:
     size = trial.knobs.batch_size
+    if trial.ended_early:
+        return Mark(size, None, f"trial {trial.number}: batch {size}, {trial.reason}")
     if not trial.fits:
         return Mark(size, None, f"trial {trial.number}: batch {size} does not fit")
     return Mark(size, trial.samples_per_s, f"trial {trial.number}: batch {size}, {_speed(trial)}")

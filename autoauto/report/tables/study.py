@@ -74,7 +74,9 @@ def _use(comparison: Comparison, origin: Origin, unit: str) -> tuple[Value, ...]
     name, speed, note = comparison.name, comparison.speed, comparison.note.partition(";")[0]
     if speed is None:
         return name, None, note, None
-    shown_origin = Origin.ESTIMATED if comparison.estimated else origin
+    shown_origin = str(Origin.ESTIMATED if comparison.estimated else origin)
+    if comparison.gain_percent is not None and note:
+        shown_origin += f" {note}"
     return (
         name,
         speed_text(speed, unit),

@@ -22,6 +22,7 @@ from autoauto.report.wording import (
     label,
     objective_unit,
     price_text,
+    run_interval,
     stage_devices,
     unit_of,
     words_of,
@@ -132,13 +133,25 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
             *[trial.latency_s or None for _ in latencies],
             *[value_text(_price(trial)) for _ in prices],
             *objective_values(objectives, trial),
-            trial.state if trial.origin in (None, origin) else f"{trial.state}, {trial.origin}",
+            _state(trial, origin),
         )
         for rank, trial in enumerate(best, start=1)
     )
     origins = dict.fromkeys([origin, *(trial.origin for trial in trials if trial.origin)])
     title = f"Trials by {objectives_text(objectives)}, {' and '.join(origins)}"
     return Table(title, columns, tuple(rows), f"{len(best)} of {len(trials)} trials")
+
+
+def _state(trial: Trial, origin: Origin) -> str:
+    """How a trial ended, with the interval of what was measured until it ended early, and its origin where it differs.
+
+    >>> from autoauto.space.trial import Status
+    >>> ends = {"low_samples_per_s": 76.0, "high_samples_per_s": 84.5}
+    >>> _state(Trial(Knobs(1, 8), Status.ENDED_EARLY, samples_per_s=80.0, **ends), Origin.MEASURED)
+    'ended early (76.0 to 84.5)'
+    """
+    state = f"{trial.status}{run_interval(trial)}" if trial.ended_early else trial.state
+    return state if trial.origin in (None, origin) else f"{state}, {trial.origin}"
 
 
 def _price(trial: Trial) -> float | None:

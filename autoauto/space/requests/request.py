@@ -175,6 +175,7 @@ class StudyConfig:
         time_budget_s: seconds after which no further configuration is tried; None for as many as it takes.
         measure: what is measured on real engines afterwards.
         strict: whether the highest forecast of engines is the answer, also where its error is larger than the margin.
+        quick: whether the whole model alone is measured, in few ways and once each.
     """
 
     space: SearchSpace | KnobValues = KnobValues()
@@ -187,6 +188,7 @@ class StudyConfig:
     time_budget_s: float | None = None
     measure: MeasureConfig = MeasureConfig()
     strict: bool = False
+    quick: bool = False
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> StudyConfig:
@@ -207,6 +209,7 @@ class StudyConfig:
             time_budget_s=values.get("time_budget"),
             measure=MeasureConfig.of(values),
             strict=bool(values.get("strict")),
+            quick=bool(values.get("quick")),
         )
 
     @property

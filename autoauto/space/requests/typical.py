@@ -23,7 +23,7 @@ _COMMON = frozenset(
         *("runtime", "cores_per_device", "memory_proportion"),
         *("engine", "tensor_parallel", "expert_parallel", "attention_data_parallel", "input_tokens", "output_tokens"),
         *OF_ENGINES,
-        *("objective", "max_latency_s"),
+        *("objective", "max_latency_s", "quick"),
     }
 )
 """Options of models, devices, spaces and bounds that are shown for every target that uses them."""
@@ -43,9 +43,10 @@ def unused_options(target: NamedTarget) -> frozenset[str]:
     generation = {knob.name for knob in Generation.knobs}
     training = {"mode", "global_batch", *(knob.name for knob in (*Training.knobs, *Phased.knobs, STRATEGY))}
     own = {"precision", *(knob.name for kind in target.sessions for knob in kind.knobs)}
-    if any(kind.runtime is not None for kind in target.sessions):
+    measures = any(kind.runtime is not None for kind in target.sessions)
+    if measures:
         own.add("runtime")
-    unused = SESSION_KNOBS.keys() - own
+    unused = SESSION_KNOBS.keys() - own | (set() if measures else {"quick"})
     if target.serves_decoders:
         unused |= training | {"shape", *(knob.name for knob in Inference.knobs)}
     else:

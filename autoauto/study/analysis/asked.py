@@ -32,6 +32,6 @@ def _pairs(request: SearchRequest) -> Iterator[tuple[str, str]]:
     others = {
         **{"method": study.method, "global_batch": getattr(space, "global_batch", None)},
         **{"time_budget": study.time_budget_s, "repeats": study.n_repeats, "noise": study.noise},
-        **{"measure": study.measure.n_most or None, "strict": study.strict or None},
+        **{"measure": study.measure.n_most or None, "strict": study.strict or None, "quick": study.quick or None},
     }
     yield from ((name, str(value)) for name, value in others.items() if value is not None)

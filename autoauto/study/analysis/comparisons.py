@@ -32,13 +32,14 @@ from autoauto.study.store.database import reads
 
 GRID_BISECT = str(Method.GRID_BISECT)
 IS_WINNER = "is the winner"
+ENDED_EARLY = "so far, its run ended early"
 UNTRIED_GAIN = 0.02
 """How much more the estimate of a configuration must promise than that of the best measured one of its use."""
 _BY_ESTIMATE = "compared with the winner's estimate"
 _NOTES = {
     Verdict.CLEAR: "the next best configuration",
     Verdict.TIE: "a tie within the interval; the simpler one wins",
-    Verdict.UNSURE: "the turns scatter too much to tell; try more --repeats",
+    Verdict.UNSURE: "the turns did not decide, the better mean wins; try more --repeats",
 }
 
 
@@ -178,6 +179,10 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
         or max(best.samples_per_s, (1 + UNTRIED_GAIN) * best.estimated_samples_per_s) >= alternative.samples_per_s
     ):
         return _against_trial(summary, name, best, "")._replace(is_simple_use=True)
+    slower = [trial for trial in summary.trials if trial.ended_early and use.has(trial.knobs)]
+    if slower:
+        fastest = max(slower, key=summary.worth)
+        return _against_trial(summary, name, fastest, ENDED_EARLY)._replace(is_simple_use=True)
     if not alternative.samples_per_s:
         return Comparison(name, alternative.knobs, None, None, alternative.reason, is_simple_use=True)
     if alternative.at_most:

@@ -116,17 +116,29 @@ def repeated_of(
     """The best of a search, the next best of its trials, and a session unless it is one of them.
 
     The next best is one where all measurements are equal; where they have `noise`, also a third (`MAX_ERROR_SHARE`).
+    Those whose throughput is lower by the intervals of their runs are left out: turns decide nothing there.
     """
-    scores = {trial.knobs: _score(objective, trial) for trial in trials if trial.fits}
+    measured = {trial.knobs: trial for trial in trials}
+    beaten = _beaten(measured, best) if objective.is_throughput else set[Knobs]()
+    scores = {
+        knobs: _score(objective, trial) for knobs, trial in measured.items() if trial.fits and knobs not in beaten
+    }
     others = sorted((knobs for knobs in scores if knobs != best), key=lambda knobs: scores[knobs], reverse=True)
     rows = [Repeated(WINNER, best), *(Repeated(RUNNER_UP, knobs) for knobs in others[:1])]
     if noise:
         highest = max(scores.values(), default=0.0)
         lowest = highest - MAX_ERROR_SHARE * abs(highest)
         rows += [Repeated(THIRD, knobs) for knobs in others[1:2] if scores[knobs] >= lowest]
-    if session is None or session in [row.knobs for row in rows]:
+    if session is None or session in beaten or session in [row.knobs for row in rows]:
         return rows
     return [*rows, Repeated(ONE_SESSION, session)]
+
+
+def _beaten(trials: Mapping[Knobs, Trial], best: Knobs) -> set[Knobs]:
+    """The configurations whose interval lies wholly below that of the best; none where runs have no intervals."""
+    ends = {knobs: trial.result.ends for knobs, trial in trials.items()}
+    of_best = ends.get(best)
+    return set() if of_best is None else {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
 
 
 class Turns(NamedTuple):

@@ -132,6 +132,12 @@ class Leases:
             connection.execute(again.values(trial_id=None, token=None, n_claims=0))
 
     @through_restarts
+    def forget(self, configurations: Collection[Knobs]) -> None:
+        """Delete what is known of configurations that have a trial, so that they can be requested again."""
+        with self._engine.begin() as connection:
+            connection.execute(delete(_LEASES).where(self._are(configurations), _LEASES.c.trial_id.is_not(None)))
+
+    @through_restarts
     def withdraw(self, configurations: Collection[Knobs]) -> None:
         """Delete the requests that nobody has claimed; a measurement that has started continues."""
         with self._engine.begin() as connection:

@@ -43,7 +43,7 @@ class WorkerLoop:
     Inside its `with` block a thread renews the leases of the running measurements. Signals raise while it waits or
     measures, never while it writes; at the end the claims of unfinished measurements are released. `callback` is called
     once with every trial that this loop writes, or that others wrote for one of its requests; all trials that
-    finished together are written before it is called.
+    finished together are written before it is called. Those of `stale` are measured again although they have a trial.
     """
 
     def __init__(
@@ -53,11 +53,13 @@ class WorkerLoop:
         objectives: Objectives,
         lease_s: float = LEASE_S,
         callback: Callback | None = None,
+        stale: Collection[Knobs] = (),
     ) -> None:
         self._leases = Leases(study, lease_s)
         self._executor, self._objectives = executor, objectives
         self._claims: dict[Knobs, Claim] = {}
         self._requested: set[Knobs] = set()
+        self._stale = set(stale)
         self._callback = callback
         self._reported: set[int] = set()
         self._closed = threading.Event()
@@ -79,6 +81,9 @@ class WorkerLoop:
 
         What was requested by an earlier call and is no longer needed is withdrawn, unless its measurement has started.
         """
+        if again := self._stale & configurations.keys():
+            self._leases.forget(again)
+            self._stale -= again
         self._leases.retry([knobs for knobs in configurations if knobs not in self._requested])
         self._leases.withdraw(self._requested.difference(configurations))
         self._requested = set(configurations)

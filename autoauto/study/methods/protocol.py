@@ -60,7 +60,8 @@ class Observation(NamedTuple):
 
 def observation_of(trial: Trial, objectives: Objectives) -> Observation:
     """A trial as a method sees it."""
-    score, *others = scores_of(objectives, trial.values or values_of(objectives, trial)) if trial.fits else (None,)
+    is_scored = trial.fits or trial.ended_early
+    score, *others = scores_of(objectives, trial.values or values_of(objectives, trial)) if is_scored else (None,)
     return Observation(score, trial.was_measured, tuple(others), trial.violation if trial.runs else -inf)
 
 

@@ -13,6 +13,7 @@ from autoauto.records.costs.options import CompileOptions, DeviceSession, Sessio
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, NodeTime, ProgramStep
 from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory, Unsupported, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Period
+from autoauto.records.interval import RunEnds
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
@@ -26,6 +27,7 @@ from autoauto.targets.host.measure.worker import Measurement
 from autoauto.targets.host.remote.cluster import DaskMachines
 from autoauto.targets.host.run.pipelines import cut_in_parts
 from autoauto.targets.host.run.run import (
+    N_ATTEMPTS,
     OpenPlan,
     OpenPlans,
     Outputs,
@@ -85,6 +87,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
+        self._is_busy = self.load is not None
         self._refused: dict[object, DoesNotFit] = {}
         self.measurements: list[Measurement] = []
 
@@ -236,10 +239,23 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return self._devices.session(self._devices.number(device), options)
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
+        """As in `Runner`: `race` without anything to compare with."""
+        return self.race(graph, plan, cluster, options, replicas, None)
+
+    def race(
+        self,
+        graph: LayerGraph,
+        plan: Plan,
+        cluster: Cluster,
+        options: CompileOptions,
+        replicas: int,
+        best: RunEnds | None,
+    ) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        A run that other processes disturbed is repeated. The processes of the last few plans stay, loaded, for another
-        run of the same plan. In another format than fp32 its outputs are
+        As in `Races` it ends early where it is slower. A run that other processes disturbed is repeated, unless the
+        last such repeat was disturbed as well: then the machine is busy, until a run is undisturbed. The processes of
+        the last few plans stay, loaded, for another run of the same plan. In another format than fp32 its outputs are
         compared with those in fp32, which are computed once for every batch size.
 
         Raises:
@@ -255,21 +271,22 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
-        def attempt() -> Run:
+        def attempt(worth_per_s: float) -> Run:
             make = partial(OpenPlan, *arguments, self._machines, self._devices, self.samples)
             if self._machines is None:
-                return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus))
+                return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus), worth_per_s)
             with make() as opened:  # between machines a plan has one stream
-                return measured(opened)
+                return measured(opened, worth_per_s)
 
-        def measured(opened: OpenPlan) -> Run:
-            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)))
+        def measured(opened: OpenPlan, worth_per_s: float) -> Run:
+            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)), worth_per_s)
 
         try:
-            run = repeat_until_undisturbed(attempt)
+            run = repeat_until_undisturbed(attempt, 1 if self._is_busy else N_ATTEMPTS, best, options.batch_size)
         except BaseException:
             self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
             raise
+        self._is_busy = not (run.undisturbed or run.ended_early)
         if options.session.computes_in is Precision.FP32:
             return run
         if options.batch_size not in self._references:

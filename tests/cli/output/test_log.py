@@ -14,15 +14,16 @@ import optuna
 import pytest
 
 from autoauto.cli.commands.studies import search
-from autoauto.cli.output.log import waits_for, write_event
+from autoauto.cli.output.log import open_log, trial_event, waits_for, write_event
 from autoauto.records.units import Precision
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.space.trial import SearchActivity
+from autoauto.space.trial import SearchActivity, Status, Trial
 from autoauto.study.execution.leases import Leases
 from autoauto.study.run import SearchProgress
 from autoauto.study.store.study import join_study
 from autoauto.study.store.trials import ranges_of
+from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.cli.conftest import RunCli
 
 SMALL = (
@@ -159,6 +160,29 @@ def test_a_worker_writes_its_trials(run_cli: RunCli, tmp_path: Path) -> None:
     assert (trial["event"], trial["state"], trial["knobs"]["batch_size"]) == ("trial", "COMPLETE", 3)
     assert trial["number"] == len(study.get_trials()) - 1
     assert (code, end["event"], end["study_name"], end["n_measured"]) == (0, "end", "one", 1)
+
+
+def test_the_first_that_real_devices_measure_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    knobs = Knobs(1, 8, session=OnnxRuntimeSession(cores_per_device=2))
+    modelled = Trial(knobs, Status.OK, samples_per_s=80.0)
+    first, second = (modelled.with_values(samples_per_s=n, low_samples_per_s=n - 4, core_share=0.9) for n in (80, 90))
+    with open_log(None, "guided") as log:
+        for trial in (modelled, first, second):
+            log.trial(trial)
+    assert capsys.readouterr() == (
+        "",
+        "autoauto: measured so far: 80.0 samples/s (76.0 or more) on 2 cores (one session of 2 cores; 40.0 a core), "
+        "batch size 8; the search goes on\n",
+    )
+    assert (
+        trial_event(second.with_values(started=datetime.now(UTC), ended=datetime.now(UTC))).items()
+        >= {
+            "low_samples_per_s": 86,
+            "high_samples_per_s": None,
+            "core_share": 0.9,
+            "ended_early": False,
+        }.items()
+    )
 
 
 def test_the_bar_says_what_real_devices_measure() -> None:

@@ -15,10 +15,11 @@ from autoauto.report.tables.trials import best_table, dry_run_table, front_table
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective, Objectives
-from autoauto.space.trial import Cell, Counts, ExpectedCell, Status, Trial
+from autoauto.space.trial import Cell, Counts, ExpectedCell, Status, Trial, ended_early
 from tests.report.made import made
 
 Text = Callable[..., str]
+ENDS = {"low_samples_per_s": 760.0, "high_samples_per_s": 845.0}
 BEST_TABLE = """\
 Best configuration
 n_ipu              2
@@ -221,6 +222,14 @@ def test_of_several_objectives_the_first_ranks(text: Text) -> None:
 def test_trials_that_break_a_constraint_come_last(text: Text) -> None:
     broken = replace(FAST, status=Status.CONSTRAINED, values=())
     assert "1,000.0" in text(listed(broken, SLOW, top=1))
+
+
+def test_a_run_that_ended_early_says_so_with_its_interval(text: Text) -> None:
+    early = ended_early(replace(SLOW, values=()).with_values(**ENDS))
+    table = text(listed(FAST, early))
+    assert " ".join(table.split()).count("ended early (760.0 to 845.0)") == 1
+    assert f"{SLOW.samples_per_s:,.1f}" in table
+    assert early.reason.endswith("between 760.0 and 845.0; its run ended early")
 
 
 def test_a_study_in_which_nothing_fits_has_rows(text: Text) -> None:

@@ -11,6 +11,7 @@ import optuna
 import pytest
 
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import Result, RunResult
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
@@ -121,6 +122,26 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
     assert summary.winner.samples_per_s == pytest.approx(1.1 * finished_trials(study)[SECOND].samples_per_s)
     assert summary.ranked[1].samples_per_s == pytest.approx(0.9 * finished_trials(study)[BEST].samples_per_s)
     assert summary.verification == verification
+
+
+def test_what_is_slower_by_the_intervals_of_its_run_has_no_turns() -> None:
+    best, second, third, session = (Knobs(n_ipu=1, memory_proportion=1.0, batch_size=size) for size in (1, 2, 4, 8))
+
+    def trial(knobs: Knobs, low: float, high: float, core_share: float = 1.0) -> Trial:
+        result = Result((low + high) / 2, latency_s=1.0, run=RunResult(low, high, core_share))
+        return Trial(knobs, Status.OK, result=result)
+
+    trials = [trial(session, 20, 30), trial(best, 95, 105), trial(second, 90, 98), trial(third, 88, 94)]
+    rows = [Repeated(WINNER, best), Repeated(RUNNER_UP, second)]
+    assert repeated_of(trials, best, Objective.THROUGHPUT, session, noise=0.01) == rows
+    trials[2] = trial(second, 85, 94)
+    assert repeated_of(trials, best, Objective.THROUGHPUT, session, noise=0.01) == rows[:1]
+    trials[0] = trial(session, 20, 30, core_share=0.25)  # on all of its cores it may have given four times as much
+    measured = repeated_of(trials, best, Objective.THROUGHPUT, session, noise=0.01)
+    assert measured == [rows[0], Repeated(RUNNER_UP, session)]
+    assert (
+        len(repeated_of(trials, best, Objective.LATENCY, session, noise=0.01)) == 3
+    )  # the interval is of the throughput
 
 
 @pytest.mark.parametrize(("slowest", "is_measured"), [(91.0, True), (89.0, False)])

@@ -182,6 +182,8 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
         yield from () if value is None else (option, f"{value}")
     if study.strict:
         yield "--strict"
+    if study.quick:
+        yield "--quick"
     tries = [study.tries] if isinstance(study.tries, str | Knobs | Mapping) else study.tries
     for configuration in tries:
         yield from ("--try", configuration if isinstance(configuration, str) else _given_text(configuration))

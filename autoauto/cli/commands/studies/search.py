@@ -147,6 +147,12 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "not at all; default 3, and 1 on a cost model, which gives the same number each time",
     )
     parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="for --target host: the whole model without cuts, at batch sizes 1 and 8, in one session of all cores or "
+        "in several that take all cores, each measured once; no turns at the end and no other formats",
+    )
+    parser.add_argument(
         "--strict",
         action="store_true",
         help="take the highest forecast; by default fewer stages or smaller groups of GPUs win where the error of "
@@ -200,7 +206,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(describe_result(result, args.storage, flow) | compared | describe_busy(flow))
     elif result.front:
         _show(args, flow, result, result.summary)
-        if args.executor is None:  # others measure on their machines
+        if args.executor is None and not args.quick:  # others measure on their machines
             _show_lower_precisions(flow, result)
     if not result.front:
         return _say_why_nothing(args, flow, result)
@@ -277,18 +283,17 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
-    from autoauto.study.arguments import Extent, check_objectives, chosen_method, space_of
+    from autoauto.study.arguments import Extent, check_objectives, chosen_method, n_repeats_of, space_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements
 
     check_objectives(flow, config.objectives)
-    space = space_of(flow, config.space, config.objectives)
+    space = space_of(flow, config.space, config.objectives, quick=config.quick)
     choice = chosen_method(flow, config, space, Extent.of(space, config.tries, None).first)
     if flow.simulates:
         raise BadInput("a dry run simulates no arrivals, so it cannot tell which bounds hold; leave --dry-run out")
     expected = dry_run(space, flow.expect, config.objectives, choice, flow)
-    n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
-    n_again = n_verification_measurements(flow, n_repeats)
+    n_again = n_verification_measurements(flow, n_repeats_of(flow, config))
     pace = known_pace(args.storage, flow.fingerprint())
     expected_s = None if pace is None else pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
     winner = expected_winner(expected.cells, space, config.objectives)

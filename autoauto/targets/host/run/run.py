@@ -1,4 +1,4 @@
-"""A plan on real processes until its pace is steady: `OpenPlan`, `SteadyPace`.
+"""A plan on real processes until its pace is steady, or shows that it is slower than another: `OpenPlan`.
 
 Plans that stay loaded, because a search soon measures them again: `OpenPlans`.
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
-from math import inf
 from time import monotonic_ns
 from weakref import finalize
 
@@ -20,7 +19,7 @@ import numpy as np
 from autoauto.records.costs.options import CompileOptions, SessionOptions
 from autoauto.records.errors import OutOfMemory, Unsupported
 from autoauto.records.hardware import Cluster
-from autoauto.records.interval import interval
+from autoauto.records.interval import RunEnds
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
@@ -28,10 +27,11 @@ from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.devices import ALIKE, HostDevices
-from autoauto.targets.host.machine import cores, cores_of, seconds_of
+from autoauto.targets.host.machine import CLOCK_HZ, cores, cores_of
 from autoauto.targets.host.measure.examples import examples
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.cluster import DaskMachines
+from autoauto.targets.host.run.pace import SteadyPace
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
 from autoauto.targets.host.runtimes.registry import SESSIONS, installed_for
@@ -40,23 +40,37 @@ from autoauto.targets.host.samples import InputSamples
 N_ATTEMPTS, MAX_REPEATED_S = 2, 10.0
 """Attempts at an undisturbed run, and their time until the last begins: over a longer run disturbances even out."""
 
-RUN_S, MAX_RATIO = 1.0, 2.0
-"""Minimum duration of a run, and how many times as long an unsteady one may take, with what is then in flight.
-`AUTOAUTO_RUN_S` sets another minimum."""
 
-PRECISION = 0.01
-"""A pace is steady when half the width of the confidence interval of its mean is at most this part of it."""
+def repeat_until_undisturbed(
+    attempt: Callable[[float], Run],
+    n_attempts: int = N_ATTEMPTS,
+    best: RunEnds | None = None,
+    batch_size: int = 1,
+) -> Run:
+    """Repeat a run until it is undisturbed; returns the run that had most of its cores.
 
-N_BLOCKS, MIN_BLOCKS = 8, 3
-"""Blocks of intervals whose means count as independent of each other, and the minimum of them."""
+    One that lies below the best so far is not repeated. One that ended early and does not, since it had less of its
+    cores than the best, is repeated to its end, and does not count.
 
+    Args:
+        attempt: runs; it may end early once it gives fewer micro-batches/s than it is given, 0 for never.
+        n_attempts: at most.
+        best: the interval of the best so far; None without one.
+        batch_size: samples of a micro-batch.
+    """
 
-def repeat_until_undisturbed(attempt: Callable[[], Run]) -> Run:
-    """Repeat a run until it is undisturbed, `N_ATTEMPTS` times at most; returns the run that had most of its cores."""
+    def is_beaten(run: Run) -> bool:
+        ends = run.ends(batch_size, CLOCK_HZ)
+        return best is not None and ends is not None and ends.is_below(best)
+
     start_ns = monotonic_ns()
-    runs = [attempt()]
-    while not runs[-1].undisturbed and len(runs) < N_ATTEMPTS and monotonic_ns() - start_ns <= MAX_REPEATED_S * 1e9:
-        runs.append(attempt())
+    runs = [attempt(0.0 if best is None else best.low_per_s / batch_size)]
+    if is_beaten(runs[0]):
+        return runs[0]
+    if runs[0].ended_early:
+        runs = [attempt(0.0)]
+    while not runs[-1].undisturbed and len(runs) < n_attempts and monotonic_ns() - start_ns <= MAX_REPEATED_S * 1e9:
+        runs.append(attempt(0.0))
     return max(runs, key=lambda run: run.core_fraction)
 
 
@@ -132,18 +146,19 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
             for process, resources in pairs
         )
 
-    def measure(self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None) -> Run:
+    def measure(self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None, worth_per_s: float = 0.0) -> Run:
         """Run the plan with the same inputs again and again until its pace is steady.
 
         Args:
             plan: that of this object, or an equal one with other costs.
             keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
+            worth_per_s: as in `SteadyPace`.
 
         Raises:
             OutOfMemory: an allocation of a stage failed.
             WorkerLost: a process was killed.
         """
-        pace = SteadyPace(len(self._resources), plan.n_devices)
+        pace = SteadyPace(len(self._resources), plan.n_devices, worth_per_s)
 
         def batches() -> Iterator[Batch]:
             while not pace.is_steady:
@@ -164,7 +179,8 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         )
         core_fraction = min(spans.core_fraction for processes in streams for spans in processes)
         timelines = tuple(timeline_of(processes, self._n_replicas) for processes in streams)
-        return Run(replace(plan, stages=tuple(measured)), timelines, core_fraction)
+        measured_plan = replace(plan, stages=tuple(measured))
+        return Run(measured_plan, timelines, core_fraction, period_error=pace.error, ended_early=pace.is_beaten)
 
 
 def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: InputSamples | None = None) -> Batch:
@@ -208,69 +224,6 @@ def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[Stage
         memory_bytes={name: max(n_bytes[name] for n_bytes in memory) for name in memory[0]},
         limit_bytes=budget_bytes,
     )
-
-
-class SteadyPace:
-    """Records the outputs of pipelines, and decides when the pace of each is steady.
-
-    It is steady when its mean is known well enough (`pace_error`), after at least `RUN_S` seconds. Any pace counts as
-    steady where `MAX_RATIO` times as many will have passed when all micro-batches in flight have left: those of a long
-    run take seconds, and count as well.
-
-    Attributes:
-        is_steady: whether no more inputs are needed.
-
-    Raises:
-        BadInput: `AUTOAUTO_RUN_S` is not a number of seconds.
-    """
-
-    def __init__(self, n_pipelines: int, n_devices: int) -> None:
-        self.is_steady = False
-        self._min_s = seconds_of("AUTOAUTO_RUN_S", RUN_S)
-        self._n_inputs = 0
-        self._output_times_ns: list[list[int]] = [[] for _ in range(n_pipelines)]
-        self._min_outputs = n_devices + 3
-
-    def record_input(self) -> None:
-        """A micro-batch enters a pipeline now."""
-        self._n_inputs += 1
-
-    def record_output(self, pipeline: int) -> None:
-        """A micro-batch has left a pipeline now."""
-        self._output_times_ns[pipeline].append(monotonic_ns())
-        counts = list(map(len, self._output_times_ns))
-        start_ns = min(times[0] for times in self._output_times_ns if times)
-        seconds, n_outputs = (monotonic_ns() - start_ns) / 1e9, min(counts)
-        if n_outputs < 2:
-            return
-        n_in_the_end = n_outputs + max(self._n_inputs - sum(counts), 0) // len(counts)
-        if (
-            n_in_the_end >= self._min_outputs
-            and seconds * (n_in_the_end - 1) / (n_outputs - 1) >= MAX_RATIO * self._min_s
-        ):
-            self.is_steady = True
-        elif seconds >= self._min_s and n_outputs >= self._min_outputs:
-            self.is_steady = max(map(pace_error, self._output_times_ns)) <= PRECISION
-
-
-def pace_error(times: Sequence[int]) -> float:
-    """Half the width of the confidence interval of the mean time between outputs, relative to it; inf for too few.
-
-    The first quarter is left out, as the start. The rest is divided into `N_BLOCKS` blocks of as many outputs: the
-    disturbances of a machine outlast single micro-batches, the means of blocks are rather independent of each other.
-
-    >>> pace_error(range(0, 1000, 10)), pace_error([0, 10, 20]), round(pace_error([0, 10, 20, 30, 41]), 2)
-    (0.0, inf, 0.14)
-    """
-    n = len(times) - 1
-    first = n // 4
-    n_blocks = min(N_BLOCKS, n - first)
-    if n_blocks < MIN_BLOCKS:
-        return inf
-    bounds = [first + (n - first) * i // n_blocks for i in range(n_blocks + 1)]
-    block_means = [(times[stop] - times[start]) / (stop - start) for start, stop in pairwise(bounds)]
-    mean, error = interval(block_means)
-    return (error or 0.0) / max(mean, 1.0)
 
 
 MAX_OPEN = 8

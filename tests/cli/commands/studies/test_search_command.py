@@ -35,6 +35,7 @@ def request_of_command(command: str) -> SearchRequest:
         {"mode": "training", "global_batch": 64, "time_budget": 1.5, "synthetic_data": True, "headroom": 0.1},
         {"target": "gpu", "model": "Qwen/Qwen3-8B", "space": {"tensor_parallel": [1, 2], "cuda_graph": [True]}},
         {"target": "host", "space": {"runtime": ["onnxruntime"], "spinning": [False]}, "noise": 0.05},
+        {"target": "host", "quick": True},
         {"method": "random", "n_measurements": 9, "try": ["n_ipu=1,batch_size=2"], "precision": "fp16"},
     ],
 )

@@ -165,10 +165,10 @@ def test_a_run_on_a_core_that_is_slower_than_before_is_disturbed(
 )
 def test_a_disturbed_run_is_repeated_twice_at_most(fractions: list[float], returned: float) -> None:
     remaining = iter(Run(plan(0, 1), (), fraction) for fraction in fractions)
-    assert repeat_until_undisturbed(lambda: next(remaining)).core_fraction == returned
+    assert repeat_until_undisturbed(lambda _: next(remaining)).core_fraction == returned
 
 
 def test_a_long_run_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     remaining, seconds = iter([0.6, 0.99]), iter([0.0, MAX_REPEATED_S + 1.0])
     monkeypatch.setattr(run_module, "monotonic_ns", lambda: int(1e9 * next(seconds)))
-    assert repeat_until_undisturbed(lambda: Run(plan(0, 1), (), next(remaining))).core_fraction == 0.6
+    assert repeat_until_undisturbed(lambda _: Run(plan(0, 1), (), next(remaining))).core_fraction == 0.6

@@ -3,8 +3,8 @@
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.run import run as run_module
-from autoauto.targets.host.run.run import SteadyPace, pace_error
+from autoauto.targets.host.run import pace as pace_module
+from autoauto.targets.host.run.pace import SteadyPace, pace_error
 
 
 class Clock:
@@ -20,7 +20,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(run_module, "monotonic_ns", clock)
+    monkeypatch.setattr(pace_module, "monotonic_ns", clock)
     monkeypatch.delenv("AUTOAUTO_RUN_S")
     return clock
 
