@@ -313,7 +313,13 @@ def search_study(
     first = (*extent.first, *_front_of_forecasts(space, objectives, survey))
     choice = chosen_method(flow, config, space, first)
     estimate = predictor(
-        flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds, survey
+        flow.forecast,
+        objectives,
+        flow.upper_bound,
+        flow.is_bounded_by,
+        flow.step_bounds,
+        survey,
+        memory_never_falls=flow.traits.memory_never_falls,
     )  # shared with the proposer, so that both see the same forecasts
     proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
     task = SearchTask(space, objectives, proposer, choice.noise, config.strict, expected_score, extent.is_over)
