@@ -76,7 +76,7 @@ from autoauto.study.store.database import attributes_of, set_attribute, temporar
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
 from autoauto.study.store.trials import engine_trials, finished_trials
-from autoauto.study.verify_winner import verify_winner
+from autoauto.study.verify_winner import verify_winner, with_auto_pipeline
 
 N_OF_FRONT = 20
 """So many configurations of a front of forecasts are tried first, evenly chosen."""
@@ -339,7 +339,7 @@ def search_study(
             set_attribute(study, USERS_FRONT, users_front_text(survey.front))
         n_repeats = flow.traits.n_repeats if config.n_repeats is None else config.n_repeats
         on_turn = observers.verification_progress
-        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn, estimate.limit)
+        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, on_turn)
         if config.measure.n_most and result.best and not extent.is_over():
             _measure(flow, study, space, config, storage, extent, observers)
         elif survey is not None and survey.counts_devices and result.best:
@@ -354,6 +354,8 @@ def search_study(
             set_attribute(study, RATE_CURVES, curves.text)
         every = (*result.others, *result.trials.values(), *engine_trials(study))
         summary = summarise(study, url, every, n_finalists=1)
+        if storage.request is None or flow.traits.runs_plans:  # a report has no flow to ask, or not these devices
+            summary = with_auto_pipeline(flow, study, summary)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
         best = summary.winner if result.best else None

@@ -56,12 +56,13 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import trials_table
     from autoauto.report.wording import origin_of, shown_clock
-    from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study, summarise_study
+    from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study
+    from autoauto.study.auto_pipeline import summary_to_report
     from autoauto.study.store.database import shown_storage
     from autoauto.study.store.trials import with_plans
 
     study = requested_study(args)
-    summary = summarise_study(study, args.storage)
+    summary = summary_to_report(study, args.storage, warn)
     if args.html:
         _write_page(require_trials(summary), args.html)
         warn(f"wrote {args.html}")
