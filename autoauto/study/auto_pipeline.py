@@ -1,7 +1,4 @@
-"""The search of [auto-pipeline]: with its own arguments, `search_for_max_throughput`.
-
-What it would choose in place of a study's winner is part of reports: `summary_to_report`.
-"""
+"""The search function of [auto-pipeline] with its own arguments: `search_for_max_throughput`."""
 
 from __future__ import annotations
 
@@ -13,43 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
-from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import StudySummary
 from autoauto.space.table import TABLE
 from autoauto.space.trial import Status, Trial
-from autoauto.study.analysis.best import summarise_study
 from autoauto.study.run import run_search
-from autoauto.study.search import flow_of_study, stored
+from autoauto.study.search import stored
 from autoauto.study.store.study import open_study
-from autoauto.study.verify_winner import asks_auto_pipeline, with_auto_pipeline
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-    from optuna import Study
 
 CreateArgs = Callable[..., Mapping[str, Any] | None]
-
-
-def summary_to_report(study: Study, storage: str, warn: Callable[[str], None]) -> StudySummary:
-    """`summarise_study`, with what auto_pipeline would choose: the first report of a study asks the estimate for it.
-
-    Args:
-        study, storage: as there.
-        warn: called with a line where the model or its devices cannot be opened here.
-    """
-    summary = summarise_study(study, storage)
-    if not asks_auto_pipeline(summary):
-        return summary
-    try:
-        return with_auto_pipeline(flow_of_study(study, storage), study, summary)
-    except AutoautoError as error:
-        warn(f"what auto_pipeline would choose is not known: {error}")
-        return summary
 
 
 def search_for_max_throughput(

@@ -17,7 +17,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.space.objectives import Objectives, objective_tuple
 from autoauto.space.study_summary import StudySummary
 from autoauto.study.analysis.best import best_of_study
-from autoauto.study.analysis.comparisons import estimated_answer, measured_answer
+from autoauto.study.analysis.comparisons import asks_auto_pipeline, estimated_answer
 from autoauto.study.analysis.verification import Turns, repeated_of, store_verification, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
@@ -81,14 +81,6 @@ def verify_winner(
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None
     return result if winner is None else replace(result, best=with_plans(study, winner))
-
-
-def asks_auto_pipeline(summary: StudySummary) -> bool:
-    """Whether comparisons of a study need what auto_pipeline would choose, and it was not found yet."""
-    verification, winner = summary.verification, summary.winner
-    if winner is None or verification is None or verification.auto_pipeline is not None or summary.space is None:
-        return False
-    return winner.knobs.session.words.has_auto_pipeline and measured_answer(summary) is None
 
 
 def with_auto_pipeline(flow: Flow, study: Study, summary: StudySummary) -> StudySummary:

@@ -71,7 +71,7 @@ def test_a_help_loads_no_library_of_a_search(words: list[str], root: Path) -> No
 
 
 def test_a_search_and_what_reads_it_load_what_they_need(root: Path, tmp_path: Path) -> None:
-    """An estimate and a search of one read the model; reports of the search need neither it nor onnx."""
+    """An estimate, a search of one and its first report read the model; further reports need neither it nor onnx."""
     environment = {"AUTOAUTO_CACHE_DIR": str(tmp_path), "AUTOAUTO_SERVER": ""}
     storage = ["--storage", f"sqlite:///{tmp_path}/trials.db", "--json"]
     cell = ["resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--batch-size"]
@@ -79,6 +79,7 @@ def test_a_search_and_what_reads_it_load_what_they_need(root: Path, tmp_path: Pa
     expected = {
         ("predict", *cell, "2", "--json"): (310, of_model),
         ("search", *cell, "1:2", "--replicas", "1", *storage): (370, of_model | {"optuna"}),
+        ("report", *storage): (380, of_model | {"optuna", "rich"}),
         ("explain", *storage): (250, OF_DATABASES | {"optuna", "rich"}),
         ("studies", *storage): (145, OF_DATABASES | {"optuna"}),
     }

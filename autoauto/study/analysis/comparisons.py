@@ -113,6 +113,14 @@ def measured_answer(summary: StudySummary) -> Trial | None:
     return max((cell.largest for cell in summary.cells if cell.largest is not None), key=summary.worth)
 
 
+def asks_auto_pipeline(summary: StudySummary) -> bool:
+    """Whether comparisons of a study need what auto_pipeline would choose, and it was not found yet."""
+    verification, winner = summary.verification, summary.winner
+    if winner is None or verification is None or verification.auto_pipeline is not None or summary.space is None:
+        return False
+    return winner.knobs.session.words.has_auto_pipeline and measured_answer(summary) is None
+
+
 def _is_bracketed(cell: Cell, largest_size: int) -> bool:
     """Whether no untried batch size can be the largest that fits."""
     largest = cell.largest.knobs.batch_size if cell.largest else 0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
-from autoauto.cli.options.study import add_study, requested_study
-from autoauto.cli.output.lines import add_json, print_json, print_line, warn
+from autoauto.cli.options.study import add_study, requested_study, summary_to_report
+from autoauto.cli.output.lines import add_json, print_json, print_line
 from autoauto.cli.output.search_result import (
     describe_comparisons,
     describe_speed,
@@ -51,9 +51,8 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.tables.table import show, show_command
     from autoauto.report.wording import origin_of, shown_clock
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
-    from autoauto.study.auto_pipeline import summary_to_report
 
-    summary = summary_to_report(requested_study(args), args.storage, warn)
+    summary = summary_to_report(args, requested_study(args))
     if args.json:
         print_json(_describe(summary))
     else:
