@@ -239,7 +239,9 @@ class Flow:
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
         """Implements `HasBounds`; only training has steps, and a search asks it of all configurations."""
-        mode = self._mode(knobs) if knobs.training else None
+        if not knobs.training:
+            return None
+        mode = self._mode(knobs)
         return mode.step_bounds(knobs) if isinstance(mode, HasBounds) else None
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:

@@ -61,6 +61,8 @@ class TargetTraits:
         in_seconds: whether its numbers are made of seconds, so that they are shown as time and not as cycles.
         most_measured: configurations that a guided search measures at most; None for as many as may be better.
         n_in_flight: samples in flight on the whole cluster, of which the batch size follows; None where it is a knob.
+        memory_never_falls: whether a larger batch never needs less memory, so that none fits above one that does not;
+            `studies/monotone.py` and `studies/sanity.py` prove it.
     """
 
     origin: Origin = Origin.MEASURED
@@ -80,6 +82,7 @@ class TargetTraits:
     in_seconds: bool = False
     most_measured: int | None = None
     n_in_flight: int | None = None
+    memory_never_falls: bool = False
 
 
 RUNS_PLANS = TargetTraits(

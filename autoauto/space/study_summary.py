@@ -218,7 +218,8 @@ class Verification:
             others that the turns before have not decided.
         winner_index: the position of the winner in `repeated`: 0 unless another is better, or as good and simpler.
         verdict: how clear the result is.
-        auto_pipeline: the result of the search of [auto-pipeline]; None when nothing fits by the estimate.
+        auto_pipeline: the result of the search of [auto-pipeline]; None until a report asks for it, or when nothing
+            fits by the estimate.
     """
 
     repeated: tuple[Repeated, ...]

@@ -77,7 +77,7 @@ from autoauto.study.store.database import attributes_of, set_attribute, temporar
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
 from autoauto.study.store.trials import engine_trials, finished_trials
-from autoauto.study.verify_winner import verify_winner
+from autoauto.study.verify_winner import verify_winner, with_auto_pipeline
 
 N_OF_FRONT = 20
 """So many configurations of a front of forecasts are tried first, evenly chosen."""
@@ -315,7 +315,13 @@ def search_study(
     first = (*extent.first, *_front_of_forecasts(space, objectives, survey))
     choice = chosen_method(flow, config, space, first)
     estimate = predictor(
-        flow.forecast, objectives, flow.upper_bound, flow.is_bounded_by, flow.step_bounds, survey
+        flow.forecast,
+        objectives,
+        flow.upper_bound,
+        flow.is_bounded_by,
+        flow.step_bounds,
+        survey,
+        memory_never_falls=flow.traits.memory_never_falls,
     )  # shared with the proposer, so that both see the same forecasts
     proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
     task = SearchTask(space, objectives, proposer, choice.noise, config.strict, expected_score, extent.is_over)
@@ -338,7 +344,7 @@ def search_study(
             store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         if survey is not None and choice.method is Method.GUIDED and survey.front:  # of the whole space
             set_attribute(study, USERS_FRONT, users_front_text(survey.front))
-        turns = n_repeats_of(flow, config), make_executor, observers.verification_progress, estimate.limit
+        turns = n_repeats_of(flow, config), make_executor, observers.verification_progress
         result = verify_winner(flow, study, result, objectives, *turns)
         if config.measure.n_most and result.best and not extent.is_over():
             _measure(flow, study, space, config, storage, extent, observers)
@@ -354,6 +360,8 @@ def search_study(
             set_attribute(study, RATE_CURVES, curves.text)
         every = (*result.others, *result.trials.values(), *engine_trials(study))
         summary = summarise(study, url, every, n_finalists=1)
+        if storage.request is None or flow.traits.runs_plans:  # a report has no flow to ask, or not these devices
+            summary = with_auto_pipeline(flow, study, summary)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
         best = summary.winner if result.best else None

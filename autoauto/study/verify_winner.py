@@ -1,24 +1,27 @@
-"""The best of a search measured again, in turns with the next best and on real devices a session: `verify_winner`."""
+"""The best of a search measured again, in turns with the next best and on real devices a session: `verify_winner`.
+
+What [auto-pipeline] would choose instead is found when a report asks: `with_auto_pipeline`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from math import inf
 
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
+from autoauto.records.errors import BadInput
 from autoauto.records.plans.plan import Plan
-from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objective, Objectives, objective_tuple
-from autoauto.space.space import SearchSpace
-from autoauto.space.study_summary import AutoPipelineAnswer
+from autoauto.space.objectives import Objectives, objective_tuple
+from autoauto.space.study_summary import StudySummary
 from autoauto.study.analysis.best import best_of_study
-from autoauto.study.analysis.comparisons import estimated_answer
-from autoauto.study.analysis.verification import Turns, repeated_of, verify
+from autoauto.study.analysis.comparisons import asks_auto_pipeline, estimated_answer
+from autoauto.study.analysis.verification import Turns, repeated_of, store_verification, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
+from autoauto.study.methods.registry import predictor
 from autoauto.study.run import SearchResult
 from autoauto.study.store.trials import with_plans
 
@@ -38,7 +41,6 @@ def verify_winner(
     n_repeats: int,
     make_executor: Callable[[], Executor],
     progress: Callable[[int, int], None] | None = None,
-    limit: Callable[[Knobs], float] = lambda _: inf,
 ) -> SearchResult:
     """Measure the best of a search again, in turns with the next best and, on real devices, `baseline_of` the space.
 
@@ -52,7 +54,6 @@ def verify_winner(
         n_repeats: number of turns; in each turn every configuration is measured once.
         make_executor: makes the executor that measures.
         progress: called before every measurement with the number of finished ones and of all.
-        limit: of the forecasts, as the search asked them (`Predictor`).
 
     Returns:
         The result; its best is one of the next best or the baseline when the turns show that it is better, or as good
@@ -61,11 +62,11 @@ def verify_winner(
     """
     if result.best is None or n_repeats == 0:
         return result
-    (objective,), space, best = objective_tuple(objectives), result.space, result.best.knobs
+    (objective,) = objective_tuple(objectives)
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
-    session = baseline_of(flow, objectives, space)
-    rows = repeated_of(result.trials.values(), best, objective, session, flow.traits.noise)
+    session = baseline_of(flow, objectives, result.space)
+    rows = repeated_of(result.trials.values(), result.best.knobs, objective, session, flow.traits.noise)
     if len(rows) == 1 and result.best.result.ends is not None:  # it is known to be the best, and how sure its number is
         return result
     for row in rows if flow.traits.runs_plans else ():  # a cost model's plan follows from the knobs
@@ -78,19 +79,35 @@ def verify_winner(
         Turns(rows, n_repeats, n_candidates, flow.traits.noise, known),
         objective,
         make_executor(),
-        lambda: (
-            None
-            if flow.setting.begins_whole or flow.forecasts_cells
-            else _answer_of_auto_pipeline(flow, space, objective, best, limit)
-        ),
         progress,
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None
     return result if winner is None else replace(result, best=with_plans(study, winner))
 
 
-def _answer_of_auto_pipeline(
-    flow: Flow, space: SearchSpace, objective: Objective, best: Knobs, limit: Callable[[Knobs], float]
-) -> AutoPipelineAnswer | None:
-    is_bounded_by = flow.is_bounded_by if objective.is_throughput else None
-    return estimated_answer(space, flow.forecast, objective, best, limit, is_bounded_by, flow.fits)
+def with_auto_pipeline(flow: Flow, study: Study, summary: StudySummary) -> StudySummary:
+    """The summary with what auto_pipeline would choose by the estimate; found once, and stored in the study.
+
+    Args:
+        flow: of the study.
+        study: may be of a database that is only read, in which nothing is stored.
+        summary: of the study.
+    """
+    verification, space, objective = summary.verification, summary.space, summary.objective
+    if not asks_auto_pipeline(summary) or flow.setting.begins_whole or flow.forecasts_cells:
+        return summary
+    assert verification is not None
+    assert space is not None
+    answer = estimated_answer(
+        space,
+        flow.forecast,
+        objective,
+        verification.repeated[0].knobs,
+        predictor(flow.forecast, objective, step_bounds=flow.step_bounds).limit,
+        flow.is_bounded_by if objective.is_throughput else None,
+        flow.fits,
+    )
+    verification = replace(verification, auto_pipeline=answer)
+    with suppress(BadInput):
+        store_verification(study, verification)
+    return replace(summary, verification=verification)

@@ -77,9 +77,10 @@ def test_a_search_and_what_reads_it_load_what_they_need(root: Path, tmp_path: Pa
     cell = ["resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--batch-size"]
     of_model = OF_DATABASES | {"google.protobuf", "onnx"}
     expected = {
-        ("predict", *cell, "2", "--json"): (300, of_model),
+        ("predict", *cell, "2", "--json"): (310, of_model),
         ("predict", *cell, "3", "--json"): (260, OF_DATABASES),
         ("search", *cell, "1:2", "--replicas", "1", *storage): (325, OF_DATABASES | {"optuna"}),
+        ("report", *storage): (380, OF_DATABASES | {"optuna", "rich"}),
         ("explain", *storage): (250, OF_DATABASES | {"optuna", "rich"}),
         ("studies", *storage): (145, OF_DATABASES | {"optuna"}),
     }

@@ -6,8 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
+from autoauto.graph.load import load_graph
+from autoauto.records.costs.options import CompileOptions
+from autoauto.records.installation import builtin_models
+from autoauto.records.units import Precision
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu.session import IpuSession
+from autoauto.targets.ipu.target import IpuTarget
 from studies import monotone
 from studies.monotone import Need
+from tests.drawn import daily
+
+MODELS = ["resnet50", "gpt2-small", *sorted({*builtin_models()} - {"resnet50", "gpt2-small"})]
 
 
 def test_a_need_below_any_earlier_one_is_a_fall() -> None:
@@ -26,6 +36,21 @@ def test_where_a_model_ends_is_found_with_the_sizes_around_it(largest: int) -> N
     around = range(largest - monotone.AROUND, largest + monotone.AROUND + 1)
     assert {n for n in around if 1 <= n <= 256} <= set(needs)
     assert monotone.falls([needs[n] for n in sorted(needs)]) == 0
+
+
+@pytest.mark.parametrize("model", daily(MODELS, 2))
+@pytest.mark.parametrize("training", [False, True])
+def test_no_built_in_model_needs_less_for_a_larger_batch(model: str, training: bool) -> None:
+    assert IpuTarget.traits.memory_never_falls
+    graph, device = load_graph(model), load_cluster("c600").devices[0]
+    for proportion in monotone.QUICK_PROPORTIONS:
+        session = IpuSession(proportion)
+        needs = [
+            monotone.need(graph, device, CompileOptions(n, Precision.FP16, training, session))
+            for n in (1, 3, 4, 12, 64)
+        ]
+        assert monotone.falls(needs) == 0
+        assert needs[0] < needs[-1]
 
 
 @pytest.mark.slow

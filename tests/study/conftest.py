@@ -134,15 +134,17 @@ class World:
                 tried.setdefault(knobs, observation)
 
 
-def make_world(seed: int, cell_error: float = 0.02, own_error: float = 0.003, memory_error: float = 0.06) -> World:
-    """Errors are standard deviations, shares of throughput and of memory."""
+def make_world(
+    seed: int, cell_error: float = 0.02, own_error: float = 0.003, memory_error: float = 0.06, most_drop: float = 0.15
+) -> World:
+    """Errors are standard deviations, shares of throughput and of memory; memory falls by `most_drop` of it at most."""
     random = Random(seed)
     n_ipu = tuple(sorted(random.sample((1, 2, 3, 4), random.randint(1, 3))))
     proportions = tuple(sorted(random.sample((0.2, 0.4, 0.6, 0.8, 1.0), random.randint(1, 3))))
     sizes = {1 + random.choice((0, 3)) + random.choice((1, 2)) * i for i in range(random.choice((1, 5, 20, 40)))}
     space = SearchSpace(n_ipu, proportions, tuple(sorted(sizes)))
     fixed, slope, jump = random.uniform(0, 20), random.uniform(1, 3), random.uniform(0, 6)
-    base, growth, drop = random.uniform(0.1, 0.7), random.uniform(0.002, 0.03), random.uniform(0, 0.15)
+    base, growth, drop = random.uniform(0.1, 0.7), random.uniform(0.002, 0.03), random.uniform(0, most_drop)
     tile, memory_tile, bias = random.randint(1, 16), random.randint(5, 30), random.gauss(0, 0.05)
     world = World(space, {}, {})
     for cell in space.cells:

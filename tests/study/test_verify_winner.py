@@ -18,11 +18,17 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
+from autoauto.study.analysis.best import summarise_study
+from autoauto.study.analysis.comparisons import asks_auto_pipeline
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER, verifications
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
-from autoauto.study.store.study import open_study
-from autoauto.study.verify_winner import n_verification_measurements, verify_winner
+from autoauto.study.store.study import note_space, open_study
+from autoauto.study.verify_winner import (
+    n_verification_measurements,
+    verify_winner,
+    with_auto_pipeline,
+)
 from autoauto.targets.ipu.target import IpuTarget
 
 SPACE = SearchSpace((1, 2), (1.0,), (1, 2, 4, 8))
@@ -70,7 +76,28 @@ def test_a_cost_model_measures_nothing_again(flow: Flow, study: optuna.Study, re
     [verification] = verifications(study)
     assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP]
     assert all(row.speed is not None and row.speed.error is None for row in verification.repeated)
+    assert verification.auto_pipeline is None
+
+
+def test_what_auto_pipeline_would_choose_is_found_when_a_report_asks_and_stored(
+    flow: Flow, study: optuna.Study, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = run_search(SPACE.with_values(batch_size=(1, 2)), flow.evaluate, study, Objective.THROUGHPUT)
+    note_space(study, SPACE)
+    verify_winner(flow, study, small, Objective.THROUGHPUT, 1, Measurer(flow).executor)
+    summary = summarise_study(study, storage)
+    assert asks_auto_pipeline(summary)
+    asked = with_auto_pipeline(flow, study, summary)
+    [verification] = verifications(study)
+    assert asked.verification == verification
+    largest = [max(filter(flow.fits, cell), key=lambda knobs: knobs.batch_size) for cell in SPACE.cells]
+    best = max(map(flow.forecast, largest), key=lambda trial: trial.samples_per_s)
     assert verification.auto_pipeline is not None
+    assert verification.auto_pipeline[:2] == (best.knobs, best.samples_per_s)
+    monkeypatch.setattr(Flow, "forecast", None)
+    again = summarise_study(study, storage)
+    assert not asks_auto_pipeline(again)
+    assert with_auto_pipeline(flow, study, again) == again
 
 
 def test_with_several_turns_all_are_measured(flow: Flow, study: optuna.Study, result: SearchResult) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import at_most, positive_number
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import AutoautoError, BadInput
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -68,6 +68,27 @@ def requested_study(args: argparse.Namespace) -> Study:
             f"study {study.study_name!r} does not say what measured it; search anew with another --study-name"
         )
     return study
+
+
+def summary_to_report(args: argparse.Namespace, study: Study) -> StudySummary:
+    """What is known of a study, with what auto_pipeline would choose: its first report asks the estimate for that.
+
+    A line on stderr says where the model cannot be opened here.
+    """
+    from autoauto.study.analysis.best import summarise_study
+    from autoauto.study.analysis.comparisons import asks_auto_pipeline
+
+    summary = summarise_study(study, args.storage)
+    if not asks_auto_pipeline(summary):
+        return summary
+    from autoauto.study.search import flow_of_study
+    from autoauto.study.verify_winner import with_auto_pipeline
+
+    try:
+        return with_auto_pipeline(flow_of_study(study, args.storage), study, summary)
+    except AutoautoError as error:
+        print(f"autoauto: what auto_pipeline would choose is not known: {error}", file=sys.stderr)
+        return summary
 
 
 def require_trials(summary: StudySummary) -> StudySummary:

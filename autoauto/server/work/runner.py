@@ -32,6 +32,8 @@ from autoauto.space.trial import Trial
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import Observers, SearchProgress, SearchResult
 from autoauto.study.search import StudyStorage, search_study
+from autoauto.study.store.study import load_study
+from autoauto.study.verify_winner import with_auto_pipeline
 
 STOP = "stop"
 _NOW_S = 1e-9
@@ -188,7 +190,11 @@ class _RunningSearch:
             on_measurement=self._on_measurement,
             is_stopped=self._wants_stop,
         )
-        return search_study(flow, config, storage, observers=observers)
+        result = search_study(flow, config, storage, observers=observers)
+        study = load_study(self._task.storage, result.study_name)
+        assert result.summary is not None
+        # Pages show it, and opening a model would keep them waiting.
+        return replace(result, summary=with_auto_pipeline(flow, study, result.summary))
 
     def _on_trial(self, _: Trial) -> None:
         self._n_trials += 1

@@ -255,7 +255,7 @@ def _surveyed(
     for index in sorted(range(len(cells)), key=lambda index: -limits[index]):
         if curves and limits[index] < max(best, MIN_SCORE):
             break
-        curves[index] = curve = ForecastCurve(cells[index], predictor.forecast)
+        curves[index] = curve = ForecastCurve(cells[index], predictor)
         curve.survey(best)
         best = max(best, _best_index(curve)[0])
     return [cells[index] for index in sorted(curves)], [curves[index] for index in sorted(curves)]

@@ -99,21 +99,27 @@ def _largest_that_fits(cell: Sequence[Knobs], fits: Callable[[Knobs], bool]) -> 
             return largest
 
 
-def measured_answer(summary: StudySummary) -> tuple[Trial | None, str]:
-    """The answer by the trials of a study, and a note; None when the largest batch size of a cell is not known.
+def measured_answer(summary: StudySummary) -> Trial | None:
+    """The answer by the trials of a study; None where they do not show the largest batch size of every cell.
 
-    It is known when the next larger batch size was tried and does not fit, or when it is the largest of the space.
+    They show it when the next larger batch size was tried and does not fit, or when it is the largest of the space.
     """
     space = summary.space
     largest_size = max(space["batch_size"]) if space else max(trial.knobs.batch_size for trial in summary.trials)
-    n_unknown = sum(not _is_bracketed(cell, largest_size) for cell in summary.cells)
-    if space is not None:
-        n_unknown += sum(not any(trial.knobs in cell for trial in summary.trials) for cell in space.cells)
-    if n_unknown:
-        n_cells = max(len(summary.cells), len(space.cells) if space else 0)
-        return None, f"the trials do not show the largest batch size of {n_unknown} of {n_cells} combinations of knobs"
-    largest = [cell.largest for cell in summary.cells if cell.largest is not None]
-    return max(largest, key=summary.worth), "the best of the largest batch sizes that fit, the answer of auto_pipeline"
+    tried = {trial.knobs for trial in summary.trials}
+    if not all(_is_bracketed(cell, largest_size) for cell in summary.cells):
+        return None
+    if space is not None and any(tried.isdisjoint(cell) for cell in space.cells):
+        return None
+    return max((cell.largest for cell in summary.cells if cell.largest is not None), key=summary.worth)
+
+
+def asks_auto_pipeline(summary: StudySummary) -> bool:
+    """Whether comparisons of a study need what auto_pipeline would choose, and it was not found yet."""
+    verification, winner = summary.verification, summary.winner
+    if winner is None or verification is None or verification.auto_pipeline is not None or summary.space is None:
+        return False
+    return winner.knobs.session.words.has_auto_pipeline and measured_answer(summary) is None
 
 
 def _is_bracketed(cell: Cell, largest_size: int) -> bool:
@@ -162,7 +168,7 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
         if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
             yield _against_repeated(verification, row.name, row, "measured in the same turns")
     if summary.winner and summary.winner.knobs.session.words.has_auto_pipeline:
-        yield _against_grid_bisect(summary)
+        yield from _against_grid_bisect(summary)
 
 
 def _against_alternative(summary: StudySummary, alternative: Alternative) -> Comparison:
@@ -213,17 +219,17 @@ def _against_repeated(verification: Verification, name: str, other: Repeated, no
     return Comparison(name, other.knobs, other.speed, gain_percent, note)
 
 
-def _against_grid_bisect(summary: StudySummary) -> Comparison:
-    """The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated."""
-    answer, note = measured_answer(summary)
-    if answer is not None:
-        return _against_trial(summary, GRID_BISECT, answer, note)
+def _against_grid_bisect(summary: StudySummary) -> Iterator[Comparison]:
+    """The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated where that was asked."""
+    answer = measured_answer(summary)
     estimated = summary.verification.auto_pipeline if summary.verification else None
-    if estimated is None:
-        return Comparison(GRID_BISECT, None, None, None, note)
-    speed = Interval(estimated.samples_per_s, None)
-    note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
-    return Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
+    if answer is not None:
+        note = "the best of the largest batch sizes that fit, the answer of auto_pipeline"
+        yield _against_trial(summary, GRID_BISECT, answer, note)
+    elif estimated is not None:
+        speed = Interval(estimated.samples_per_s, None)
+        note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
+        yield Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
 def _against_trial(summary: StudySummary, name: str, other: Trial, note: str) -> Comparison:

@@ -65,7 +65,8 @@ def dry_run(
         return observation_of(tried[knobs], objectives)
 
     sooner = () if bounds is None else (bounds.upper_bound, bounds.is_bounded_by, bounds.step_bounds)
-    estimated = predictor(estimate, objectives, *sooner)
+    never_falls = bounds is not None and bounds.traits.memory_never_falls
+    estimated = predictor(estimate, objectives, *sooner, memory_never_falls=never_falls)
     drive(choice.proposer(estimated, objectives).start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
     cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])

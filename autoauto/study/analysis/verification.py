@@ -164,7 +164,6 @@ def verify(
     turns: Turns,
     objective: Objective,
     executor: Executor,
-    auto_pipeline: Callable[[], AutoPipelineAnswer | None],
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Measure all configurations in turns, and compare the best with others; stored in the study.
@@ -180,7 +179,6 @@ def verify(
         turns: what is measured again.
         objective: of the search.
         executor: measures; it is closed at the end.
-        auto_pipeline: computes the answer of [auto-pipeline]; called when the study has none.
         progress: called before every measurement with the number of finished ones and of all.
 
     Raises:
@@ -192,7 +190,7 @@ def verify(
     if stored is not None and _resumes(stored, turns):
         rows, answer = list(stored.repeated), stored.auto_pipeline
     else:
-        rows, answer = list(turns.rows), auto_pipeline()
+        rows, answer = list(turns.rows), None
     with Interrupts() as interrupts, closing(executor):
         for turn in range(len(rows[0].scores), n_repeats):
             decided = [bool(noise) and index > 0 and is_decided(rows[0], row, noise) for index, row in enumerate(rows)]
@@ -205,7 +203,7 @@ def verify(
                 knobs = rows[index].knobs
                 trial = turns.known.get(knobs) or _measure(executor, knobs, interrupts)
                 rows[index] = _with_turn(rows[index], trial, objective)
-            _store(study, _verification(rows, turns, answer))
+            store_verification(study, _verification(rows, turns, answer))
     return _verification(rows, turns, answer)
 
 
@@ -274,7 +272,7 @@ def _score(objective: Objective, trial: Trial) -> float:
 # A verification in the study's attribute. Its keys are part of the format of studies.
 
 
-def _store(study: Study, verification: Verification) -> None:
+def store_verification(study: Study, verification: Verification) -> None:
     """Put a verification first; it replaces one of the same best configuration."""
     answer = verification.auto_pipeline
     entry = {

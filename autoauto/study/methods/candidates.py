@@ -20,7 +20,7 @@ import numpy as np
 from autoauto.space.knobs import Knobs
 from autoauto.space.table import simplicity
 from autoauto.study.methods.forecast_curve import N_SIGMAS, ErrorModels, ForecastCurve, GridPositions
-from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
+from autoauto.study.methods.protocol import Forecast, Observation, Predictor, constraint_ratio
 
 MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
@@ -96,9 +96,10 @@ class Candidates:
     measured / estimated there (`ErrorModel.ratios`).
     """
 
-    def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int, limit: float = inf) -> None:
-        self.cell, self.limit, self.family = cell, limit, family
-        self.curve = ForecastCurve(cell, predict)
+    def __init__(self, cell: Sequence[Knobs], predictor: Predictor, number: int, family: int) -> None:
+        self.cell, self.family = cell, family
+        self.limit = max(map(predictor.limit, cell))
+        self.curve = ForecastCurve(cell, predictor)
         self._observations: dict[int, Observation] = {}
         sizes = np.array(self.curve.sizes, dtype=float)
         self._positions = GridPositions(np.full(len(cell), number), np.full(len(cell), family), np.log(sizes))
@@ -134,6 +135,7 @@ class Candidates:
         elif forecast.score is None:
             self._n_surprises += 1
             self.curve.replace(index, Forecast(observation.score / float(self._score_ratio[index]), 0.0))
+            self.curve.doubt_memory()
         elif not forecast.is_bound:
             models.scores.add(position, observation.score / forecast.score)
 
@@ -226,6 +228,14 @@ class Candidates:
         if first is None or not self._n_surprises:
             return first
         return min(first + 2**self._n_surprises - 1, stop - 1) if failed is None else (first + stop) // 2
+
+    def doubt_memory(self, index: int) -> bool:
+        """Rule no size out by a smaller one any more, if this one is; False if it is not."""
+        if not self.curve.is_ruled_out(index):
+            return False
+        self.curve.doubt_memory()
+        self._gaps = self._ranked = None
+        return True
 
     def last_resort(self) -> int | None:
         """What to try in a cell where nothing is expected to work: the smallest batch, then the smallest shortfall."""

@@ -11,7 +11,8 @@ A forecast takes the estimate a moment, so only some batch sizes are forecast; b
       +--1-2---4-----8----16--> batch size     survey: 1, 2, 4, ... and the largest; then the middle of a promising gap
 
 The score is not assumed to be monotone: kernels divide a batch into tiles, so throughput rises between steps and falls
-at each. Memory is not monotone either: a batch may fit although a smaller and a larger one do not.
+at each. Memory is not monotone on every target either: a batch may fit although a smaller and a larger one do not.
+Where a target says that it never falls, the estimate is asked of no batch above one that lacks memory.
 
 The errors of the estimate, fitted to measurements: `ErrorModel`.
 
@@ -37,7 +38,7 @@ import numpy as np
 
 from autoauto.records.units import FloatArray
 from autoauto.space.knobs import Knobs
-from autoauto.study.methods.protocol import Forecast, Predict, constraint_ratio
+from autoauto.study.methods.protocol import Forecast, Predictor, constraint_ratio
 
 SURVEY_RATIO = 2.0
 """Ratio of neighbouring batch sizes of the survey."""
@@ -74,17 +75,24 @@ class Gap(NamedTuple):
 class ForecastCurve:
     """The configurations of a cell by ascending batch size, with the forecasts of some of them."""
 
-    def __init__(self, cell: Sequence[Knobs], predict: Predict) -> None:
+    def __init__(self, cell: Sequence[Knobs], predictor: Predictor) -> None:
         self.sizes = [knobs.batch_size for knobs in cell]
         self.forecasts: dict[int, Forecast] = {}
         self._indices: list[int] = []  # of the forecasts, ascending
-        self._cell, self._predict = cell, predict
+        self._cell, self._predict, self._rules_out = cell, predictor.forecast, predictor.memory_never_falls
 
     def forecast(self, index: int, worth: float = 0.0) -> Forecast:
-        """The forecast of a configuration; the estimate is asked once."""
+        """The forecast of a configuration, or of a smaller one that rules it out; the estimate is asked once."""
         if index not in self.forecasts:
+            if self.is_ruled_out(index):
+                return self.at_or_below(index)
             self.replace(index, self._predict(self._cell[index], worth))
         return self.forecasts[index]
+
+    def doubt_memory(self) -> None:
+        """Rule no size out any more: what a smaller one lacks by the estimate may be an error of it."""
+        self._rules_out = False
+        self.survey()
 
     def replace(self, index: int, forecast: Forecast) -> None:
         """Use `forecast` from now on."""
@@ -93,12 +101,15 @@ class ForecastCurve:
         self.forecasts[index] = forecast
 
     def survey(self, worth: float = 0.0) -> None:
-        """Forecast the two ends and batch sizes a factor apart; the largest first, which teaches the estimate most."""
+        """Forecast the two ends and batch sizes a factor apart.
+
+        The largest is first, which teaches the estimate most; or the smallest, where larger ones then need no estimate.
+        """
         index, chosen = 0, [len(self.sizes) - 1]
         while index < chosen[0]:
             chosen.append(index)
             index = bisect_left(self.sizes, SURVEY_RATIO * self.sizes[index], index + 1)
-        for surveyed in sorted(chosen, reverse=True):
+        for surveyed in sorted(chosen, reverse=not self._rules_out):
             self.forecast(surveyed, worth)
 
     def gaps(self) -> Iterator[Gap]:
@@ -111,7 +122,7 @@ class ForecastCurve:
             if score is not None:
                 fitting = low
                 best = low if best is None or score >= (self.forecasts[best].score or 0.0) else best
-            if high - low > 1 and self._may_work_between(low, high):
+            if high - low > 1 and not self.is_ruled_out(high - 1) and self._may_work_between(low, high):
                 wide = self.sizes[high] - self.sizes[low] > NEIGHBOUR_DISTANCE
                 smaller = {index for index in (fitting, best if wide else None) if index is not None}
                 bound = max(
@@ -126,11 +137,18 @@ class ForecastCurve:
         near = range(
             bisect_left(self.sizes, size - NEIGHBOUR_DISTANCE), bisect_right(self.sizes, size + NEIGHBOUR_DISTANCE)
         )
-        return next((i for i in near if i not in self.forecasts), None)
+        return next((i for i in near if i not in self.forecasts and not self.is_ruled_out(i)), None)
 
     def at_or_below(self, index: int) -> Forecast:
         """The forecast of a configuration, or of the next smaller one that has one."""
         return self.forecasts[self._indices[bisect_right(self._indices, index) - 1]]
+
+    def is_ruled_out(self, index: int) -> bool:
+        """True if only a smaller batch was asked of, which lacks memory, and a larger one never needs less."""
+        if not self._rules_out or index in self.forecasts:
+            return False
+        n_smaller = bisect_left(self._indices, index)
+        return n_smaller > 0 and self.forecasts[self._indices[n_smaller - 1]].lacks_memory
 
     def growth_bound(self, index: int) -> float:
         """The maximum score of a configuration, from the next smaller batch that fits; 0 when none does."""

@@ -94,7 +94,7 @@ def _cells(space: SearchSpace, predictor: Predictor) -> list[Candidates]:
     cells = []
     for number, cell in enumerate(space.cells):
         family = families.setdefault(replace(cell[0], session=cell[0].session.common), len(families))
-        cells.append(Candidates(cell, predictor.forecast, number, family, max(map(predictor.limit, cell))))
+        cells.append(Candidates(cell, predictor, number, family))
     return cells
 
 
@@ -199,7 +199,8 @@ class _BranchAndBound:
         for cell in self._cells:
             index = cell.doubtful(self._target) if self._best else cell.last_resort()
             if index is not None:
-                return cell, index
+                # What is in doubt is first forecast itself.
+                return self.choose() if cell.doubt_memory(index) else (cell, index)
         return self._untried_refusal()
 
     def _untried_refusal(self) -> tuple[Candidates, int] | None:

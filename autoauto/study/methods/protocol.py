@@ -98,6 +98,11 @@ class Forecast(NamedTuple):
         return self.score is not None and self.violation <= 0.0
 
     @property
+    def lacks_memory(self) -> bool:
+        """True if the tightest device has too little memory."""
+        return self.score is None and self.excess > 0.0
+
+    @property
     def shortfall(self) -> float:
         """The share of memory that is missing or the violation of the constraints, the larger of the two."""
         return max(self.excess, self.violation)
@@ -120,12 +125,14 @@ class Predictor(NamedTuple):
         refine: makes a forecast that is `is_bound` tighter, at a cost: a lower one of the kind, or in the end an exact
             one. None where all are exact.
         survey: the forecasts of a whole cell, where they are made at once and a measurement gives the same numbers.
+        memory_never_falls: whether no batch fits above one that lacks memory (`TargetTraits`).
     """
 
     forecast: Predict
     limit: Callable[[Knobs], float] = lambda _: inf
     refine: Callable[[Knobs], Forecast] | None = None
     survey: Callable[[Sequence[Knobs]], Sequence[Forecast]] | None = None
+    memory_never_falls: bool = False
 
 
 Proposals = Generator[Proposal, Observation | None, None]

@@ -124,6 +124,8 @@ def predictor(
     is_bounded_by: IsBoundedBy | None = None,
     step_bounds: Callable[[Knobs], StepBounds | None] | None = None,
     survey: Survey | None = None,
+    *,
+    memory_never_falls: bool = False,
 ) -> Predictor:
     """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
@@ -137,13 +139,15 @@ def predictor(
         is_bounded_by: says sooner whether a configuration gives no more than so many samples/s.
         step_bounds: bounds of the estimate, sooner than all of these; used for throughput only, as `is_bounded_by`.
         survey: makes the forecasts of whole cells at once, in place of all others.
+        memory_never_falls: as in `Predictor`.
     """
     if survey is not None:
         return Predictor(lambda knobs, _=0.0: survey([knobs])[0], survey=survey)
     by_throughput = objective_tuple(objectives)[0].is_throughput
     forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by if by_throughput else None)
     refine = _refiner(expect, objectives, upper_bound)
-    return Predictor(forecast, _limiter(step_bounds if by_throughput else None), refine)
+    limit = _limiter(step_bounds if by_throughput else None)
+    return Predictor(forecast, limit, refine, memory_never_falls=memory_never_falls)
 
 
 def _forecaster(

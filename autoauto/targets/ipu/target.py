@@ -54,7 +54,9 @@ class IpuTarget:
     settings: CompilerSettings = DEFAULT_SETTINGS
     notes: tuple[str, ...] = ()
     framework: Framework = Framework.POPART
-    traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED, outlined=LAYER_CODE, sessions=(IpuSession,))
+    traits: ClassVar[TargetTraits] = TargetTraits(
+        Origin.MODELLED, outlined=LAYER_CODE, sessions=(IpuSession,), memory_never_falls=True
+    )
 
     @property
     def version(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import optuna
@@ -24,6 +24,7 @@ from autoauto.study.analysis.verification import (
     WINNER,
     Turns,
     repeated_of,
+    store_verification,
     verifications,
     verified_winners,
     verify,
@@ -87,7 +88,7 @@ def rows(study: optuna.Study, best: Knobs = BEST, session: Knobs = PLAIN) -> lis
 @pytest.mark.usefixtures("result")
 def test_all_are_measured_in_turns_and_none_is_always_first(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake)
-    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
+    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     assert [(row.name, row.knobs) for row in verification.repeated] == [
         (WINNER, BEST),
         (RUNNER_UP, SECOND),
@@ -95,11 +96,12 @@ def test_all_are_measured_in_turns_and_none_is_always_first(study: optuna.Study,
     ]
     assert noisy.calls == [BEST, SECOND, PLAIN, SECOND, PLAIN, BEST, PLAIN, BEST, SECOND]
     assert verifications(load_study_of(study)) == [verification]
-    assert verification.auto_pipeline == ANSWER
+    assert verification.auto_pipeline is None
+    answered = replace(verification, auto_pipeline=ANSWER)
+    store_verification(study, answered)
+    assert verifications(load_study_of(study)) == [answered]
     known = len(noisy.calls)
-    assert (
-        verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: None) == verification
-    )
+    assert verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy)) == answered
     assert len(noisy.calls) == known
 
 
@@ -110,7 +112,7 @@ def load_study_of(study: optuna.Study) -> optuna.Study:
 @pytest.mark.usefixtures("result")
 def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [0.90, 0.91, 0.89], SECOND: [1.10, 1.11, 1.09]})
-    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
+    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     assert (verification.winner_index, verification.verdict, verification.winner.knobs) == (1, Verdict.CLEAR, SECOND)
     assert verified_winners(study) == {BEST: SECOND}
     best = best_of_study(study, finished_trials(study))
@@ -161,17 +163,17 @@ def test_a_session_that_is_better_wins_if_it_is_a_candidate(study: optuna.Study,
     faster = {plain: [9.0, 9.1, 8.9] * 2}
     empty = rows(study, session=plain)
     assert [row.knobs for row in empty] == [BEST, SECOND, plain]
-    without = verify(study, Turns(empty, 3), Objective.THROUGHPUT, InlineExecutor(Noisy(fake, faster)), lambda: ANSWER)
+    without = verify(study, Turns(empty, 3), Objective.THROUGHPUT, InlineExecutor(Noisy(fake, faster)))
     assert without.winner.knobs == BEST
     executor = InlineExecutor(Noisy(fake, faster))
-    with_it = verify(study, Turns(empty, 3, n_candidates=3), Objective.THROUGHPUT, executor, lambda: ANSWER)
+    with_it = verify(study, Turns(empty, 3, n_candidates=3), Objective.THROUGHPUT, executor)
     assert (with_it.winner_index, with_it.verdict, with_it.winner.knobs) == (2, Verdict.CLEAR, plain)
 
 
 @pytest.mark.usefixtures("result")
 def test_a_verification_does_not_decide_about_a_better_trial_of_a_later_search(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [0.90, 0.91, 0.89], SECOND: [1.0, 1.01, 0.99]})
-    verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
+    verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     wider = SearchSpace((1, 2, 4), (0.3,), SPACE["batch_size"])
     later = run_search(wider, fake, study, Objective.THROUGHPUT).best
     best = best_of_study(study, finished_trials(study))
@@ -187,10 +189,11 @@ def test_a_verification_does_not_decide_about_a_better_trial_of_a_later_search(s
 def test_finished_turns_are_stored_before_an_interrupt(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, interrupt_at=5)
     with pytest.raises(KeyboardInterrupt):
-        verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
+        verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     [stored] = verifications(study)
     assert [len(row.scores) for row in stored.repeated] == [1, 1, 1]
-    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: None)
+    store_verification(study, replace(stored, auto_pipeline=ANSWER))
+    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     assert [len(row.scores) for row in verification.repeated] == [3, 3, 3]
     assert (verification.auto_pipeline, len(noisy.calls)) == (ANSWER, 5 + 6)
 
@@ -198,7 +201,7 @@ def test_finished_turns_are_stored_before_an_interrupt(study: optuna.Study, fake
 @pytest.mark.usefixtures("result")
 def test_turns_that_decide_are_the_last(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {knobs: [1.0, 1.0, 1.0] for knobs in (BEST, SECOND, PLAIN)})
-    arguments = study, Turns(rows(study), 3, noise=0.01), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER
+    arguments = study, Turns(rows(study), 3, noise=0.01), Objective.THROUGHPUT, InlineExecutor(noisy)
     verification = verify(*arguments)
     assert (verification.n_turns, len(noisy.calls)) == (2, 6)
     assert verify(*arguments) == verification
@@ -208,7 +211,7 @@ def test_turns_that_decide_are_the_last(study: optuna.Study, fake: Fake) -> None
 @pytest.mark.usefixtures("result")
 def test_what_two_turns_decide_has_no_third(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [1.0, 1.0, 1.0], SECOND: [1.0, 1.3, 1.0], PLAIN: [0.5, 0.5, 0.5]})
-    arguments = study, Turns(rows(study), 3, noise=0.01), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER
+    arguments = study, Turns(rows(study), 3, noise=0.01), Objective.THROUGHPUT, InlineExecutor(noisy)
     verification = verify(*arguments)
     assert [len(row.scores) for row in verification.repeated] == [3, 3, 2]
     assert noisy.calls[6:] == [BEST, SECOND]
@@ -219,8 +222,8 @@ def test_what_two_turns_decide_has_no_third(study: optuna.Study, fake: Fake) -> 
 @pytest.mark.usefixtures("result")
 def test_another_number_of_turns_starts_anew(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake)
-    verify(study, Turns(rows(study), 1), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
-    verification = verify(study, Turns(rows(study), 2), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
+    verify(study, Turns(rows(study), 1), Objective.THROUGHPUT, InlineExecutor(noisy))
+    verification = verify(study, Turns(rows(study), 2), Objective.THROUGHPUT, InlineExecutor(noisy))
     assert (verification.n_repeats, len(noisy.calls)) == (2, 3 + 6)
     assert verifications(study) == [verification]
 
@@ -228,7 +231,7 @@ def test_another_number_of_turns_starts_anew(study: optuna.Study, fake: Fake) ->
 @pytest.mark.usefixtures("result")
 def test_a_failed_measurement_leaves_its_turn_empty_and_has_a_reason(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [1.0, 0.0, 1.0]})
-    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
+    verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     assert verification.repeated[0].samples_per_s[1] is None
     assert verification.repeated[0].reason == "ValueError: it broke"
     assert verification.repeated[0].speed is not None
@@ -243,7 +246,6 @@ def test_known_trials_are_not_measured_again(study: optuna.Study, fake: Fake) ->
         Turns(rows(study), 1, known=known),
         Objective.THROUGHPUT,
         InlineExecutor(noisy),
-        lambda: ANSWER,
         lambda *now: seen.append(now),
     )
     assert noisy.calls == [PLAIN]
@@ -261,7 +263,7 @@ def test_the_only_configuration_that_fits_has_no_runner_up(study: optuna.Study, 
     space, best = SearchSpace((1,), (1.0,), (36, 37)), Knobs(n_ipu=1, memory_proportion=1.0, batch_size=36)
     trials = run_search(space, fake, study, Objective.THROUGHPUT).trials.values()
     alone = repeated_of(trials, best, Objective.THROUGHPUT, best)
-    verification = verify(study, Turns(alone, 2), Objective.THROUGHPUT, InlineExecutor(fake), lambda: None)
+    verification = verify(study, Turns(alone, 2), Objective.THROUGHPUT, InlineExecutor(fake))
     assert [row.knobs for row in verification.repeated] == [best]
     assert not verification.winner_index
 

@@ -13,7 +13,7 @@ from autoauto.study.methods.candidates import CELL_PATIENCE, CERTAIN, Candidates
 from autoauto.study.methods.engines.measure_next import expected_gains
 from autoauto.study.methods.engines.ratios import Belief
 from autoauto.study.methods.forecast_curve import N_SIGMAS, ErrorModel, ErrorModels
-from autoauto.study.methods.protocol import Forecast, Observation
+from autoauto.study.methods.protocol import Forecast, Observation, Predictor
 
 SIZES = range(1, 33)
 
@@ -29,7 +29,9 @@ def cell(fits: int = 32) -> Candidates:
         n = knobs.batch_size
         return Forecast(float(n) if n <= fits else None, 0.03 * (n - fits))
 
-    candidates = Candidates([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in SIZES], predict, 0, 0)
+    candidates = Candidates(
+        [Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in SIZES], Predictor(predict), 0, 0
+    )
     candidates.curve.survey()
     candidates.update(models())
     return candidates
@@ -111,7 +113,9 @@ def bounded(bound: float) -> Candidates:
         n = knobs.batch_size
         return Forecast(float(n), -0.5, n / bound - 1 if n > bound else 1 - bound / n)
 
-    candidates = Candidates([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in SIZES], predict, 0, 0)
+    candidates = Candidates(
+        [Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in SIZES], Predictor(predict), 0, 0
+    )
     for index in range(len(SIZES)):
         candidates.forecast(index)
     candidates.update(models())

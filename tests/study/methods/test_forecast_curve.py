@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
 import pytest
@@ -15,7 +16,7 @@ from autoauto.study.methods.forecast_curve import (
     NEIGHBOUR_DISTANCE,
     ForecastCurve,
 )
-from autoauto.study.methods.protocol import Forecast
+from autoauto.study.methods.protocol import Forecast, Predictor
 
 
 def curve_of(scores: dict[int, float | None], excess: float = 0.01) -> ForecastCurve:
@@ -25,7 +26,11 @@ def curve_of(scores: dict[int, float | None], excess: float = 0.01) -> ForecastC
         score = scores[knobs.batch_size]
         return Forecast(score, excess if score is None else -0.1)
 
-    return ForecastCurve([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=size) for size in sorted(scores)], predict)
+    return ForecastCurve(cell_of(sorted(scores)), Predictor(predict))
+
+
+def cell_of(sizes: Iterable[int]) -> list[Knobs]:
+    return [Knobs(n_ipu=1, memory_proportion=0.6, batch_size=size) for size in sizes]
 
 
 def forecast_sizes(curve: ForecastCurve) -> list[int]:
@@ -60,7 +65,7 @@ def test_a_forecast_is_made_once() -> None:
         times.append(knobs.batch_size)
         return Forecast(1.0, -0.1)
 
-    curve = ForecastCurve([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=size) for size in range(1, 5)], predict)
+    curve = ForecastCurve(cell_of(range(1, 5)), Predictor(predict))
     curve.survey()
     curve.survey()
     curve.forecast(2)
@@ -140,9 +145,53 @@ def test_a_range_between_two_sizes_that_violate_a_constraint_is_found() -> None:
         n = knobs.batch_size
         return Forecast(float(n), -0.1, max(40 / n, n / 43) - 1)  # from 40 to 43
 
-    curve = ForecastCurve([Knobs(n_ipu=1, memory_proportion=0.6, batch_size=n) for n in range(1, 101)], predict)
+    curve = ForecastCurve(cell_of(range(1, 101)), Predictor(predict))
     curve.survey()
     assert not any(forecast.works for forecast in curve.forecasts.values())
     while gaps := list(curve.gaps()):
         curve.forecast(max(gaps, key=lambda gap: gap.bound * (1.0 - gap.shortfall)).middle)
     assert [size for size in forecast_sizes(curve) if curve.forecast(size - 1).works] == [40, 41, 42, 43]
+
+
+@pytest.mark.parametrize("most", [0, 1, 37, 63, 64, 99, 100])
+def test_where_memory_never_falls_no_size_above_one_that_lacks_it_is_asked(most: int) -> None:
+    asked: list[int] = []
+
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
+        asked.append(n := knobs.batch_size)
+        return Forecast(float(n) if n <= most else None, (n - most) / 100 if n > most else -0.1)
+
+    curve = ForecastCurve(cell_of(range(1, 101)), Predictor(predict, memory_never_falls=True))
+    curve.survey()
+    while gaps := list(curve.gaps()):
+        curve.forecast(gaps[-1].middle)
+    while (index := curve.neighbour(max(most - 1, 0))) is not None:
+        curve.forecast(index)
+    assert curve.forecast(99).works is (most == 100)
+    lacking = [size for size in asked if size > most]
+    assert lacking == sorted(lacking, reverse=True), "each asked size that lacks memory is below all before"
+    assert asked[0] == 1
+    assert {size for size in asked if size <= most} >= set(range(max(1, most - NEIGHBOUR_DISTANCE), most + 1))
+
+
+def test_where_another_reason_than_memory_rules_a_size_out_larger_ones_are_asked() -> None:
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
+        n = knobs.batch_size
+        return Forecast(float(n) if 5 <= n <= 6 else None, max(0.0, (n - 6) / 100))
+
+    curve = ForecastCurve(cell_of(range(1, 9)), Predictor(predict, memory_never_falls=True))
+    curve.survey()
+    while gaps := list(curve.gaps()):
+        curve.forecast(gaps[-1].middle)
+    assert [size for size in forecast_sizes(curve) if curve.forecast(size - 1).works] == [5, 6]
+
+
+def test_a_size_that_runs_after_all_is_no_reason_against_larger_ones() -> None:
+    curve = ForecastCurve(
+        cell_of(range(1, 5)), Predictor(lambda knobs, _=0.0: Forecast(None, 0.1), memory_never_falls=True)
+    )
+    assert [curve.forecast(index).lacks_memory for index in (0, 3)] == [True, True]
+    assert forecast_sizes(curve) == [1]
+    curve.replace(0, Forecast(1.0, 0.0))
+    curve.doubt_memory()
+    assert forecast_sizes(curve) == [1, 2, 4]

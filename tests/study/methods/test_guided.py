@@ -56,6 +56,22 @@ def test_a_poor_estimate_costs_measurements_not_the_search(world: Worlds) -> Non
     assert max(n_tried) <= 30
 
 
+@pytest.mark.parametrize(("memory_error", "share"), [(0.0, 1.0), (0.06, 0.98)])
+def test_where_memory_never_falls_fewer_forecasts_give_the_answer(
+    world: Worlds, memory_error: float, share: float
+) -> None:
+    n_asked = {True: 0, False: 0}
+    for seed in range(100):
+        best = {}
+        for never_falls in n_asked:
+            seen = world(seed, memory_error=memory_error, most_drop=0.0)
+            tried = seen.run(guided(seen.space, {}, Predictor(seen.predict, memory_never_falls=never_falls), 0.0))
+            best[never_falls] = max((t.score or 0.0 for t in tried.values()), default=0.0)
+            n_asked[never_falls] += len(seen.predicted)
+        assert best[True] >= share * best[False], seed
+    assert n_asked[True] < n_asked[False]
+
+
 def test_differences_within_the_noise_cost_no_measurements(world: Worlds) -> None:
     for seed in range(60):
         noisy = world(seed, cell_error=0.0, own_error=0.0, memory_error=0.0)

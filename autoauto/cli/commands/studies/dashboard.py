@@ -22,7 +22,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from autoauto import __version__
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
-from autoauto.cli.options.study import add_study, requested_study, require_trials
+from autoauto.cli.options.study import add_study, requested_study, require_trials, summary_to_report
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
 from autoauto.cli.output.search_result import simulated_timeline
@@ -74,9 +74,7 @@ def run(args: argparse.Namespace) -> int:
     study = requested_study(args)
     if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
         raise missing_extra("the dashboard", "dashboard")
-    from autoauto.study.analysis.best import summarise_study
-
-    summary = require_trials(summarise_study(study, args.storage))
+    summary = require_trials(summary_to_report(args, study))
     server = _server(args.port)
     import optuna_dashboard
 

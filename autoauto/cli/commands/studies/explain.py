@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
-from autoauto.cli.options.study import add_study, requested_study
+from autoauto.cli.options.study import add_study, requested_study, summary_to_report
 from autoauto.cli.output.lines import add_json, print_json, print_line
 from autoauto.cli.output.search_result import (
     describe_comparisons,
@@ -50,10 +50,9 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.tables.study import binding_table, comparisons_table, reasons_table
     from autoauto.report.tables.table import show, show_command
     from autoauto.report.wording import origin_of, shown_clock
-    from autoauto.study.analysis.best import summarise_study
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 
-    summary = summarise_study(requested_study(args), args.storage)
+    summary = summary_to_report(args, requested_study(args))
     if args.json:
         print_json(_describe(summary))
     else:

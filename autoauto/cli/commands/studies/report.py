@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
-from autoauto.cli.options.study import add_study, requested_study, require_trials
+from autoauto.cli.options.study import add_study, requested_study, require_trials, summary_to_report
 from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.search_result import (
     describe_best,
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import trials_table
     from autoauto.report.wording import origin_of, shown_clock
-    from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study, summarise_study
+    from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study
     from autoauto.study.store.database import shown_storage
     from autoauto.study.store.trials import with_plans
 
     study = requested_study(args)
-    summary = summarise_study(study, args.storage)
+    summary = summary_to_report(args, study)
     if args.html:
         _write_page(require_trials(summary), args.html)
         warn(f"wrote {args.html}")

@@ -1,12 +1,15 @@
 """`autoauto search --repeats`: the verification of the winner, and how a study that had other values says so."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from autoauto.cli.main import build_parser
 from autoauto.cli.options.model import open_flow
 from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.records.installation import builtin_models
 from autoauto.study.analysis.verification import verifications
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import Prepare, RunCli
@@ -28,21 +31,37 @@ SMALL = (
 
 
 def test_on_a_cost_model_winner_and_runner_up_have_the_numbers_of_the_search(run_cli: RunCli) -> None:
-    assert run_cli(*SMALL, "--study-name", "small").code == 0
+    code, searched, _ = run_cli(*SMALL, "--study-name", "small")
+    assert code == 0
+    assert "auto_pipeline" not in searched, "a report asks for it"
     [verification] = verifications(load_study(DEFAULT_STORAGE, "small"))
     assert verification.n_repeats == 1
     assert [row.name for row in verification.repeated] == ["winner", "runner-up"]
     assert all(row.speed is not None and row.speed.error is None for row in verification.repeated)
-    assert verification.auto_pipeline is not None
+    assert verification.auto_pipeline is None
     for command in ("explain", "report"):
         out = " ".join(run_cli(command, "small").out.split())
         assert "the best of the other simple uses" in out
         assert "winner's estimate" in out
         assert "auto_pipeline" in out
+    [verification] = verifications(load_study(DEFAULT_STORAGE, "small"))
+    assert verification.auto_pipeline is not None
     report = json.loads(run_cli("report", "small", "--json").out)
     compared = {comparison["name"]: comparison for comparison in report["compared"]}
     assert compared["one device"]["gain_percent"] > 0
     assert compared["grid-bisect"]["estimated"]
+
+
+def test_where_the_model_is_gone_a_report_says_what_it_cannot_ask(run_cli: RunCli, tmp_path: Path) -> None:
+    model = tmp_path / "moved.onnx"
+    shutil.copy(builtin_models()["resnet50"], model)
+    assert run_cli("search", str(model), *SMALL[2:], "--study-name", "small").code == 0
+    model.unlink()
+    code, out, err = run_cli("explain", "small")
+    assert (code, err.count("\n")) == (0, 1)
+    assert "what auto_pipeline would choose is not known" in err
+    assert "runner-up" in out
+    assert "auto_pipeline" not in out
 
 
 def test_several_turns_have_confidence_intervals(run_cli: RunCli) -> None:
