@@ -183,7 +183,7 @@ def test_a_text_and_its_numbers_are_as_long_and_as_large_as_allowed() -> None:
     for number in ("1e300", "-1e300", "True"):
         with pytest.raises(BadInput, match="is neither a number"):
             Constraint(f"n_ipu < {number}")
-    with pytest.raises(BadInput, match="a constraint is an expression like .*, got 3"):
+    with pytest.raises(BadInput, match=r"a constraint is an expression like .*, got 3"):
         Constraint(3)  # type: ignore[arg-type]
 
 

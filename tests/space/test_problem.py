@@ -139,5 +139,5 @@ def test_all_facts_of_equal_devices_or_none_go_with_a_profile() -> None:
 def test_formats_of_a_target_that_searches_them_are_no_part_of_a_problem() -> None:
     assert Problem.of({"target": "host", "precision": ("fp32", "bf16")}).precision is None
     assert Problem.of({"target": "ipu", "precision": ("fp16",)}).precision == "fp16"
-    with pytest.raises(BadInput, match="--target host runs a model in the formats of its file, .* got --precision fp8"):
+    with pytest.raises(BadInput, match=r"--target host runs a model in the formats of its file.*got --precision fp8"):
         Problem.of({"target": "host", "precision": ("fp32", "fp8")})

@@ -199,7 +199,7 @@ def test_what_a_study_stores_of_its_answer_is_read_as_it_was_written() -> None:
 
 def test_a_study_that_stores_nothing_of_its_answer_has_nothing() -> None:
     study = summary(trial(0, KNOBS, 50.0))
-    assert study.notes == study.users_front == study.choices == study.transferred == ()
+    assert [*study.notes, *study.users_front, *study.choices, *study.transferred] == []
     assert (study.rate_curves, study.sizing, study.engine_measurements, study.winner) == (None, None, None, None)
     assert (study.objectives, study.of_several) == (Objective.THROUGHPUT, False)
     assert (study.left_out.n_outside, study.left_out.n_foreign) == (0, 0)

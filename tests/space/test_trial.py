@@ -275,7 +275,7 @@ def test_a_trial_has_numbers_of_its_mode_and_no_other_names() -> None:
     with pytest.raises(TypeError, match="a trial has no speed"):
         Trial(KNOBS, Status.OK, speed=1.0)
     with pytest.raises(AttributeError, match="a trial has no speed"):
-        trial.speed  # noqa: B018
+        getattr(trial, "speed")  # noqa: B009
 
 
 def test_devices_beside_replicas_are_paid_for_and_draw_power_too() -> None:
