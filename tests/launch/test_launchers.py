@@ -241,12 +241,18 @@ def test_engines_are_asked_until_all_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_fault_has_the_log_of_all_where_it_has_none(replica: ReplicaStart, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each engine writes a line of its own, which is there once."""
+
     def fail(engines: GuardedEngines, path: str, limit_s: float) -> None:
-        wait_until(lambda: len(engines.log()) == 2, "both have written")
+        wait_until(lambda: {*engines.log()} == {"up 1", "up 2"}, "both have written")
         raise EngineFault(FaultKind.TIME, "late", option="--a")
 
     monkeypatch.setattr("autoauto.launch.guarded.wait_until_ready", fail)
-    says = replica._replace(command=Command(("sh", "-c", "echo up >&2; exec sleep 1000"), {}))
+    says = [
+        replica._replace(command=Command(("sh", "-c", f"echo up {number} >&2; exec sleep 1000"), {}))
+        for number in (1, 2)
+    ]
     with pytest.raises(EngineFault, match="late") as raised:
-        launcher_of("local").start([says, says], READY, 60.0).__enter__()
-    assert (raised.value.log, raised.value.kind, raised.value.option) == (("up", "up"), FaultKind.TIME, "--a")
+        launcher_of("local").start(says, READY, 60.0).__enter__()
+    fault = raised.value
+    assert (fault.log, fault.kind, fault.option) == (("up 1", "up 2"), FaultKind.TIME, "--a")
