@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
@@ -124,7 +125,7 @@ def test_a_line_of_80_columns_has_room_for_names_of_studies(text: Text) -> None:
 
 
 def test_decoders_that_are_not_read_say_why_and_what_is_read_instead_once() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": "a", "n_weights": 1_234_000_000, "weights": "bf16", "reason": ""},
         {"name": "b", "reason": "no rule for Mamba; modelled decoders are x, y"},
         {"name": "c", "reason": "no config"},
