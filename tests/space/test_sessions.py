@@ -9,12 +9,15 @@ from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes.generation import Generation
+from autoauto.space.sessions import SESSION_CLASSES
 from autoauto.space.space import SearchSpace
 from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.runtimes.registry import SESSIONS, runtime_for
-from autoauto.targets.host.runtimes.session import PRECISIONS, GraphOptimization, HostSession
+from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, PRECISIONS, GraphOptimization, HostSession
 from autoauto.targets.ipu.session import IpuSession
 
 ORT, OPENVINO, CUDA = SESSIONS
@@ -132,3 +135,12 @@ def test_a_configuration_with_other_values_keeps_its_kind_of_session() -> None:
     assert knobs.with_values(precision=BF16).session == OpenVinoSession(2, BF16)
     assert knobs.with_values(precision=None, streams=2).session == OpenVinoSession(2, streams=2)
     assert Knobs(session=PlainSession()).with_values(tensor_parallel=2).session == GpuSession(tensor_parallel=2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SESSION_CLASSES if CORES_PER_DEVICE in kind.knobs])
+def test_a_session_takes_all_its_cores(kind: Any) -> None:
+    """Two pipelines of two sessions of three cores are twelve."""
+    session = kind(cores_per_device=3)
+    assert session.group_size == 3
+    modes = {"mode": Generation(8, 8)} if kind is LlamaCppSession else {}
+    assert Knobs(2, 4, 2, session=session, **modes).n_devices == 12
