@@ -177,9 +177,9 @@ def test_the_largest_tensors_that_move_are_named(summary: StudySummary) -> None:
 
 def test_parts_of_replicas_with_other_plans_name_the_replicas(measured: Plan) -> None:
     """By their first devices, 0, 2 and 3, replica 1 holds all in one stage."""
-    places = [tuple(MachineDevice(0, number) for number in numbers) for numbers in ((0, 1), (2,), (3, 4))]
-    whole = Plan((replace(measured.stages[0], layers=LayerRange(0, 5)),), placement=(places[1],))
-    several = replace(measured, placement=(places[0], places[2]), other_plans=(whole,))
+    devices = [tuple(MachineDevice(0, number) for number in numbers) for numbers in ((0, 1), (2,), (3, 4))]
+    whole = Plan((replace(measured.stages[0], layers=LayerRange(0, 5)),), placement=(devices[1],))
+    several = replace(measured, placement=(devices[0], devices[2]), other_plans=(whole,))
     names = ["stage 0 of replica 0, 2", "stage 1 of replica 0, 2", "stage 0 of replica 1"]
     assert (part_names(measured), part_names(several)) == (["stage 0", "stage 1"], names)
 

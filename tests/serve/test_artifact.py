@@ -255,7 +255,7 @@ def in_port(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("change", "least", "most", "message"),
+    ("change", "lowest", "most", "message"),
     [
         (partial(in_file, "batch_size"), 1, None, "batch_size must be 1 or more"),
         (partial(in_file, "samples_per_s"), 1e-9, 1e300, "samples_per_s must be a finite number above 0"),
@@ -268,14 +268,14 @@ def in_port(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_numbers_of_a_folder_have_ends(
-    change: Callable[[Any], Any], least: Any, most: Any, message: str, tmp_path: Path
+    change: Callable[[Any], Any], lowest: Any, most: Any, message: str, tmp_path: Path
 ) -> None:
     """The lengths of all ports are multiples of 4, and there are 8 columns."""
     folder = write_folder(tmp_path / "folder")
     whole = (folder / "pipeline.json").read_text()
     whole = json.dumps({**json.loads(whole), "pipelines": [{**json.loads(whole)["pipelines"][0], "placement": []}]})
-    ends = [least, *([] if most is None else [most])]
-    beyond = [least - 1, *([most + 1] if isinstance(most, int) else [])]
+    ends = [lowest, *([] if most is None else [most])]
+    beyond = [lowest - 1, *([most + 1] if isinstance(most, int) else [])]
     for value, is_wrong in (*((end, False) for end in ends), *((end, True) for end in beyond)):
         (folder / "pipeline.json").write_text(whole)
         changed(folder, change(value))
@@ -304,7 +304,9 @@ def test_numbers_of_a_folder_have_ends(
         (in_stage(0, "sends", ["ids", "x"]), r"stages\[1\].inputs must be tensors that reach the stage .*, got 'r'"),
     ],
 )
-def test_ends_of_ports_places_and_stages(change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path) -> None:
+def test_ends_of_ports_placement_and_stages(
+    change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
+) -> None:
     folder = changed(write_folder(tmp_path / "folder"), change)
     with pytest.raises(BadInput, match=message):
         read_pipeline_file(folder)

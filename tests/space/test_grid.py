@@ -75,7 +75,7 @@ def test_a_space_holds_as_many_configurations_as_allowed_and_no_more() -> None:
         SearchSpace(tuple(range(1, 302)), (0.6,), tuple(range(1, 1001)))
 
 
-def test_a_space_shows_what_is_not_usual() -> None:
+def test_a_space_shows_what_is_no_default() -> None:
     assert repr(SearchSpace()) == "SearchSpace()"
     space = SearchSpace((1, 2), constraints=(Constraint("n_ipu < 2"),))
     assert repr(space) == "SearchSpace(n_ipu=(1, 2), constraints=(Constraint(text='n_ipu < 2'),))"

@@ -77,13 +77,13 @@ def test_layers_in_the_words_of_a_mode() -> None:
 
 
 def test_columns_of_several_configurations() -> None:
-    one, two = Knobs(n_ipu=1, batch_size=2), Knobs(n_ipu=1, batch_size=4)
-    assert varying([one, two]) == ["batch_size"]
-    assert varying([one, one]) == varying([]) == []
-    assert "memory_proportion" in of_every([one])
+    small, two = Knobs(n_ipu=1, batch_size=2), Knobs(n_ipu=1, batch_size=4)
+    assert varying([small, two]) == ["batch_size"]
+    assert varying([small, small]) == varying([]) == []
+    assert "memory_proportion" in of_every([small])
     assert "memory_proportion" not in of_every([TOKENS])
-    assert set(of_every([TOKENS])) < set(of_every([])) >= set(of_every([one, TOKENS]))
-    assert {"n_ipu", "batch_size"} <= {knob.name for knob in shown(one)}
+    assert set(of_every([TOKENS])) < set(of_every([])) >= set(of_every([small, TOKENS]))
+    assert {"n_ipu", "batch_size"} <= {knob.name for knob in shown(small)}
     assert "optimizer" not in {knob.name for knob in shown(Knobs(schedule=Order.GPIPE))}
     adam = Knobs(schedule=Order.GPIPE, optimizer="adam")
     assert "optimizer" in {knob.name for knob in shown(adam)}

@@ -482,6 +482,12 @@ def test_a_measurement_has_the_rate_by_comparison_and_the_times_of_its_best_load
     assert stage.forward_cycles == round(14e-3 * 1e9)
     assert (flow.fits(PLAIN), flow.gap(PLAIN)) == (True, 0.0)
     assert flow.timeline(PLAIN, flow.best_plan(PLAIN)).period_cycles == stage.forward_cycles
+    groups.scripts = staticmethod(
+        lambda knobs, n: steady(knobs, n)._replace(cpu_s=3e-3 if knobs.batch_size == 4 else 4e-3)
+    )
+    quicker = flow.evaluate(PLAIN)  # 4 ms of the reference are 3 of this
+    assert quicker.samples_per_s == pytest.approx(1 / 2.75e-3 * 4 / 3)
+    assert quicker.estimated_samples_per_s == trial.estimated_samples_per_s
     bounded = live_flow(constraints=(Constraint("tpot_s < 0.005"),))
     assert bounded.evaluate(PLAIN).status is Status.CONSTRAINED
 

@@ -107,8 +107,8 @@ def test_the_fewest_devices_are_ranked_by_price_where_all_have_one() -> None:
 
 def test_a_table_of_clusters_has_the_columns_that_some_row_has() -> None:
     """8 dollars buy 36,000 tokens at 10 a second; 300 W by 10 a second are 30 J."""
-    one = answer("a", 10.0, 1, usd_per_hour=8.0, power_limit_w=300.0)
-    table = clusters_table([one, NONE], Objective.DEVICES)
+    priced = answer("a", 10.0, 1, usd_per_hour=8.0, power_limit_w=300.0)
+    table = clusters_table([priced, NONE], Objective.DEVICES)
     heads = [column.words.replace("\n", " ") for column in table.columns]
     assert heads == ["cluster", "best", "used", "tokens/s", "USD an hour", "USD a M tokens", "J a token at most"]
     first, second = ([cell.text for cell in row] for row in table.cells())
@@ -116,7 +116,7 @@ def test_a_table_of_clusters_has_the_columns_that_some_row_has() -> None:
     assert float(first[5].replace(",", "")) == pytest.approx(8 / 0.036, rel=0.01)
     assert second[:2] == ["d", "none"]
     assert (table.title, table.caption) == ("Clusters by price of the fewest devices, modelled", "d: too small")
-    by_speed = clusters_table([one], Objective.THROUGHPUT)
+    by_speed = clusters_table([priced], Objective.THROUGHPUT)
     assert by_speed.title == "Clusters by throughput, modelled"
     assert "USD an\nhour" not in [column.words for column in by_speed.columns]
 

@@ -65,7 +65,7 @@ def test_percentiles_ask_for_arrivals_unless_clients_ask_again(small: Decoder, s
         replace(target, n_in_flight=4).with_arrivals()
 
 
-def test_a_group_serves_in_the_formats_of_the_checkpoint_unless_it_is_told(small: Decoder, system: GpuSystem) -> None:
+def test_a_group_serves_in_the_formats_of_the_checkpoint_or_in_given_ones(small: Decoder, system: GpuSystem) -> None:
     published = Checkpoint(WeightFormat.FP8, WeightFormat.BF16)
     target = GpuTarget(replace(small, checkpoint=published), (system,))
     plain = target.serving(system, GpuSession("trtllm", 2, attention_data_parallel=2))
@@ -76,8 +76,8 @@ def test_a_group_serves_in_the_formats_of_the_checkpoint_unless_it_is_told(small
         2,
     )
     assert (plain.weights, plain.kv_cache) == (WeightFormat.FP8, WeightFormat.BF16)
-    told = target.serving(system, GpuSession(precision=WeightFormat.BF16, kv_cache_precision=WeightFormat.FP8))
-    assert (told.weights, told.kv_cache) == (WeightFormat.BF16, WeightFormat.FP8)
+    given = target.serving(system, GpuSession(precision=WeightFormat.BF16, kv_cache_precision=WeightFormat.FP8))
+    assert (given.weights, given.kv_cache) == (WeightFormat.BF16, WeightFormat.FP8)
 
 
 def test_prefill_workers_are_of_a_session_and_take_gpus_beside_replicas(system: GpuSystem) -> None:
