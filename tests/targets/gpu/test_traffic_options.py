@@ -161,18 +161,18 @@ def test_a_stored_request_has_the_absolute_path_of_a_trace(monkeypatch: pytest.M
 def test_rates_variations_drafts_and_caches_have_ends() -> None:
     assert read(rate=1e6) == TrafficLoad(1e6)
     assert read(for_rate=1e-9) == TrafficLoad(1e-9)
-    with pytest.raises(BadInput, match="--for-rate must be requests a second, above 0 and at most 1,000,000, got 1.1e"):
+    with pytest.raises(BadInput, match=r"--for-rate must be requests a second, .* at most 1,000,000, got 1\.1e"):
         read(for_rate=1.1e6)
     assert read(arrival="gamma:20") == TrafficLoad(variation=20.0)
     for arrival in ("gamma:20.1", "gamma:0", "gamma:", "gamma:x", "beta:1", "gamma:nan"):
         with pytest.raises(BadInput, match="--arrival must be poisson, constant, or gamma:CV"):
             read(arrival=arrival)
-    drafts = {"draft_tokens": 64, "accept_length": 65.0, "draft_cost": 10.0}
+    drafts: dict[str, object] = {"draft_tokens": 64, "accept_length": 65.0, "draft_cost": 10.0}
     assert drafts_of(GPU.read_options(drafts))[:3] == (65.0, 64, 10.0)
     assert drafts_of(GPU.read_options({"draft_tokens": 1, "accept_length": 1.0})).step_tokens == 2
     for wrong in ({"draft_tokens": 65}, {"accept_length": 65.5}, {"accept_length": 0.9}, {"draft_cost": 10.1}):
         with pytest.raises(BadInput, match=r"--draft-tokens|--accept-length|--draft-cost"):
-            drafts_of(GPU.read_options(drafts | wrong))
+            drafts_of(GPU.read_options({**drafts, **wrong}))
     assert cached_share_of(GPU.read_options({"cached_share": 0.99})) == 0.99
     with pytest.raises(BadInput, match="--cached-share"):
         cached_share_of(GPU.read_options({"cached_share": 1.0}))
