@@ -267,5 +267,5 @@ def test_a_server_that_does_not_say_its_cpu_time_has_none(answers: str) -> None:
 
 
 def test_what_is_no_model_says_what_was_wanted() -> None:
-    with pytest.raises(BadInput, match=r"http://127\.0\.0\.1:1/v2/models/m must be a model of the Open Inference Protoc"):
+    with pytest.raises(BadInput, match=r"http://127\.0\.0\.1:1/v2/models/m must be a model of the Open Inference"):
         asyncio.run(measure("http://127.0.0.1:1/v2/models/m", LoadOptions(), lambda _: None))
