@@ -9,6 +9,7 @@ import os
 import signal
 import struct
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -195,3 +196,14 @@ def test_binary_outputs_follow_the_object() -> None:
         assert struct.unpack("<2f", content[length:]) == (2.0, 32.0)
 
     play(scenario, served())
+
+
+def test_as_many_processes_as_all_pipelines_have_are_said_to_start() -> None:
+    """Two pipelines of three processes."""
+
+    async def scenario(client: Client) -> None:
+        assert (await client.infer(1)).status == 200
+
+    several = served()
+    several.model = replace(several.model, n_pipelines=2, n_processes=3)
+    assert play(scenario, several) == ["starting 6 processes of m"]

@@ -144,3 +144,23 @@ def test_a_session_takes_all_its_cores(kind: Any) -> None:
     assert session.group_size == 3
     modes = {"mode": Generation(8, 8)} if kind is LlamaCppSession else {}
     assert Knobs(2, 4, 2, session=session, **modes).n_devices == 12
+
+
+def test_a_target_gives_values_of_its_own_knobs_where_none_are_given() -> None:
+    """Of text the lengths are the target's too; groups of GPUs have no memory proportion."""
+    values = {"tensor_parallel": (4, 8), "expert_parallel": (1, 2), "n_ipu": (7,), "cores_per_device": (3,)}
+    tokens = {"input_tokens": (9,), "output_tokens": (5,)}
+    given = SearchSpace(n_ipu=(1, 2), batch_size=(4,), tensor_parallel=(2,))
+    space = given.on_target("gpu", (GpuSession,), values | tokens)
+    assert (space["tensor_parallel"], space["expert_parallel"], space["n_ipu"]) == ((2,), (1, 2), (1, 2))
+    assert (space["cores_per_device"], space["memory_proportion"]) == (given["cores_per_device"], ())
+    assert (space["input_tokens"], space["output_tokens"]) == ((9,), (5,))
+    assert space.sessions == (GpuSession,)
+    own = SearchSpace(n_ipu=(1,), batch_size=(4,), output_tokens=(3,), input_tokens=(2,), tensor_parallel=(1,))
+    assert own.on_target("gpu", (GpuSession,), tokens)["output_tokens"] == (3,)
+    with pytest.raises(BadInput, match="--target gpu has no --memory-proportion; leave it out, try --headroom"):
+        SearchSpace(n_ipu=(1,), memory_proportion=(0.5,)).on_target("gpu", (GpuSession,), values)
+    with pytest.raises(BadInput, match="--target ipu generates no text, got --input-tokens; leave it out"):
+        SearchSpace(n_ipu=(1,), output_tokens=(3,), input_tokens=(2,)).on_target("ipu", (IpuSession,), {})
+    plain = SearchSpace(n_ipu=(1,), batch_size=(4,))
+    assert plain.on_target("ipu", (IpuSession,), {}) is plain
