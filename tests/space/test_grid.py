@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 from autoauto.space.constraint import Constraint
+from autoauto.space.grid import Grid
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.space import SearchSpace, check_n_configurations, of_global_batch
@@ -107,3 +109,17 @@ def test_the_values_of_knobs_have_ends() -> None:
         knobs: dict[str, Any] = {name: 0}
         with pytest.raises(BadInput, match=f"{name} must be"):
             Knobs(**knobs)
+
+
+@pytest.mark.parametrize(("workers", "most"), [((0,), 300_000), ((0, 1), 300_000), ((0, 1, 2), 200_000)])
+def test_configurations_of_two_pools_count_as_half_of_both(workers: tuple[int, ...], most: int) -> None:
+    """Two pools are searched beside one: of 1, 2 or 3 choices of workers times the batch sizes half is counted."""
+    values: dict[str, Any] = {"engine": ("vllm",), "input_tokens": (9,), "output_tokens": (9,)}
+    grid = SearchSpace((1,), (), (8,), **values).grid
+
+    def sized(n: int) -> Grid:
+        return replace(grid, values={**grid.values, "prefill_workers": workers, "batch_size": tuple(range(1, n + 1))})
+
+    check_n_configurations(sized(most))
+    with pytest.raises(BadInput, match=r"at most 300,000 configurations, got 300,001; try fewer values of batch_size"):
+        check_n_configurations(sized(most + 1))

@@ -178,6 +178,8 @@ def test_a_trial_that_violates_a_constraint_does_not_fit_but_has_its_results() -
     fitting = apply_constraints(FITS, (loose,))
     assert fitting.fits
     assert fitting.violation == pytest.approx(-9 / 11)
+    for bounds in ((loose, Constraint("n_ipu < 3")), (Constraint("n_ipu < 3"), loose)):
+        assert apply_constraints(FITS, bounds).violation == pytest.approx(-9 / 11)  # n_ipu is further from its bound
     violating = apply_constraints(FITS, (loose, tight))
     assert (violating.fits, violating.measured, violating.samples_per_s) == (False, PLAN, 20.0)
     assert violating.violation == pytest.approx(0.1)
