@@ -185,9 +185,9 @@ def test_a_step_as_a_function_of_costs_is_the_simulated_one_with_its_slopes(orde
     times = plan_times(plan, True, split_backward=is_split)
     assert step.cycles(costs)[0] == simulate(schedule, times, Transfers.OVERLAP).makespan_cycles
     slopes = step.slopes(costs)
-    for place in np.ndindex(3, 5):
+    for index in np.ndindex(3, 5):
         more = costs.copy()
-        more[0][place] += 1e-3
-        assert (step.cycles(more) - step.cycles(costs))[0] == pytest.approx(1e-3 * slopes[0][place], abs=1e-7)
+        more[0][index] += 1e-3
+        assert (step.cycles(more) - step.cycles(costs))[0] == pytest.approx(1e-3 * slopes[0][index], abs=1e-7)
     both = step.slopes(np.concatenate([costs, costs * 2]))
     assert both == pytest.approx(np.concatenate([slopes, slopes]))
