@@ -28,7 +28,7 @@ from autoauto.exporters.onnx_stages import (
     whole_model,
 )
 from autoauto.exporters.pipeline_runner import in_fp16
-from autoauto.exporters.registry import exporter_named, write_artifact
+from autoauto.exporters.registry import _read_me, exporter_named, write_artifact
 from autoauto.graph import cut
 from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.errors import BadInput
@@ -460,3 +460,17 @@ def test_made_up_inputs_are_noise_indices_and_masks() -> None:
     assert {*made["i"].tolist()} == {0, 1}
     assert made["m"].all()
     assert 0.5 < np.std(made["x"].astype(float)) < 1.5
+
+
+def test_a_read_me_counts_stages_and_replicas_where_there_are_several(deploy: Deploy, tmp_path: Path) -> None:
+    for cuts, replicas, text in (
+        ((0, 4), 1, "one stage"),
+        ((0, 2, 4), 1, "2 stages"),
+        ((0, 2, 4), 2, "2 stages, 2 replicas"),
+    ):
+        deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of(cuts))
+        knobs = replace(deployment.knobs, replicas=replicas)
+        read_me = _read_me(replace(deployment, knobs=knobs), exporter_named("onnx"))
+        assert text in read_me
+        assert ("replicas" in read_me) == (replicas > 1)
+        assert "micro-batches a step" not in read_me
