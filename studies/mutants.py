@@ -48,7 +48,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 OTHER_NAMES = {"min": "max", "max": "min", "all": "any", "any": "all"}
 KINDS = ("comparison", "constant", "name", "and-or", "not", "operator", "arguments", "condition", "drop", "empty")
-SYMMETRIC = frozenset({"min", "max", "gcd", "isclose", "minimum", "maximum", "and_", "or_"})
+SYMMETRIC = frozenset({"min", "max", "gcd", "isclose", "array_equal", "minimum", "maximum", "and_", "or_"})
 SAID = frozenset({"log", "_log", "print", "warn", "debug", "info", "warning", "error", "add_argument"})
 
 

@@ -186,11 +186,10 @@ def guarded_engines(
     """
     with ExitStack() as running:
         engines = [running.enter_context(GuardedEngine(*each)) for each in zip(tasks, programs, strict=True)]
-        ends = engines
-        if tunnel_of is not None:
-            tunnels = [tunnel_of(number, engine.port) for number, engine in enumerate(engines)]
-            ends = [running.enter_context(GuardedEngine(tunnel)) for tunnel in tunnels]
-        together = GuardedEngines([*engines, *ends], tuple(f"http://127.0.0.1:{end.port}" for end in ends))
+        tasks = [tunnel_of(number, engine.port) for number, engine in enumerate(engines)] if tunnel_of else []
+        tunnels = [running.enter_context(GuardedEngine(task)) for task in tasks]
+        urls = tuple(f"http://127.0.0.1:{end.port}" for end in tunnels or engines)
+        together = GuardedEngines([*engines, *tunnels], urls)
         try:
             wait_until_ready(together, ready_path, limit_s)
         except EngineFault as fault:

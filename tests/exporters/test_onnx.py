@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,9 +15,20 @@ import onnx
 import pytest
 
 from autoauto.exporters.exporter import Check, Deployment
-from autoauto.exporters.onnx_stages import RUNNER, TOLERANCES, check, examples, whole_model
+from autoauto.exporters.onnx_stages import (
+    RUNNER,
+    TOLERANCES,
+    ModelPort,
+    _check_independence,
+    _first_samples,
+    check,
+    compared,
+    examples,
+    made_up,
+    whole_model,
+)
 from autoauto.exporters.pipeline_runner import in_fp16
-from autoauto.exporters.registry import exporter_named, write_artifact
+from autoauto.exporters.registry import _read_me, exporter_named, write_artifact
 from autoauto.graph import cut
 from autoauto.records.costs.options import DeviceSession, SessionOptions
 from autoauto.records.errors import BadInput
@@ -384,3 +395,82 @@ def test_what_is_compared_is_the_whole_model(deploy: Deploy) -> None:
 )
 def test_errors_are_relative_to_the_largest_value(made: list[float], error: float) -> None:
     assert relative_error(np.array(made), np.array([1.0, 2.0])) == error
+
+
+def test_what_differs_is_said_with_the_micro_batches_and_what_is_allowed() -> None:
+    """Of 1, 2 and 1, 1 half of the largest value differs."""
+    arrays = {"y": np.array([1.0, 2.0])}
+    same, missing = compared({"y": np.array([1.0, 2.0])}, arrays | {"z": arrays["y"]}, 1)
+    assert (same.what, same.passed) == ("output y equals that of the whole model", True)
+    assert same.detail.startswith("1 micro-batch differs by 0.0e+00 of the largest value, at most ")
+    assert (missing.passed, "inf" in missing.detail) == (False, True)
+    [wrong] = compared({"y": np.array([1.0, 1.0])}, arrays, 3)
+    assert wrong.passed is False
+    assert wrong.detail.startswith("3 micro-batches differ by 5.0e-01 of the largest value")
+    [close] = compared({"y": np.array([1.0, 2.0 * (1 + 2e-3)])}, arrays, 1)
+    assert close.passed is False
+    [in_bf16] = compared({"y": np.array([1.0, 2.0 * (1 + 2e-3)])}, arrays, 1, Precision.BF16)
+    assert in_bf16.passed
+
+
+@pytest.mark.parametrize(
+    ("compute", "is_independent", "detail"),
+    [
+        (np.tanh, True, "one micro-batch ran with other samples in the other places, and no row changed"),
+        (lambda x: x - x.mean(0), False, "a request to a server must hold all samples of a micro-batch, because "),
+    ],
+)
+def test_whether_requests_share_micro_batches_is_a_check_with_its_reason(
+    compute: Callable[[Any], Any], is_independent: bool, detail: str, deploy: Deploy
+) -> None:
+    """A model of two samples, in whose place stands a function of NumPy: a mean over samples mixes them."""
+
+    def run(inputs: dict[str, Any]) -> dict[str, Any]:
+        parts = np.split(inputs["x"], len(inputs["x"]) // 2)
+        return {"y": np.concatenate([compute(part) for part in parts])}
+
+    deployment = deploy("Tanh x > y", X, "y", plan=plan_of((0, 1)), batch_size=2)
+    said: list[Any] = []
+
+    def checked() -> Generator[Any, None, None]:
+        said.append((yield from _check_independence(deployment, run)))
+
+    [each] = checked()
+    assert (each.passed, said) == (True, [is_independent])
+    assert each.detail.startswith(detail)
+    assert list(_check_independence(deploy("Tanh x > y", X, "y", plan=plan_of((0, 1)), batch_size=1), run)) == []
+
+
+def test_the_first_samples_are_so_many_along_the_axis_of_each() -> None:
+    """Of 4 samples the first is a quarter along its axis, which may hold several places a sample."""
+    ports = [
+        ModelPort("a", (4, 3), "float32", 0),
+        ModelPort("b", (2, 8), "float32", 1),
+        ModelPort("c", (5,), "f", None),
+    ]
+    arrays = {"a": np.arange(12).reshape(4, 3), "b": np.arange(16).reshape(2, 8), "c": np.arange(5)}
+    first = _first_samples(arrays, ports, 1, 4)
+    assert {name: array.tolist() for name, array in first.items()} == {"a": [[0, 1, 2]], "b": [[0, 1], [8, 9]]}
+
+
+def test_made_up_inputs_are_noise_indices_and_masks() -> None:
+    ports = [Port("x", (64,), "float16"), Port("i", (64,), "int32"), Port("m", (4,), "bool")]
+    made = made_up(ports, np.random.default_rng(0))
+    assert {name: str(array.dtype) for name, array in made.items()} == {"x": "float16", "i": "int32", "m": "bool"}
+    assert {*made["i"].tolist()} == {0, 1}
+    assert made["m"].all()
+    assert 0.5 < np.std(made["x"].astype(float)) < 1.5
+
+
+def test_a_read_me_counts_stages_and_replicas_where_there_are_several(deploy: Deploy, tmp_path: Path) -> None:
+    for cuts, replicas, text in (
+        ((0, 4), 1, "one stage"),
+        ((0, 2, 4), 1, "2 stages"),
+        ((0, 2, 4), 2, "2 stages, 2 replicas"),
+    ):
+        deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of(cuts))
+        knobs = replace(deployment.knobs, replicas=replicas)
+        read_me = _read_me(replace(deployment, knobs=knobs), exporter_named("onnx"))
+        assert text in read_me
+        assert ("replicas" in read_me) == (replicas > 1)
+        assert "micro-batches a step" not in read_me

@@ -16,6 +16,7 @@ from autoauto.exporters.exporter import Check
 from autoauto.exporters.registry import exporter_named, write_artifact
 from autoauto.space.knobs import Knobs
 from tests.decoders import decoder_folder
+from tests.exporters.manifests import check_documents, check_services
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
 yaml: Any = pytest.importorskip("yaml", reason="YAML is read by a package of extra gpu")
@@ -122,6 +123,8 @@ def test_tensorrt_llm_has_a_file_of_both_pools_and_buffers_for_the_longest_reque
 def test_kubernetes_names_every_pod_for_the_front(tmp_path: Path, engine: str) -> None:
     folder, _, _ = written(tmp_path, engine)
     documents = list(yaml.safe_load_all((folder / "kubernetes.yaml").read_text()))
+    check_documents(documents)
+    check_services(yaml.safe_load((folder / "compose.yaml").read_text())["services"], folder)
     by_kind = {
         kind: [each for each in documents if each["kind"] == kind] for kind in ("StatefulSet", "Deployment", "Service")
     }

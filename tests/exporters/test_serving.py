@@ -25,6 +25,7 @@ from autoauto.records.hardware import Cluster, DeviceKind, Link
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from tests.decoders import decoder_folder
+from tests.exporters.manifests import check_documents, check_services
 from tests.exporters.test_conformance import contents
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
@@ -315,7 +316,9 @@ def test_containers_have_the_commands_and_gpus_of_the_scripts(to: str, deployed:
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert ",".join(device["device_ids"]) == variables["CUDA_VISIBLE_DEVICES"]
         assert service["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"  # a container counts its own
+    check_services(services, tmp_path / "a")
     documents = list(yaml.safe_load_all((tmp_path / "a" / "kubernetes.yaml").read_text(encoding="utf-8")))
+    check_documents(documents)
     (pods,) = (each["spec"] for each in documents if each["kind"] == "Deployment")
     (container,) = pods["template"]["spec"]["containers"]
     assert (pods["replicas"], container["resources"]["limits"]) == (2, {"nvidia.com/gpu": 4})
@@ -335,6 +338,8 @@ def test_pods_start_slowly_and_keep_their_weights(to: str, deployed: Deploy, tmp
         list(yaml.safe_load_all((tmp_path / name / "kubernetes.yaml").read_text(encoding="utf-8")))
         for name in ("folder", "named")
     )
+    check_documents(folder)
+    check_documents(named)
     assert [each for each in folder if each["kind"] == "PersistentVolumeClaim"] == []
     (claim,) = (each for each in named if each["kind"] == "PersistentVolumeClaim")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
@@ -449,7 +454,8 @@ def test_replicas_whose_plans_differ_have_pods_of_their_own(folder: Path, tmp_pa
     assert len(made.plan.plans) == 2
     checks = write_artifact(made, "vllm", tmp_path / "a", check=True)
     assert [each for each in checks if each.passed is False] == []
-    documents = yaml.safe_load_all((tmp_path / "a" / "kubernetes.yaml").read_text(encoding="utf-8"))
+    documents = list(yaml.safe_load_all((tmp_path / "a" / "kubernetes.yaml").read_text(encoding="utf-8")))
+    check_documents(documents)
     pods = [each["spec"] for each in documents if each["kind"] == "Deployment"]
     assert [each["replicas"] for each in pods] == [2, 2]
     labels = {each["template"]["spec"]["nodeSelector"]["autoauto/gpu"] for each in pods}

@@ -121,7 +121,9 @@ def test_requests_of_fewer_samples_are_taken_and_joined_where_no_sample_changes_
         assert [[*stage.dynamic_batching.preferred_batch_size] for stage in stages] == [[3]] * n_stages
     else:
         assert not any(stage.HasField("dynamic_batching") for stage in stages)
-    assert is_open == any("of a request of one sample" in each.what for each in checks)
+    alone = [each.detail for each in checks if "of a request of one sample" in each.what]
+    assert is_open == bool(alone)
+    assert all(detail.startswith("1 sample differs by ") for detail in alone)
 
 
 def test_a_batch_that_the_file_fixes_stays_a_dimension(deploy: Deploy, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from autoauto.launch.faults import FaultKind, fault_of_log
+from autoauto.launch.guard import MISSING
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,21 @@ def test_the_last_line_counts_that_is_no_line_of_code() -> None:
     ]
     assert fault_of_log(log, 1).reason == "the engine ended with exit code 1: KeyError: 'q'"
     assert fault_of_log([], 137).reason == "the engine ended with exit code 137: it left no log"
+
+
+def test_the_first_line_that_says_a_cause_counts_and_an_option_before_memory_before_a_port() -> None:
+    port, memory = "OSError: [Errno 98] Address already in use", "CUDA out of memory. Tried 1"
+    refused = "error: unrecognized arguments: --a"
+    assert fault_of_log([port, memory, "CUDA out of memory. Tried 2"], 1).reason == (
+        "the engine ran out of memory: CUDA out of memory. Tried 1"
+    )
+    assert fault_of_log([port], 1).reason == f"the port was taken: {port}"
+    assert fault_of_log([port, memory, refused], 1).reason == f"the engine refuses --a: {refused}"
+    assert fault_of_log([memory], MISSING).kind is FaultKind.MISSING
+
+
+def test_a_reason_and_a_log_are_cut() -> None:
+    fault = fault_of_log([*(f"line {number}" for number in range(30)), "ValueError: " + "x" * 300], 1)
+    assert fault.log == (*(f"line {number}" for number in range(11, 30)), "ValueError: " + "x" * 300)
+    assert fault.reason == "the engine ended with exit code 1: ValueError: " + "x" * 228
+    assert str(fault) == fault.reason

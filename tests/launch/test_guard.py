@@ -11,6 +11,7 @@ import pytest
 from autoauto.launch.faults import EngineFault, FaultKind
 from autoauto.launch.guard import free_port
 from autoauto.launch.guarded import GuardedEngine, GuardTask
+from autoauto.records.errors import MeasurementsFailed
 from tests.running import is_running, started_script, wait_until
 
 FAMILY = "trap '' TERM; setsid sleep 1000 & echo $! > {0}/child; echo $$ > {0}/self; wait; sleep 1000"
@@ -124,3 +125,39 @@ def test_an_engine_that_a_signal_ended_has_the_exit_code_of_shells() -> None:
     with GuardedEngine(GuardTask(("sh", "-c", "kill -9 $$"))) as engine:
         wait_until(engine.fault, "it has ended")
         assert str(engine.fault()).startswith("the engine ended with exit code 137")
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (("no-such-guard",), "no-such-guard must be a program: No such file"),
+        (("sh", "-c", "read task; echo hello; read end"), "sh must print nothing of its own, got b'hello"),
+        (("sh", "-c", "read task; echo 3; read end"), "sh must print nothing of its own, got b'3"),
+        (("sh", "-c", "echo 'KeyError: why' >&2; exit 3"), "sh must run a program, got none .* exit code 3: KeyError"),
+        (("sh", "-c", "read task; read end"), "sh must run a program, got none within 0.05 s: it did not answer"),
+    ],
+)
+def test_a_guard_that_does_not_run_ends_the_measuring(
+    program: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autoauto.launch.guarded.START_S", 0.05 if "0.05" in message else 60.0)
+    with pytest.raises(MeasurementsFailed, match=message):
+        GuardedEngine(GuardTask(("true",)), program)
+
+
+def test_a_guard_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoauto.launch.guarded.END_S", 0.05)
+    says = '{"port": 7, "pid": 8}'
+    engine = GuardedEngine(GuardTask(("true",)), ("sh", "-c", f"read task; echo '{says}'; exec sleep 1000"))
+    assert (engine.port, engine.pid, engine.fault()) == (7, 8, None)
+    engine.close()
+    assert engine._process.returncode == -signal.SIGKILL
+
+
+def test_a_guard_has_the_last_lines_of_a_long_log() -> None:
+    """Of 24,000 lines of ten bytes the last 20,000 are the 200,000 bytes that are read."""
+    code = "import sys; sys.stderr.write(''.join('%09d\\n' % number for number in range(24_000)))"
+    with GuardedEngine(GuardTask((sys.executable, "-c", code))) as engine:
+        wait_until(engine.fault, "it has ended")
+        log = engine.log()
+    assert log == tuple(f"{number:09}" for number in range(4_000, 24_000))

@@ -4,13 +4,15 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autoauto.engines.command import Command
+from autoauto.engines.command import ALL_ADDRESSES, Command
 from autoauto.launch.docker import DockerLauncher
 from autoauto.launch.faults import EngineFault, FaultKind
-from autoauto.launch.launcher import ReplicaStart, answers, launcher_of, launchers
+from autoauto.launch.guarded import HERE, GuardedEngines, task_of
+from autoauto.launch.launcher import ReplicaStart, answers, launcher_of, launchers, wait_until_ready
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from tests.launch.conftest import READY
 from tests.running import started_script, wait_until
@@ -125,3 +127,132 @@ def test_no_engine_is_left_of_a_search_that_was_killed(
     search.communicate()
     wait_until(lambda: not answers(url), "the engine is gone")
     wait_until(lambda: not list(docker.iterdir()), "the container is gone")
+
+
+@pytest.mark.parametrize(
+    ("way", "where", "n_machines"),
+    [
+        ("local", "local", 1),
+        ("docker", "docker", 1),
+        ("docker:my/own:2", "docker:my/own:2", 1),
+        ("ssh:node1", "ssh:node1", 1),
+        ("ssh:node1,node2,node1", "ssh:node1,node2,node1", 3),
+        ("endpoint:http://a:1/v1,http://b:2", "endpoint:http://a:1,http://b:2", None),
+    ],
+)
+def test_a_way_says_where_engines_are_and_on_how_many_machines(way: str, where: str, n_machines: int | None) -> None:
+    launcher = launcher_of(way)
+    assert (launcher.where, launcher.n_machines) == (where, n_machines)
+
+
+def test_an_image_is_no_option() -> None:
+    with pytest.raises(BadInput, match="--launch docker:IMAGE names an image, got '--privileged'; try docker"):
+        launcher_of("docker:--privileged")
+
+
+def test_containers_are_started_on_this_machine_one_a_replica(
+    replica: ReplicaStart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[object, ...]] = []
+    monkeypatch.setattr("autoauto.launch.docker.guarded_engines", lambda *words: given.append(words))
+    launcher_of("docker").start([replica, replica._replace(gpus=(3,))], READY, 60.0)
+    [(tasks, programs, ready, limit_s)] = given
+    assert isinstance(tasks, list)
+    assert [task.words[task.words.index("--gpus") + 1] for task in tasks] == ['"device=0,1"', '"device=3"']
+    assert len({task.at_end[-1] for task in tasks}) == 2
+    assert (programs, ready, limit_s) == ([HERE, HERE], READY, 60.0)
+
+
+def test_a_container_without_a_folder_has_what_was_fetched(
+    replica: ReplicaStart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = replica._replace(folder="")
+    for home, folder in (("/fetched", "/fetched"), ("", os.path.expanduser("~/.cache/huggingface"))):
+        monkeypatch.setenv("HF_HOME", home)
+        [words] = [DockerLauncher("")._task(fetched).words]
+        assert words[words.index("--volume") + 1] == f"{folder}:/huggingface"
+        assert "HF_HOME=/huggingface" in words
+
+
+def test_an_engine_behind_a_guard_listens_here_alone(replica: ReplicaStart) -> None:
+    command = Command(("serve", "--host", ALL_ADDRESSES, "--port", "{port}"), {"A": "b"}, {"f": "text"})
+    task = task_of(replica._replace(command=command))
+    assert task.words == ("serve", "--host", "127.0.0.1", "--port", "{port}")
+    assert (task.environment, task.files, task.at_end) == (
+        *({"CUDA_VISIBLE_DEVICES": "1,0", "A": "b"}, {"f": "text"}),
+        (),
+    )
+
+
+class Ended:
+    """An engine whose end is seen when it is asked for the n-th time, counted from 1; never with 0."""
+
+    def __init__(self, n: int) -> None:
+        self.n_asked, self._n, self.fails = 0, n, EngineFault(FaultKind.ENDED, f"at {n}")
+
+    def fault(self) -> EngineFault | None:
+        self.n_asked += 1
+        return self.fails if self._n and self.n_asked >= self._n else None
+
+    def log(self) -> tuple[str, ...]:
+        return (f"log {self._n}",)
+
+
+@pytest.mark.parametrize(
+    ("seen", "timeout_s", "reason", "n_asked"),
+    [
+        ((0, 1), 0.0, "at 1", 1),
+        ((0, 2), 0.0, None, 1),  # without a time it is asked once
+        ((0, 3), 60.0, "at 3", 3),
+        ((2, 2), 60.0, "at 2", 2),
+        ((0, 0), 0.0, None, 1),
+    ],
+)
+def test_the_end_of_any_engine_is_waited_for(
+    seen: tuple[int, int], timeout_s: float, reason: str | None, n_asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("autoauto.launch.guarded.sleep", pauses.append)
+    engines: Any = [Ended(n) for n in seen]
+    together = GuardedEngines(engines, ("http://a",))
+    fault = together.fault(timeout_s)
+    assert (None if fault is None else fault.reason, [each.n_asked for each in engines]) == (reason, [n_asked] * 2)
+    assert pauses == [0.1] * (n_asked - 1)
+    assert together.log() == tuple(f"log {n}" for n in seen)
+
+
+def test_engines_are_asked_until_all_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answers when it is asked the third time; then the second is asked."""
+    asked: list[str] = []
+    monkeypatch.setattr("autoauto.launch.launcher.sleep", lambda _: None)
+
+    def answers_late(url: str) -> bool:
+        asked.append(url)
+        return len(asked) >= 3
+
+    monkeypatch.setattr("autoauto.launch.launcher.answers", answers_late)
+    engines: Any = [Ended(0)]
+    wait_until_ready(GuardedEngines(engines, ("http://a", "http://b")), "/health", 60.0)
+    assert asked == ["http://a/health"] * 3 + ["http://b/health"]
+    failing: Any = [Ended(2)]
+    monkeypatch.setattr("autoauto.launch.launcher.answers", lambda url: False)
+    with pytest.raises(EngineFault, match="at 2"):
+        wait_until_ready(GuardedEngines(failing, ("http://a",)), "/health", 60.0)
+
+
+def test_a_fault_has_the_log_of_all_where_it_has_none(replica: ReplicaStart, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each engine writes a line of its own, which is there once."""
+
+    def fail(engines: GuardedEngines, path: str, limit_s: float) -> None:
+        wait_until(lambda: {*engines.log()} == {"up 1", "up 2"}, "both have written")
+        raise EngineFault(FaultKind.TIME, "late", option="--a")
+
+    monkeypatch.setattr("autoauto.launch.guarded.wait_until_ready", fail)
+    says = [
+        replica._replace(command=Command(("sh", "-c", f"echo up {number} >&2; exec sleep 1000"), {}))
+        for number in (1, 2)
+    ]
+    with pytest.raises(EngineFault, match="late") as raised:
+        launcher_of("local").start(says, READY, 60.0).__enter__()
+    fault = raised.value
+    assert (fault.log, fault.kind, fault.option) == (("up 1", "up 2"), FaultKind.TIME, "--a")

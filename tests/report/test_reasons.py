@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
-from autoauto.records.plans.plan import Plan
-from autoauto.report.reasons import short_reason, what_binds, why_not
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.report.reasons import part_names, short_reason, what_binds, why_not
 from autoauto.space.knobs import Knobs
+from autoauto.space.numbers import ArrivalResult
+from autoauto.space.objectives import Objective
 from autoauto.space.study_summary import Repeated, StudySummary, Verdict, Verification
-from autoauto.space.trial import Status
+from autoauto.space.trial import Status, Trial
 from tests.report.made import made
 
 
@@ -165,3 +167,49 @@ def test_a_broken_constraint_is_quoted_in_full(summary: StudySummary) -> None:
     broken = summary.trials[0].with_values(status=Status.CONSTRAINED, reason=reason, latency_s=0.2)
     alone = replace(summary, trials=(broken, *summary.trials[3:]))
     assert why_not(alone.cells[0], alone) == f"batch {broken.knobs.batch_size}: {reason}"
+
+
+def test_the_largest_tensors_that_move_are_named(summary: StudySummary) -> None:
+    facts = what_binds(summary.finalists[0], transferred=[("x", 2048), ("y", 512)])
+    assert facts[1].text.endswith("13 % of the period; largest: x 2.0 KiB, y 512 B")
+    assert "largest" not in facts[0].text + facts[2].text
+
+
+def test_parts_of_replicas_with_other_plans_name_the_replicas(measured: Plan) -> None:
+    """By their first devices, 0, 2 and 3, replica 1 holds all in one stage."""
+    devices = [tuple(MachineDevice(0, number) for number in numbers) for numbers in ((0, 1), (2,), (3, 4))]
+    whole = Plan((replace(measured.stages[0], layers=LayerRange(0, 5)),), placement=(devices[1],))
+    several = replace(measured, placement=(devices[0], devices[2]), other_plans=(whole,))
+    names = ["stage 0 of replica 0, 2", "stage 1 of replica 0, 2", "stage 0 of replica 1"]
+    assert (part_names(measured), part_names(several)) == (["stage 0", "stage 1"], names)
+
+
+def test_a_rate_is_the_reason_where_it_was_searched(summary: StudySummary) -> None:
+    """12.3 requests/s keep the bounds, where the winner keeps them up to 20."""
+
+    def at(trial: Trial, rate: float | None) -> Trial:
+        return replace(trial, result=replace(trial.result, load=ArrivalResult(rate_per_s=rate)))
+
+    slow, winner = summary.trials[0], summary.trials[3]
+    for rate, reason in ((12.345, "keeps the bounds up to 12.3 requests/s, the winner up to 20"), (20.0, "")):
+        alone = replace(summary, trials=(at(slow, rate), at(winner, 20.0)), finalists=(at(summary.finalists[0], 20.0),))
+        assert why_not(alone.cells[0], alone).startswith(reason or "compute takes")
+
+
+def test_what_a_runtime_does_not_run_is_quoted_in_full() -> None:
+    knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=1)
+    trial = made(0, knobs, status=Status.UNSUPPORTED, reason="no rule: for Det; try another")
+    study = StudySummary("s", "", Objective.THROUGHPUT, {}, (trial,), ())
+    assert why_not(study.cells[0], study) == "no rule: for Det"
+
+
+def test_little_waiting_for_the_slowest_is_left_out(summary: StudySummary, measured: Plan) -> None:
+    """Stages of 2,000 and 1,000 cycles are balanced to 3/4: of 40 % idle, 20 % fill and drain, and 20 % wait."""
+    trial = replace(summary.finalists[0], measured=measured)
+    for idle, shown in ((0.4, ["20.0 %", "20.0 %"]), (0.2504, ["0.1 %", "25.0 %"])):
+        facts = {fact.name: fact.headline for fact in what_binds(trial.with_values(bubble_fraction=idle))}
+        assert [facts["bubble"], facts["imbalance"]] == shown
+    even = replace(measured, stages=(Stage(LayerRange(0, 2), 0, 1000, 0, 50, 150, {}, 4096), measured.stages[1]))
+    names = [fact.name for fact in what_binds(replace(trial, measured=even).with_values(bubble_fraction=0.1))]
+    assert "bubble" in names
+    assert "imbalance" not in names

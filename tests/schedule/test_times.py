@@ -3,6 +3,7 @@ from __future__ import annotations
 from fractions import Fraction
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +15,10 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order, StageTimes, Transfers
 from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.popart import popart
+from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.simulate import simulate
-from autoauto.schedule.times import plan_times, stage_times, timeline_of
+from autoauto.schedule.simulate.step import step_function
+from autoauto.schedule.times import PlanStep, cost_columns, plan_times, stage_times, timeline_of
 from autoauto.space.knobs import Knobs
 
 
@@ -159,3 +162,32 @@ def test_a_timeline_of_training_is_one_step() -> None:
     knobs = Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1, schedule=Order.GPIPE, n_micro_batches=5)
     timeline = timeline_of(knobs.step, PLAN)
     assert (timeline.schedule.order, timeline.schedule.n_micro_batches) == (Order.GPIPE, 5)
+
+
+@pytest.mark.parametrize("order", [Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB1P])
+@pytest.mark.parametrize("period", [Period.OVERLAP, Period.SERIAL, Period.DUPLEX])
+def test_a_step_as_a_function_of_costs_is_the_simulated_one_with_its_slopes(order: Order, period: Period) -> None:
+    """Costs are at random, so that no two paths are alike and a thousandth of a cycle more changes none."""
+    random = np.random.default_rng(order is Order.ZB1P)
+    rows = [
+        [int(random.integers(500, 900)), 0, int(random.integers(100, 400)), *random.integers(1, 300, 2)]
+        for _ in range(3)
+    ]
+    stages = tuple(
+        Stage(LayerRange(i, i + 1), i, forward, 2 * forward + weight, int(receive), int(send), {}, 1, weight)
+        for i, (forward, _, weight, receive, send) in enumerate(rows)
+    )
+    plan = Plan(stages, period)
+    is_split = order is Order.ZB1P
+    schedule = make_schedule(order, 3, 5, times=plan_times(plan, True, split_backward=is_split))
+    step = PlanStep(step_function(schedule, Transfers.OVERLAP), period, is_split)
+    costs = np.array(cost_columns(plan), dtype=float).T[None]
+    times = plan_times(plan, True, split_backward=is_split)
+    assert step.cycles(costs)[0] == simulate(schedule, times, Transfers.OVERLAP).makespan_cycles
+    slopes = step.slopes(costs)
+    for index in np.ndindex(3, 5):
+        more = costs.copy()
+        more[0][index] += 1e-3
+        assert (step.cycles(more) - step.cycles(costs))[0] == pytest.approx(1e-3 * slopes[0][index], abs=1e-7)
+    both = step.slopes(np.concatenate([costs, costs * 2]))
+    assert both == pytest.approx(np.concatenate([slopes, slopes]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import GIB, Precision
 from autoauto.serve import artifact as artifact_module
 from autoauto.serve.artifact import Artifact
+from autoauto.serve.pipeline_file import read_pipeline_file
 from autoauto.targets.host import devices as host_devices
 from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.runtimes import registry
@@ -242,3 +244,98 @@ def test_pipelines_have_the_files_of_the_stages_and_what_passes_between_them(
     carried = [made.source.carried(made.graph, cut, 3) for cut in (0, 2, 4)]
     assert [sorted(port.name for port in ports) for ports in carried] == [["ids", "x"], ["r", "x"], ["y"]]
     assert {port.name: port.shape for port in carried[1]} == {"r": (3, WIDTH), "x": (3, WIDTH)}
+
+
+def in_file(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content.update({name: value})
+
+
+def in_port(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["inputs"][1].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "lowest", "most", "message"),
+    [
+        (partial(in_file, "batch_size"), 1, None, "batch_size must be 1 or more"),
+        (partial(in_file, "samples_per_s"), 1e-9, 1e300, "samples_per_s must be a finite number above 0"),
+        (partial(in_pipeline, "period_s"), 1e-9, 1e300, "period_s must be a finite number above 0"),
+        (partial(in_pipeline, "n_replicas"), 1, 65_536, "n_replicas must be a number from 1 to 65,536"),
+        (partial(in_stage, 1, "n_replicas"), 1, 65_536, "n_replicas must be a number from 1 to 65,536"),
+        (partial(in_stage, 1, "intra_op_threads"), 0, 65_536, "intra_op_threads must be 0 or more"),
+        (partial(in_stage, 1, "limit_bytes"), 1, 2**62, "limit_bytes must be above 0"),
+        (partial(in_port, "batch_axis"), 0, 1, "batch_axis must be an axis of"),
+    ],
+)
+def test_numbers_of_a_folder_have_ends(
+    change: Callable[[Any], Any], lowest: Any, most: Any, message: str, tmp_path: Path
+) -> None:
+    """The lengths of all ports are multiples of 4, and there are 8 columns."""
+    folder = write_folder(tmp_path / "folder")
+    whole = (folder / "pipeline.json").read_text()
+    whole = json.dumps({**json.loads(whole), "pipelines": [{**json.loads(whole)["pipelines"][0], "placement": []}]})
+    ends = [lowest, *([] if most is None else [most])]
+    beyond = [lowest - 1, *([most + 1] if isinstance(most, int) else [])]
+    for value, is_wrong in (*((end, False) for end in ends), *((end, True) for end in beyond)):
+        (folder / "pipeline.json").write_text(whole)
+        changed(folder, change(value))
+        if is_wrong:
+            with pytest.raises(BadInput, match=f"{message}.*, got {value}; export it again"):
+                read_pipeline_file(folder)
+        else:
+            read_pipeline_file(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (in_file("pipelines", []), "pipelines must be 1 or more, got none"),
+        (in_file("samples_per_s", -1.0), "samples_per_s must be a finite number above 0, got -1"),
+        (in_port("batch_axis", 2), r"inputs\[1\].batch_axis must be an axis of \[4, 8\] with samples, got 2"),
+        (in_port("shape", [6, 8]), r"inputs\[1\].batch_axis must be an axis of \[6, 8\] with samples, got 0"),
+        (in_port("name", "ids"), "inputs must have names of their own, got"),
+        (in_port("shape", [4, -1]), r"inputs\[1\].shape must be lengths from 0 that can be held"),
+        (in_port("shape", [4] + [1] * 32), r"inputs\[1\].shape must be lengths from 0 that can be held"),
+        (in_port("shape", [4, 2**47]), r"inputs\[1\].shape must be lengths from 0 that can be held"),
+        (in_pipeline("placement", [[[0, 0], [65_536, 0]]]), "placement must have numbers of devices from 0"),
+        (in_stage(1, "layers", [2, 2]), r"stages\[1\].layers must be a range that begins at 2, got \[2, 2\]"),
+        (in_stage(1, "layers", [3, 4]), r"stages\[1\].layers must be a range that begins at 2, got \[3, 4\]"),
+        (in_stage(0, "file", "a\0b"), r"stages\[0\].file must be the name of a file in the folder"),
+        (in_stage(0, "sends", ["ids", "x"]), r"stages\[1\].inputs must be tensors that reach the stage .*, got 'r'"),
+    ],
+)
+def test_ends_of_ports_placement_and_stages(
+    change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
+) -> None:
+    folder = changed(write_folder(tmp_path / "folder"), change)
+    with pytest.raises(BadInput, match=message):
+        read_pipeline_file(folder)
+
+
+def test_ports_that_can_just_be_held_are_served(tmp_path: Path) -> None:
+    """32 axes, a length of 0, and 2**50 bytes; tensors that the first stage does not read may be carried past it."""
+    folder = write_folder(tmp_path / "folder")
+    for shape in ([4] + [1] * 31, [4, 0], [4, 2**46]):
+        changed(folder, in_port("shape", shape))
+        assert [*read_pipeline_file(folder).inputs[1].shape] == shape
+
+
+def test_samples_are_probed_where_requests_share_micro_batches(tmp_path: Path) -> None:
+    """A micro-batch of one sample is no request's but one; nor is one of a tensor without an axis of samples."""
+    probe = Artifact(write_folder(tmp_path / "three" / "folder", batch_size=3)).probe()
+    assert probe is not None
+    assert (probe.batch_size, probe._precision, probe._given) == (3, Precision.FP32, None)
+    assert [tuple(each) for each in probe.inputs] == [("ids", (3,), "int64", 0), ("x", (3, WIDTH), "float32", 0)]
+    assert [tuple(each) for each in probe.outputs] == [("y", (3, WIDTH), "float32", 0)]
+    assert Artifact(write_folder(tmp_path / "one" / "folder", batch_size=1)).probe() is None
+    whole = write_folder(tmp_path / "whole" / "folder")
+    changed(whole, lambda content: content["outputs"][0].update(batch_axis=None))
+    assert Artifact(whole).probe() is None
+
+
+def test_the_coarsest_format_of_the_stages_is_probed(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder", session=OpenVinoSession(precision=Precision.FP32))
+    changed(folder, in_stage(1, "precision", "bf16"))
+    probe = Artifact(folder).probe()
+    assert probe is not None
+    assert probe._precision is Precision.BF16

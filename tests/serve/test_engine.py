@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import select
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -351,3 +352,25 @@ def test_a_probe_that_the_model_refuses_goes_on_with_the_next_and_else_nothing_i
 
     run(n_bytes, known, variation(NEGATIVE), variation(1))
     run(n_bytes, unknown, variation(NEGATIVE))
+
+
+def test_every_process_is_killed_though_another_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three processes, of which the first has ended already."""
+    killed: list[tuple[int, int]] = []
+
+    def kill(pid: int, number: int) -> None:
+        killed.append((pid, number))
+        if pid == 11:
+            raise ProcessLookupError
+
+    async def scenario(engine: PipelineEngine, events: Events, served: Served) -> None:
+        await events.next()
+        monkeypatch.setattr("autoauto.serve.engine.os.kill", kill)
+        engine._pids = [11, 12, 13]
+        engine.kill()
+        monkeypatch.undo()
+        assert killed == [(11, signal.SIGKILL), (12, signal.SIGKILL), (13, signal.SIGKILL)]
+        engine._pids = []
+        await stopped(engine, events)
+
+    run(None, scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -261,3 +261,60 @@ def test_as_many_samples_wait_as_are_said_or_fill_eight_micro_batches(
     assert (bodies._max_bytes, bodies._max_s) == (16 << 20, 30.0)
     in_flight = 2 * model.batch_size * model.n_pipelines
     assert bodies._max_sum_bytes == (max_queue + in_flight) * 4 + 4 * (16 << 20)
+
+
+def test_answers_that_wait_to_be_read_are_two_of_all_micro_batches_or_128_mib() -> None:
+    """3 pipelines have two micro-batches each in flight, of 2 samples: 12 answers of 40 MiB, twice."""
+    large = replace(MODEL, n_pipelines=3, outputs=(port("y", 2, 10 << 20, batch_size=2),))
+    assert large.answer_bytes == 40 << 20
+
+    async def made(model: ServedModel) -> Server:
+        return Server(cast("Artifact", type("Served", (), {"model": model})), ServerOptions(answer_s=7.0), print)
+
+    for model, n_bytes in ((MODEL, 128 << 20), (large, 2 * 6 * 2 * (40 << 20))):
+        answers = asyncio.run(made(model))._answers
+        assert (answers._max_sum_bytes, answers._max_s) == (n_bytes, 7.0)
+
+
+def test_while_it_loads_or_ends_the_body_of_a_request_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Request:
+        match_info: ClassVar[dict[str, str]] = {}
+
+    async def scenario(running: Running) -> None:
+        monkeypatch.setattr(running.server._bodies, "read", lambda _: pytest.fail("a body was read"))
+        with pytest.raises(NotServing, match="being loaded"):
+            await running.server._infer(cast("Any", Request()))
+        running.server.on_started(None)
+        running.server.stop()
+        with pytest.raises(NotServing, match="the server ends"):
+            await running.server._infer(cast("Any", Request()))
+        running.server.on_ended(None)
+        await running.end
+
+    run(monkeypatch, scenario)
+
+
+def test_a_client_that_has_gone_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its samples leave the queue, so that a stop does not wait for them."""
+
+    async def scenario(running: Running) -> None:
+        running.server.on_started(None)
+        first, second, third = running.ask(1, 2), running.ask(3, 4), running.ask(5, 6)
+        await turns()
+        assert running.metric("autoauto_queued_samples") == 2  # two micro-batches are in flight
+        third.cancel()
+        await turns()
+        assert third.cancelled()
+        assert running.metric("autoauto_queued_samples") == 0
+        running.server.stop()
+        for batch in tuple(running.engine.batches):
+            batch.take({"y": np.array([3, 4], np.float32)}, MODEL.outputs)
+            running.server.on_finished(batch)
+        await turns()
+        assert first.done()
+        assert second.done()
+        assert running.engine.calls == ["start", "stop"]
+        running.server.on_ended(None)
+        await running.end
+
+    run(monkeypatch, scenario)

@@ -7,7 +7,9 @@ import gc
 import json
 import os
 import signal
+import struct
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -166,3 +168,42 @@ async def is_loading(client: Client) -> bool:
         return (await client.ask("GET", "/v2/health/ready")).status == 503
     except aiohttp.ClientError:
         return False
+
+
+def test_an_error_of_the_server_is_one_answer_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    async def scenario(client: Client) -> None:
+        monkeypatch.setattr("autoauto.serve.server.write_response", fail)
+        failed = await client.infer(1)
+        assert (failed.status, failed.content) == (500, {"error": "the server failed; its log has the reason"})
+        assert client.lines[-1] == "POST /v2/models/m/infer: RuntimeError('a mistake')"
+        assert 'autoauto_requests_total{code="500"} 1.0' in (await client.ask("GET", "/metrics")).content
+
+    play(scenario, served())
+
+
+def test_binary_outputs_follow_the_object() -> None:
+    async def scenario(client: Client) -> None:
+        tensor = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 16]}
+        body = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+        answer = await client.ask("POST", "/v2/models/m/infer", json.dumps(body).encode(), Accept="*/*")
+        length = int(answer.headers["Inference-Header-Content-Length"])
+        assert answer.headers["Content-Type"] == "application/octet-stream"
+        content = answer.content.encode()
+        assert json.loads(content[:length])["outputs"][0]["parameters"] == {"binary_data_size": 8}
+        assert struct.unpack("<2f", content[length:]) == (2.0, 32.0)
+
+    play(scenario, served())
+
+
+def test_as_many_processes_as_all_pipelines_have_are_said_to_start() -> None:
+    """Two pipelines of three processes."""
+
+    async def scenario(client: Client) -> None:
+        assert (await client.infer(1)).status == 200
+
+    several = served()
+    several.model = replace(several.model, n_pipelines=2, n_processes=3)
+    assert play(scenario, several) == ["starting 6 processes of m"]

@@ -221,3 +221,51 @@ def test_given_samples_are_sent_in_turn(tmp_path: Path) -> None:
         sent_values = [np.frombuffer(body[-24:], np.float32).reshape(2, 3).tolist() for body in model.bodies]
     rows = samples.tolist()
     assert sent_values == [[rows[0], rows[1]], [rows[2], rows[0]], [rows[1], rows[2]], [rows[0], rows[1]]]
+
+
+@pytest.mark.parametrize(("seconds", "warm_up_s"), [(0.5, 0.5), (1.0, 1.0), (10.0, 1.0)])
+def test_a_warm_up_is_as_long_as_a_load_and_a_second_at_most(
+    seconds: float, warm_up_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is reported. Of 20 answers in the closed load, half a share is due at half of its rate."""
+    loads: list[tuple[str, float]] = []
+    rates: list[float] = []
+
+    async def closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> None:
+        loads.append((result.name, result.seconds))
+        result.latencies_s = [0.1] * 20
+
+    async def opened(endpoint: Endpoint, requests_per_s: float, result: LoadResult) -> None:
+        loads.append((result.name, result.seconds))
+        rates.append(requests_per_s)
+
+    monkeypatch.setattr("autoauto.serve.load._closed", closed)
+    monkeypatch.setattr("autoauto.serve.load._open", opened)
+    lines: list[str] = []
+    results: list[LoadResult] = []
+    with served(answer([1, 2])) as (_, url):
+        options = LoadOptions(n_clients=1, shares=(0.5,), seconds=seconds)
+        asyncio.run(measure(url, options, results.append, lines.append))
+    assert lines == [f"starting 1 client; 2 loads of {seconds:g} s each"]
+    closed_name = "closed, 1 clients"
+    assert loads == [("warm-up", warm_up_s), (closed_name, seconds), ("open, 50% of that", seconds)]
+    assert [each.name for each in results] == [closed_name, "open, 50% of that"]
+    assert rates == [0.5 * 20 / seconds]
+
+
+@pytest.mark.parametrize("answers", ["nothing listens", "no metrics"])
+def test_a_server_that_does_not_say_its_cpu_time_has_none(answers: str) -> None:
+    async def cpu_s(url: str, metrics_url: str | None) -> float | None:
+        async with _endpoint(url, LoadOptions()) as endpoint:
+            if metrics_url is not None:
+                endpoint._metrics_url = metrics_url
+            return await endpoint.server_cpu_s()
+
+    with served(answer([1, 2])) as (_, url):
+        closed = "http://127.0.0.1:1/metrics" if answers == "nothing listens" else None
+        assert asyncio.run(cpu_s(url, closed)) is None
+
+
+def test_what_is_no_model_says_what_was_wanted() -> None:
+    with pytest.raises(BadInput, match=r"http://127\.0\.0\.1:1/v2/models/m must be a model of the Open Inference"):
+        asyncio.run(measure("http://127.0.0.1:1/v2/models/m", LoadOptions(), lambda _: None))

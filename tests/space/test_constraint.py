@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -152,3 +153,93 @@ def test_units_are_seconds_and_bytes() -> None:
     assert Constraint("ttft <= 1.5 s and tpot < 50ms").text == "ttft_s <= 1.5 and tpot_s < 0.05"
     assert Constraint("latency < 200us") == Constraint("latency_s < 0.0002")
     assert Constraint("latency_s < 1E-3") == Constraint("latency < 1e3us") == Constraint("latency_s < 0.001")
+
+
+def nested(n: int) -> list[str]:
+    """Every kind of expression around a number or a comparison, `n` times."""
+    return [
+        "not " * n + "n_ipu < 2",
+        "1 < 2 or (" * n + "n_ipu < 2" + ")" * n,
+        "-" * n + "n_ipu < 2",
+        "(n_ipu" + " + 1" * n + ") < 2",
+        "2 > " + "1 + (" * n + "n_ipu" + ")" * n,
+    ]
+
+
+@pytest.mark.parametrize(("text", "deeper"), [*zip(nested(39), nested(40), strict=True)])
+def test_every_kind_of_expression_is_as_deep_as_allowed_and_no_deeper(text: str, deeper: str) -> None:
+    """A number in a comparison is one deeper than the comparison: 39 levels around it make 40."""
+    assert Constraint(text).names == ("n_ipu",)
+    with pytest.raises(BadInput, match="nested more than 40 deep"):
+        Constraint(deeper)
+
+
+def test_a_text_and_its_numbers_are_as_long_and_as_large_as_allowed() -> None:
+    text = "n_ipu < 2"
+    assert Constraint(text + " " * 491).text == text
+    with pytest.raises(BadInput, match="at most 500 characters, got 501"):
+        Constraint(text + " " * 492)
+    assert Constraint("n_ipu < 9e299").violation({"n_ipu": 4.0}) == pytest.approx(-9e299 / 4)
+    for number in ("1e300", "-1e300", "True"):
+        with pytest.raises(BadInput, match="is neither a number"):
+            Constraint(f"n_ipu < {number}")
+    with pytest.raises(BadInput, match=r"a constraint is an expression like .*, got 3"):
+        Constraint(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds"),
+    [
+        ("latency_s <= 0.02", (0.02,)),
+        ("0.02 > latency_s", (0.02,)),
+        ("latency_s < 0.02 and latency_s > 0.01 and n_ipu < 3", (0.02, 0.01)),
+        ("latency_s < 0.02 or n_ipu < 3", ()),  # need not hold
+        ("not latency_s < 0.02", ()),
+        ("latency_s < 0.02 * 2", ()),
+        ("latency_s * 2 < 0.02", ()),
+        ("n_ipu < 3", ()),
+    ],
+)
+def test_bounds_of_a_name_are_numbers_that_it_alone_is_compared_with(text: str, bounds: tuple[float, ...]) -> None:
+    assert Constraint(text).bounds("latency_s") == bounds
+
+
+@pytest.mark.parametrize(
+    ("text", "violation"),
+    [
+        ("n_ipu < 4", 1e-9),  # equal
+        ("n_ipu <= 4", 0.0),
+        ("not n_ipu <= 4", 1e-9),
+        ("n_ipu != 4", 1e-9),
+        ("n_ipu == 4", 0.0),
+        ("n_ipu != 2", -1.0),  # 2 of 2
+        ("n_ipu - 4 < -2", 1.0),  # 2 of the number that is not 0
+        ("n_ipu - 4 == 0", 0.0),
+        ("5 < n_ipu <= 8", 0.25),
+        ("n_ipu < 8 and replicas < 8", -1.0),  # 4 of 4, and 6 of 2
+        ("n_ipu > 8 or replicas > 8", 1.0),
+        ("+n_ipu > 6", 0.5),
+        ("1 / (n_ipu - 4) < 3", 1.0),  # divides by 0
+        ("n_ipu * 1e299 * 1e299 - n_ipu * 1e299 * 1e299 < 1", inf),  # no number
+        ("n_ipu * 1e299 * 1e299 - n_ipu * 1e299 * 1e299 != 1", -inf),
+    ],
+)
+def test_violations_by_hand(text: str, violation: float) -> None:
+    assert Constraint(text).violation(NUMBERS) == pytest.approx(violation, abs=1e-15)
+
+
+def test_a_refusal_shows_the_beginning_of_what_is_long() -> None:
+    with pytest.raises(BadInput, match=f"got '{'9' * 77}...': .*'{'9' * 37}...' is no comparison"):
+        Constraint("9" * 81)
+    with pytest.raises(BadInput, match=f"got '{'9' * 80}': .*'{'9' * 37}...' is no comparison"):
+        Constraint("9" * 80)
+    with pytest.raises(BadInput, match=f"'{'9' * 40}' is no comparison"):
+        Constraint("9" * 40)
+
+
+def test_every_unit_and_every_time_that_needs_one() -> None:
+    units = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "KiB": 1024, "MiB": 1048576, "GiB": 1073741824}
+    for unit, factor in units.items():
+        assert Constraint(f"latency < 3{unit}").violation({"latency_s": 6.0 * factor}) == pytest.approx(1.0)
+    for name in ("latency", "ttft", "tpot", "ttft_p50", "tpot_p90", "latency_p95", "ttft_p99", "request_latency"):
+        assert Constraint(f"{name} < 1 s").names == (f"{name}_s",)

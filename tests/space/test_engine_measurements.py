@@ -72,3 +72,24 @@ def test_numbers_of_a_row_are_means_of_its_turns() -> None:
 def test_measurements_of_another_version_are_refused() -> None:
     with pytest.raises(BadInput, match="schema must be 2"):
         EngineMeasurements.read('{"rows": [], "schema": 99}')
+
+
+def test_every_mean_of_a_row_is_of_its_own_number() -> None:
+    ttft_s, tpot_s, latency_s = (Percentiles(mean, 0.0, 0.0, 0.0, 0.0) for mean in (0.4, 0.6, 0.8))
+    row = replace(ROW, turns=(TURN, replace(TURN, ttft_s=ttft_s, tpot_s=tpot_s, latency_s=latency_s)))
+    assert (row.ttft_s, row.tpot_s, row.latency_s) == pytest.approx((0.3, 0.4, 0.5))
+    unmeasured = replace(ROW, turns=())
+    assert not unmeasured.is_measured
+    assert all(map(isnan, (unmeasured.ttft_s, unmeasured.tpot_s, unmeasured.latency_s, unmeasured.time_ratio)))
+    assert EngineMeasurements((ROW,)).best is None
+
+
+def test_what_is_not_said_of_a_row_or_of_measurements() -> None:
+    row = EngineRow(ROW.knobs, (), 1, ROW.forecast, Status.OK)
+    assert (row.reason, row.log, row.turns, row.refused, row.started, row.duration_s, row.trial) == (
+        *("", (), (), "", ""),
+        *(0.0, -1),
+    )
+    none = EngineMeasurements()
+    assert (none.rows, none.answer, none.ties, none.ratios, none.where, none.stopped) == ((), None, (), (), "", "")
+    assert (none.noise, none.n_most, none.rules) == (0.0, 0, ())

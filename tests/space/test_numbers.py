@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoauto.records.costs.percentiles import PERCENTS, Percentiles
@@ -66,6 +68,8 @@ def test_other_numbers_go_to_the_part_that_has_them() -> None:
     )
     made = NO_RESULT.with_values({"samples_per_s": 3.0, "tokens_per_s": 500.0})
     assert made == Result(samples_per_s=3.0, of_mode=TokenResult(tokens_per_s=500.0))
+    whole = Result(2.0, 1.0, 0.5, 7, 8, output_error=0.1, usd_per_hour=3.0, power_limit_w=4.0)
+    assert whole.with_values({"busy_share": 0.5}) == replace(whole, load=ArrivalResult(busy_share=0.5))
     name = next(iter(StepResult.__dataclass_fields__))
     other = result.with_values({name: 1.0}).of_mode
     assert other == StepResult(**{name: 1.0})

@@ -10,7 +10,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.model_inputs import read_model_inputs
 from autoauto.space.constraint import Constraint
-from autoauto.space.requests.problem import Planning, Problem, ProfileFiles
+from autoauto.space.requests.problem import Planning, Problem, ProfileFiles, named_file
 
 WHERE = "the problem of a search"
 FILES = ProfileFiles(("fast:8=fast.csv", "slow=slow.csv"), "csv", (), 2, 1.0, 0.5)
@@ -88,3 +88,56 @@ def test_files_that_are_there_have_absolute_paths(tmp_path: Path, monkeypatch: p
     (tmp_path / "decoder" / "config.json").touch()
     assert Problem("decoder").plain["model"] == str(tmp_path / "decoder")
     assert Problem("resnet50", cluster="bow-2000").plain["cluster"] == "bow-2000"
+
+
+def test_a_search_has_a_hundred_constraints_at_most() -> None:
+    texts = [f"latency_s < {number}" for number in range(1, 101)]
+    assert len(Problem.of({"constraints": texts}).constraints) == 100
+    with pytest.raises(BadInput, match="a search has at most 100 constraints, got 101; join some"):
+        Problem.of({"constraints": [*texts, "n_ipu < 3"]})
+
+
+def test_bounds_of_options_are_in_seconds() -> None:
+    problem = Problem.of({"max_latency_s": 2.5, "max_ttft_ms": 300.0, "max_tpot_ms": 40.0})
+    bounds = {name: each.bounds(name) for each in problem.constraints for name in each.names}
+    assert bounds == {"latency_s": (2.5,), "ttft_s": (0.3,), "tpot_s": (0.04,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("8=trace.csv", (None, 8, "trace.csv")),
+        ("fast:8=trace.csv", ("fast", 8, "trace.csv")),
+        ("fast=trace.csv", ("fast", None, "trace.csv")),
+        ("a:b=trace.csv", ("a:b", None, "trace.csv")),  # no size after the colon
+        ("0=trace.csv", ("0", None, "trace.csv")),
+        ("123456789=trace.csv", (None, 123456789, "trace.csv")),
+        ("1234567890=trace.csv", ("1234567890", None, "trace.csv")),
+        ("trace.csv", (None, None, "trace.csv")),
+        ("folder/a=b", (None, None, "folder/a=b")),
+    ],
+)
+def test_what_stands_before_the_path_of_a_profile(
+    text: str, named: tuple[str | None, int | None, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind, size, path = named_file(text)
+    assert (kind, size, str(path)) == named
+    assert named_file(text).with_path(lambda path: f"/x/{path}") == text.removesuffix(str(path)) + f"/x/{path}"
+    (tmp_path / "fast=trace.csv").touch()  # a file of the whole name is a path
+    assert named_file("fast=trace.csv")[:2] == (None, None)
+
+
+def test_all_facts_of_equal_devices_or_none_go_with_a_profile() -> None:
+    ProfileFiles(("a",), "csv")
+    ProfileFiles(("a",), "csv", (), 2, 1.0, 0.5)
+    for facts in ((2, None, None), (None, 1.0, None), (2, 1.0, None), (2, None, 0.5)):
+        with pytest.raises(BadInput, match="go together; give all three"):
+            ProfileFiles(("a",), "csv", (), *facts)
+
+
+def test_formats_of_a_target_that_searches_them_are_no_part_of_a_problem() -> None:
+    assert Problem.of({"target": "host", "precision": ("fp32", "bf16")}).precision is None
+    assert Problem.of({"target": "ipu", "precision": ("fp16",)}).precision == "fp16"
+    with pytest.raises(BadInput, match=r"--target host runs a model in the formats of its file.*got --precision fp8"):
+        Problem.of({"target": "host", "precision": ("fp32", "fp8")})

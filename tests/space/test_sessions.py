@@ -9,12 +9,15 @@ from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes.generation import Generation
+from autoauto.space.sessions import SESSION_CLASSES
 from autoauto.space.space import SearchSpace
 from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.openvino.session import OpenVinoSession
 from autoauto.targets.host.runtimes.registry import SESSIONS, runtime_for
-from autoauto.targets.host.runtimes.session import PRECISIONS, GraphOptimization, HostSession
+from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, PRECISIONS, GraphOptimization, HostSession
 from autoauto.targets.ipu.session import IpuSession
 
 ORT, OPENVINO, CUDA = SESSIONS
@@ -132,3 +135,32 @@ def test_a_configuration_with_other_values_keeps_its_kind_of_session() -> None:
     assert knobs.with_values(precision=BF16).session == OpenVinoSession(2, BF16)
     assert knobs.with_values(precision=None, streams=2).session == OpenVinoSession(2, streams=2)
     assert Knobs(session=PlainSession()).with_values(tensor_parallel=2).session == GpuSession(tensor_parallel=2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SESSION_CLASSES if CORES_PER_DEVICE in kind.knobs])
+def test_a_session_takes_all_its_cores(kind: Any) -> None:
+    """Two pipelines of two sessions of three cores are twelve."""
+    session = kind(cores_per_device=3)
+    assert session.group_size == 3
+    modes = {"mode": Generation(8, 8)} if kind is LlamaCppSession else {}
+    assert Knobs(2, 4, 2, session=session, **modes).n_devices == 12
+
+
+def test_a_target_gives_values_of_its_own_knobs_where_none_are_given() -> None:
+    """Of text the lengths are the target's too; groups of GPUs have no memory proportion."""
+    values = {"tensor_parallel": (4, 8), "expert_parallel": (1, 2), "n_ipu": (7,), "cores_per_device": (3,)}
+    tokens = {"input_tokens": (9,), "output_tokens": (5,)}
+    given = SearchSpace(n_ipu=(1, 2), batch_size=(4,), tensor_parallel=(2,))
+    space = given.on_target("gpu", (GpuSession,), values | tokens)
+    assert (space["tensor_parallel"], space["expert_parallel"], space["n_ipu"]) == ((2,), (1, 2), (1, 2))
+    assert (space["cores_per_device"], space["memory_proportion"]) == (given["cores_per_device"], ())
+    assert (space["input_tokens"], space["output_tokens"]) == ((9,), (5,))
+    assert space.sessions == (GpuSession,)
+    own = SearchSpace(n_ipu=(1,), batch_size=(4,), output_tokens=(3,), input_tokens=(2,), tensor_parallel=(1,))
+    assert own.on_target("gpu", (GpuSession,), tokens)["output_tokens"] == (3,)
+    with pytest.raises(BadInput, match="--target gpu has no --memory-proportion; leave it out, try --headroom"):
+        SearchSpace(n_ipu=(1,), memory_proportion=(0.5,)).on_target("gpu", (GpuSession,), values)
+    with pytest.raises(BadInput, match="--target ipu generates no text, got --input-tokens; leave it out"):
+        SearchSpace(n_ipu=(1,), output_tokens=(3,), input_tokens=(2,)).on_target("ipu", (IpuSession,), {})
+    plain = SearchSpace(n_ipu=(1,), batch_size=(4,))
+    assert plain.on_target("ipu", (IpuSession,), {}) is plain

@@ -1,16 +1,33 @@
 """Repeated measurements, cells, and the ranking of a study's trials."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from autoauto.records.costs.rate_curve import RateCurves, RateLine
 from autoauto.records.interval import interval
 from autoauto.records.schedule import Order
+from autoauto.records.target import Origin
+from autoauto.space.engine_measurements import EngineMeasurements
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.mode import Recompute
 from autoauto.space.objectives import Objective
-from autoauto.space.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of
+from autoauto.space.study_summary import (
+    KnobChoice,
+    Repeated,
+    Sizing,
+    StudySummary,
+    UsersPoint,
+    Verdict,
+    Verification,
+    cells_of,
+    choices_text,
+    users_front_text,
+)
 from autoauto.space.trial import Status, Trial
+from autoauto.targets.gpu.session import GpuSession
 
 KNOBS = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=8)
 
@@ -150,3 +167,64 @@ def test_by_latency_the_quickest_comes_first() -> None:
     study = summary(slow, quick, objective=Objective.LATENCY)
     assert study.ranked == (quick, slow)
     assert study.worth(quick) == pytest.approx(2 * study.worth(slow))
+
+
+def test_what_a_study_stores_of_its_answer_is_read_as_it_was_written() -> None:
+    other = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=8)
+    choices = (
+        KnobChoice("n_ipu", 2, other, 90.0, 0.9, "", False, 0.75, True),
+        KnobChoice("batch_size", 16, KNOBS, 0.0, None, "too large"),
+    )
+    curves = RateCurves((RateLine(1, (1.0, 2.0), (True, False), {"ttft_s": (0.1, 0.2)}),), (), KNOBS.values)
+    sizing = Sizing(3, 2, 1, 60.0, ((1, 0.25), (2, 0.75)))
+    attributes = {
+        "notes": '["a", "b"]',
+        "choices": choices_text(choices),
+        "rate_curves": curves.text,
+        "sizing": json.dumps(sizing._asdict()),
+        "transferred": '[["x", 12], ["y", 8]]',
+        "objective": "latency,throughput",
+        "engine_measurements": EngineMeasurements(answer=None, where="local", n_most=3).text,
+    }
+    best = trial(0, KNOBS, 50.0)
+    study = replace(summary(best), attributes=attributes, finalists=(best,))
+    assert (study.notes, study.transferred) == (("a", "b"), (("x", 12), ("y", 8)))
+    assert (study.choices, study.sizing, study.rate_curves) == (choices, sizing, curves)
+    assert (study.objectives, study.of_several) == ((Objective.LATENCY, Objective.THROUGHPUT), True)
+    assert study.engine_measurements == EngineMeasurements(where="local", n_most=3)
+    assert replace(study, finalists=(trial(1, other, 60.0),)).rate_curves is None  # of another winner
+    lost = replace(study, finalists=())
+    assert (lost.winner, lost.sizing, lost.rate_curves) == (None, None, None)
+
+
+def test_a_study_that_stores_nothing_of_its_answer_has_nothing() -> None:
+    study = summary(trial(0, KNOBS, 50.0))
+    assert [*study.notes, *study.users_front, *study.choices, *study.transferred] == []
+    assert (study.rate_curves, study.sizing, study.engine_measurements, study.winner) == (None, None, None, None)
+    assert (study.objectives, study.of_several) == (Objective.THROUGHPUT, False)
+    assert (study.left_out.n_outside, study.left_out.n_foreign) == (0, 0)
+    assert Sizing(3, 2, 1) == (3, 2, 1, None, ())
+    assert KnobChoice("n_ipu", 2, KNOBS, 1.0, 1.0)[5:] == ("", True, None, False)
+
+
+def test_a_front_of_users_has_tokens_a_second_of_a_gpu_and_of_a_user() -> None:
+    """400 tokens/s of 2 x 2 x 2 GPUs are 50 of each; 20 ms between tokens are 50 a second of a user."""
+    knobs = Knobs(2, 8, replicas=2, session=GpuSession("vllm", 2), mode=Generation(512, 128))
+    tokens, only_one = (
+        Trial(knobs, Status.OK, samples_per_s=400.0, tokens_per_s=400.0, tpot_s=tpot_s) for tpot_s in (0.02, 0.0)
+    )
+    study = replace(summary(tokens), attributes={"users_front": users_front_text((tokens, only_one))})
+    assert study.users_front == (UsersPoint(knobs, 50.0, 50.0),)
+
+
+def test_turns_are_counted_by_the_best_and_the_first_is_the_winner_by_its_index() -> None:
+    rows = Repeated("winner", KNOBS, (1.0, 2.0), (1.0, 2.0)), Repeated("other", KNOBS, (1.0,), (1.0,))
+    made = Verification(rows, 3, 0, Verdict.CLEAR, None)
+    assert (made.winner, made.n_turns) == (rows[0], 2)
+
+
+def test_measured_engines_are_ranked_before_forecasts() -> None:
+    slow, quick = trial(0, KNOBS, 50.0), trial(1, replace(KNOBS, batch_size=4), 70.0)
+    measured = replace(slow, origin=Origin.MEASURED)
+    assert summary(measured, quick).ranked == (measured, quick)
+    assert replace(summary(measured, quick), finalists=(quick,)).ranked == (quick, measured)

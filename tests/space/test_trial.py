@@ -21,6 +21,8 @@ from autoauto.records.target import Origin
 from autoauto.schedule.times import timeline_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.mode import Strategy
 from autoauto.space.numbers import Result
 from autoauto.space.trial import (
     Cell,
@@ -34,7 +36,10 @@ from autoauto.space.trial import (
     run_latency_s,
     unfit_trial,
     used_devices,
+    with_devices,
 )
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 
 PLAN = Plan((Stage(LayerRange(0, 2), 0, 100, 0, 4, 6, {"parameter": 70}, 100),))
@@ -174,6 +179,8 @@ def test_a_trial_that_violates_a_constraint_does_not_fit_but_has_its_results() -
     fitting = apply_constraints(FITS, (loose,))
     assert fitting.fits
     assert fitting.violation == pytest.approx(-9 / 11)
+    for bounds in ((loose, Constraint("n_ipu < 3")), (Constraint("n_ipu < 3"), loose)):
+        assert apply_constraints(FITS, bounds).violation == pytest.approx(-9 / 11)  # n_ipu is further from its bound
     violating = apply_constraints(FITS, (loose, tight))
     assert (violating.fits, violating.measured, violating.samples_per_s) == (False, PLAN, 20.0)
     assert violating.violation == pytest.approx(0.1)
@@ -241,3 +248,70 @@ def test_devices_are_counted_by_kind_with_replicas_and_cores() -> None:
         (Knobs(n_ipu=2, replicas=3, session=four), None, {"": 24}),
     ):
         assert used_devices(knobs, plan) == used
+
+
+def test_throughput_of_a_device_and_of_a_replica() -> None:
+    """Of 60 samples/s six devices do 10 each, and three pipelines 20; of phases on three devices each does 20."""
+    pipelines = Trial(Knobs(n_ipu=2, replicas=3), Status.OK, samples_per_s=60.0)
+    assert (pipelines.device_samples_per_s, pipelines.replica_samples_per_s, pipelines.unit) == (10, 20, "samples/s")
+    phases = Trial(Knobs(n_ipu=3, strategy=Strategy.PHASED), Status.OK, samples_per_s=60.0)
+    assert (phases.device_samples_per_s, phases.replica_samples_per_s) == (20, 20)
+    text = Trial(Knobs(2, 8, replicas=2, session=GpuSession("vllm", 3), mode=Generation(9, 9)), Status.OK)
+    assert text.unit == "tokens/s"
+    assert replace(text, result=Result(samples_per_s=60.0)).device_samples_per_s == 5
+
+
+def test_states_are_those_of_optuna() -> None:
+    states = {str(status): Trial(KNOBS, status).state for status in Status}
+    assert states == {
+        **{"ok": "COMPLETE", "constrained": "PRUNED", "out of memory": "PRUNED", "infeasible": "PRUNED"},
+        **{"unsupported": "PRUNED", "process out of memory": "FAIL", "time-out": "FAIL", "crash": "FAIL"},
+        "bug": "FAIL",
+    }
+
+
+def test_a_trial_has_numbers_of_its_mode_and_no_other_names() -> None:
+    trial = Trial(KNOBS, Status.OK, samples_per_s=2.0, tokens_per_s=400.0, tpot_s=0.5)
+    assert (trial.tokens.tokens_per_s, trial.tokens.tpot_s, trial.step.makespan_cycles) == (400.0, 0.5, None)
+    step = Trial(KNOBS, Status.OK, makespan_cycles=9.0)
+    assert (step.step.makespan_cycles, step.tokens.tokens_per_s) == (9.0, 0.0)
+    with pytest.raises(TypeError, match="a trial has no speed"):
+        Trial(KNOBS, Status.OK, speed=1.0)
+    with pytest.raises(AttributeError, match="a trial has no speed"):
+        getattr(trial, "speed")  # noqa: B009
+
+
+def test_devices_beside_replicas_are_paid_for_and_draw_power_too() -> None:
+    """Two pipelines of one GPU, and two that compute prompts of another kind: 2 x 3 + 2 x 5 dollars an hour."""
+    cluster = load_cluster("c600")
+    device = replace(cluster.devices[0], price_per_hour=3.0, power_limit_w=100.0)
+    priced = replace(cluster, devices=tuple(device for _ in cluster.devices))
+    result = with_devices(Result(samples_per_s=1.0), Knobs(n_ipu=1, replicas=2), PLAN, priced)
+    assert (result.usd_per_hour, result.power_limit_w) == (6.0, 200.0)
+    beside = Knobs(1, 8, replicas=2, session=GpuSession("vllm", 1, prefill_workers=1), mode=Generation(9, 9))
+    assert beside.n_devices == 3
+    assert with_devices(Result(), beside, PLAN, priced).usd_per_hour == 9.0
+
+
+def test_a_step_takes_at_least_what_its_host_takes() -> None:
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=2, schedule=Order.GPIPE, n_micro_batches=3)
+    host = replace(PLAN, host_cycles=500)
+    assert latency_s(knobs, host, 1000.0, 1499) == 1.5
+    assert latency_s(knobs, host, 1000.0, 1501) == 1.501
+    phased = Knobs(n_ipu=2, strategy=Strategy.PHASED)
+    assert latency_s(phased, PHASED, 1000.0) == PHASED.latency_cycles / 1000.0
+
+
+def test_a_cell_has_its_largest_and_the_first_that_is_too_large_above_it() -> None:
+    def sized(size: int, status: Status) -> Trial:
+        return Trial(replace(KNOBS, batch_size=size), status)
+
+    trials = (
+        *(sized(1, Status.OUT_OF_MEMORY), sized(2, Status.OK), sized(4, Status.OK)),
+        *(sized(8, Status.INFEASIBLE), sized(16, Status.OUT_OF_MEMORY)),
+    )
+    cell = Cell(trials, trials[1])
+    assert (cell.largest, cell.first_unfit, cell.n_measured) == (trials[2], trials[3], 4)
+    assert Cell(trials[:1], None).first_unfit is trials[0]
+    assert Cell(trials[:3], trials[1]).first_unfit is None
+    assert Cell(trials[:1], None).largest is None

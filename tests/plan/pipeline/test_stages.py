@@ -16,10 +16,11 @@ from autoauto.plan.pipeline.ends_together import fitting_cuts
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.exchange import Exchange, TensorUse
 from autoauto.records.costs.memory import device_memory
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import Link, Period
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import chunks_of, has_one_stage_each, stage_devices_of
@@ -256,3 +257,36 @@ def test_devices_that_transfer_by_themselves_have_one_stage() -> None:
     )
     with pytest.raises(BadInput, match=r"several stages a device need .* period barrier or overlap, got period serial"):
         stage_table(random_profile(np.random.default_rng(1), 7), knobs, 2**40, Period.SERIAL)
+
+
+def test_costs_of_many_stages_at_once_are_those_of_their_plans_also_where_tensors_skip_stages() -> None:
+    """Tensors go from layer 0 to 2 and 5, and from 1 to 3, over links that are unlike each other."""
+    knobs = Knobs(n_ipu=3, batch_size=1, schedule=Order.GPIPE, n_micro_batches=4)
+    stages = stage_table(random_profile(np.random.default_rng(1), 6), knobs, 2**40, Period.OVERLAP)
+    links = [Link(float(rate), idle) for rate, idle in ((3, 50), (5, 20), (7, 10))]
+    uses = (TensorUse(0, (2, 5), 900), TensorUse(1, (3,), 700))
+    exchange = Exchange(uses, tuple(links), tuple(links[::-1]), 1.0)
+    stages = replace(stages, rows=replace(stages.rows, exchange=exchange))
+    plain = replace(stages, rows=replace(stages.rows, exchange=None))
+    costs, cuts = StageCosts.of(stages), [(0, *inner, 6) for inner in combinations(range(1, 6), 2)]
+    rows = costs.plans(np.array([costs.cuts(each) for each in cuts]))
+    n_more = 0
+    for partition, row in zip(cuts, rows, strict=True):
+        plan = stages.evaluate(partition, [False] * 3)
+        without = plain.evaluate(partition, [False] * 3)
+        for stage, (forward, backward, weight, receive, send), bare in zip(
+            plan.stages, row, without.stages, strict=True
+        ):
+            assert (forward, backward) == (stage.forward_cycles, stage.backward_cycles)
+            assert (weight, receive, send) == (stage.weight_cycles, stage.receive_cycles, stage.send_cycles)
+            first, stop = stage.layers
+            own = range(first, stop)
+            received = 900 * (0 not in own and (2 in own or 5 in own)) + 700 * (1 not in own and 3 in own)
+            link = links[stage.device]
+            more = (link.idle_cycles + received // int(link.bytes_per_s)) * (received > 0)
+            assert receive == bare.receive_cycles + more
+            n_more += more > 0
+        number = costs.cuts(partition)
+        single = costs.stage(1, number[1], number[2])
+        assert single.tolist() == row[1].tolist()
+    assert n_more > 10

@@ -63,3 +63,9 @@ def test_many_proportions_make_a_wide_picture(summary: StudySummary) -> None:
 def test_small_throughputs_have_a_decimal(summary: StudySummary, elements: Elements) -> None:
     slow = replace(summary, trials=(summary.trials[0].with_values(samples_per_s=7.86), *summary.trials[1:]))
     assert [cell.text for cell in elements(picture.heat_map_chart(slow), "cell")] == ["7.9", "200"]
+
+
+def test_rows_are_as_high_as_their_text_needs_and_no_higher(summary: StudySummary) -> None:
+    (panel,) = picture.heat_map_chart(summary).panels
+    assert panel.y.categories is not None
+    assert panel.height == 76.0 * len(panel.y.categories)

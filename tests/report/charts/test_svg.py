@@ -104,3 +104,13 @@ def test_a_picture_file_has_style_background_legend_and_panels_side_by_side() ->
     assert [panel.get("x") for panel in list(root)[-2:]] == ["0", "400"]
     assert root.get("width") == str(400 + 300 + 32)
     assert [element.text for element in list(root)[3:6:2]] == ["a & b", "other"]
+
+
+def test_names_of_a_legend_stand_beside_each_other() -> None:
+    """A box of 12, its name 18 from its start, 7 a letter, and 18 between names: "a & b" has five letters."""
+    other = ROWS._replace(series=(ROWS.series[0], ROWS.series[1]._replace(shape=Shape.BAR)))
+    picture = ElementTree.fromstring(picture_file(Chart("c", "t", "", (other,))))
+    boxes = [float(each.get("x", "")) for each in picture if each.tag.endswith("rect") and each.get("rx") == "3"]
+    texts = [float(each.get("x", "")) for each in picture if each.tag.endswith("text") and each.get("y") == "11"]
+    assert boxes == [0.0, 36.0 + 7 * 5]
+    assert texts == [18.0, 18.0 + 36 + 7 * 5]

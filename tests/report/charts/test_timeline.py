@@ -95,3 +95,9 @@ def test_without_a_clock_cycles_are_shown(simulated: Simulated, elements: Elemen
     chart = picture.timeline_chart(simulated(Order.GPIPE, 2, 2), None)
     assert [text.text for text in elements(chart, "name")] == ["time (cycles), simulated"]
     assert chart.text.endswith("leaves every 2 cycles")
+
+
+def test_every_device_has_a_row_of_its_height(simulated: Simulated) -> None:
+    """Rows of up to 8 devices are higher."""
+    heights = [picture.timeline_chart(simulated(Order.GPIPE, p, 2), None).panels[0].height for p in (2, 8, 9)]
+    assert heights == [75.0, 300.0, 247.5]

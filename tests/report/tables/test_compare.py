@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
@@ -162,3 +162,26 @@ def test_only_a_disturbed_run_has_a_caption(text: Text) -> None:
         "a stage had 70 % of its core, other processes, or a tenant with whom it is shared, the rest; measure again"
         in table
     )
+
+
+def test_plans_of_several_replicas_say_whose_rows_they_are(measured: Plan, estimated: Plan) -> None:
+    """Replica 1, by its first device, has another plan."""
+    placed = replace(measured, placement=((MachineDevice(0, 0), MachineDevice(0, 1)),))
+    other = Plan((replace(measured.stages[0], layers=LayerRange(0, 5)),), placement=((MachineDevice(0, 2),),))
+    several = replace(placed, other_plans=(other,))
+    timelines = (simulated(placed), simulated(other))
+    table = compare_table(estimated, simulated(estimated), Run(several, timelines), SPEEDS, Origin.MODELLED)
+    assert "of replica 0, the slowest; samples_per_s are those of all replicas" in table.caption
+    alone = compare_table(estimated, simulated(estimated), Run(measured, timelines[:1]), SPEEDS, Origin.MODELLED)
+    assert "of replica" not in alone.caption
+
+
+def test_cycles_are_shown_as_time_where_they_are_made_of_seconds(measured: Plan, estimated: Plan) -> None:
+    """2,000 cycles of a clock of 1 MHz are 2 ms; bytes and shares stay as they are."""
+    run = Run(measured, (simulated(measured),))
+    table = compare_table(estimated, simulated(estimated), run, SPEEDS, Origin.MODELLED, 1e6)
+    rows = {(row[0], row[1]): row[2:5] for row in ([cell.text for cell in row] for row in table.cells())}
+    assert rows["0", "forward"][0].startswith("2.2")
+    assert rows["0", "forward"][0].endswith(" ms")
+    assert rows["0", "vertexCode memory"][0] == "1.0 KiB"
+    assert rows["plan", "samples_per_s"][2] == "1,000.0"

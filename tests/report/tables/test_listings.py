@@ -2,11 +2,21 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.records.target import Origin
-from autoauto.report.tables.listings import clusters_table, models_table, profile_table, studies_table
+from autoauto.report.tables.listings import (
+    clusters_table,
+    decoders_table,
+    ends_table,
+    models_table,
+    operators_table,
+    profile_table,
+    studies_table,
+    systems_table,
+)
 
 Text = Callable[..., str]
 MODELS = """\
@@ -112,3 +122,30 @@ def test_a_line_of_80_columns_has_room_for_names_of_studies(text: Text) -> None:
         "new                                                      -       0  -",
         "squeezenet on bow-pod16, throughput and latency                     unfinished",
     ]
+
+
+def test_decoders_that_are_not_read_say_why_and_what_is_read_instead_once() -> None:
+    rows: list[dict[str, Any]] = [
+        {"name": "a", "n_weights": 1_234_000_000, "weights": "bf16", "reason": ""},
+        {"name": "b", "reason": "no rule for Mamba; modelled decoders are x, y"},
+        {"name": "c", "reason": "no config"},
+    ]
+    table = decoders_table(rows)
+    assert table.rows == (
+        ("a", "1.2 billion", "bf16"),
+        ("b", "not read", "no rule for Mamba"),
+        ("c", "not read", "no config"),
+    )
+    assert table.caption == "any other: the folder of its config.json\nmodelled decoders are x, y"
+    assert decoders_table(rows[:1]).caption == "any other: the folder of its config.json"
+
+
+def test_ends_and_operators_of_a_model_and_systems() -> None:
+    ends = ends_table([("x", "float", "n x 3")], [("y", "float", "n"), ("z", "int64", "n")])
+    assert ends.rows == (("input", "x", "float", "n x 3"), ("output", "y", "float", "n"), ("output", "z", "int64", "n"))
+    assert operators_table([("Conv", 3, True), ("Foo", 1, False)]).rows == (
+        ("Conv", 3, "priced"),
+        ("Foo", 1, "as elementwise"),
+    )
+    system = {"name": "h100", "n_gpus_per_node": 8, "memory_bytes": 3 * 2**29, "engines": ["vllm", "sglang"]}
+    assert systems_table([system]).rows == (("h100", 8, "1.5 GiB", "vllm, sglang"),)

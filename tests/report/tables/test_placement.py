@@ -51,3 +51,11 @@ def test_all_devices_of_a_replicated_stage_hold_it() -> None:
     table = placement_table(Plan(stages, placement=(replica(0, 0, 1, 2), replica(1, 0, 1, 2))))
     assert table is not None
     assert table.rows[1] == ("1", "1: 0", "1: 0", "1: 1")
+
+
+def test_a_device_that_runs_several_stages_holds_them_in_their_order() -> None:
+    """Two devices run four stages in turn, 0 and 2 on the first."""
+    stages = tuple(replace(STAGES[0], layers=LayerRange(i, i + 1), device=i % 2) for i in range(4))
+    table = placement_table(Plan(stages, placement=(replica(0, 0, 1), replica(1, 0, 1))))
+    assert table is not None
+    assert table.rows == (("0", "0: 0, 2", "0: 1, 3"), ("1", "1: 0, 2", "1: 1, 3"))

@@ -1,5 +1,6 @@
 """Tables of a study: why the winner won, cells, trials, failures and attributes."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -125,3 +126,13 @@ def test_failures_and_attributes_are_shown(summary: StudySummary) -> None:
     ]
     attributes = rows_of(attributes_table(replace(summary, attributes={"model": "<net>"})))
     assert attributes == [["study", "small"], ["storage", "sqlite:///x.db"], ["model", "<net>"]]
+
+
+def test_a_space_is_shown_as_its_target_calls_its_knobs(summary: StudySummary) -> None:
+    """Knobs that no configuration has, and those without values, are left out; many values have two ends."""
+    space = {"n_ipu": [1, 2], "batch_size": list(range(1, 10)), "memory_proportion": [], "tensor_parallel": [2]}
+    table = attributes_table(replace(summary, attributes={"space": json.dumps(space)}))
+    assert rows_of(table)[-1] == ["space", "n_ipu 1, 2; batch_size 1 to 9, 9 values"]
+    eight = {"batch_size": list(range(1, 9))}
+    table = attributes_table(replace(summary, attributes={"space": json.dumps(eight)}))
+    assert rows_of(table)[-1] == ["space", "batch_size 1, 2, 3, 4, 5, 6, 7, 8"]

@@ -132,3 +132,24 @@ def test_curves_of_another_answer_are_not_shown() -> None:
     other = StudySummary("s", "", Objective.THROUGHPUT, of_another.attributes, (winner,), (), (winner,))
     assert of_another.rate_curves is not None
     assert other.rate_curves is None
+
+
+def test_the_highest_rate_says_what_comes_beyond_it_and_none_where_the_lowest_is_too_high() -> None:
+    """Of all rates kept, of a growing queue, of a bound, and of another constraint."""
+    columns = {"queue_growth_per_s": (0.0, 1.5), "ttft_p99_s": (0.2, 0.7)}
+    lines = (
+        RateLine(1, (10.0, 20.0), (True, True), columns),
+        RateLine(2, (10.0, 20.0), (True, False), columns),
+        RateLine(3, (10.0, 20.0), (True, False), columns, ("ttft_p99_s",)),
+        RateLine(4, (10.0, 20.0), (True, False), {**columns, "queue_growth_per_s": (0.0, 0.0)}),
+        RateLine(5, (10.0, 20.0), (False, False), columns),
+    )
+    table = rates_table(RateCurves(lines))
+    assert table is not None
+    assert [[*row] for row in table.rows] == [
+        ["1 replica", "–", "keeps all up to 20 requests/s"],
+        ["2 replicas", "10", "the queue grows by 1.5 requests/s"],
+        ["3 replicas", "10", "TTFT p99 700 ms"],
+        ["4 replicas", "10", "a constraint does not hold"],
+        ["5 replicas", "–", "a constraint does not hold"],
+    ]

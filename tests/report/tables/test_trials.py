@@ -11,7 +11,14 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.report.tables.table import Table
-from autoauto.report.tables.trials import best_table, dry_run_table, front_table, trials_table, what_fits_table
+from autoauto.report.tables.trials import (
+    best_facts,
+    best_table,
+    dry_run_table,
+    front_table,
+    trials_table,
+    what_fits_table,
+)
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective, Objectives
@@ -295,3 +302,18 @@ def test_every_cell_of_a_dry_run_in_which_something_fits_is_a_row(text: Text) ->
     by_latency = dry_run_table([ExpectedCell(cell(trial), 1) for trial in (phased, slow, fast)], Objective.LATENCY)
     assert by_latency.columns[-2].head == "s"
     assert [row[-2] for row in by_latency.rows] == ["0.25", "0.5"]
+
+
+def test_a_replica_a_device_and_a_price_have_rows_of_their_own(measured: Plan) -> None:
+    """Of 600 samples/s two pipelines of two devices give 300 each, a device 150; 3.6 dollars buy 2.16 million."""
+    knobs = Knobs(n_ipu=2, batch_size=8, replicas=2)
+    trial = replace(made(0, knobs, 600.0), measured=measured)
+    priced = replace(trial, result=replace(trial.result, usd_per_hour=3.6))
+    rows = {name: value for name, value, _ in best_facts(priced, Origin.MODELLED)}
+    assert (rows["throughput"], rows["a replica"], rows["a device"]) == (
+        *("600.0 samples/s", "300.0 samples/s", "150.0 samples/s"),
+    )
+    assert rows["cost"] == "$1.667 a million samples, $3.6 an hour"
+    assert "cost" not in {name for name, *_ in best_facts(trial, Origin.MODELLED)}
+    single = replace(trial, knobs=Knobs(n_ipu=2, batch_size=8))
+    assert "a replica" not in {name for name, *_ in best_facts(single, Origin.MODELLED)}

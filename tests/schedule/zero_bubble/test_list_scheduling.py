@@ -109,7 +109,10 @@ def test_no_schedule_that_ends_after_the_cutoff() -> None:
     direction = Direction(ONE, backwards=False)
     priorities: list[list[float]] = [[0, 1], [2, 3], [4, 5]]
     assert direction.schedule(priorities, ChoiceRule(), cutoff=17) is None
+    before = direction.n_scheduled
     draft = direction.schedule(priorities, ChoiceRule(), cutoff=18)
     assert draft is not None
     assert draft.makespan == 18
-    assert direction.n_scheduled >= 6
+    assert direction.n_scheduled == before + 6
+    assert direction.schedule(priorities, ChoiceRule(), cutoff=0) is None
+    assert direction.n_scheduled == before + 6 + 1  # a run that ends at once counts as a quarter of all

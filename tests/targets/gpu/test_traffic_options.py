@@ -16,7 +16,7 @@ from autoauto.space.requests.request import SearchRequest
 from autoauto.study.defaults import default_space
 from autoauto.targets.gpu.entry import GPU
 from autoauto.targets.gpu.target import GpuTarget
-from autoauto.targets.gpu.workload import traffic_notes, traffic_of
+from autoauto.targets.gpu.workload import cached_share_of, drafts_of, traffic_notes, traffic_of
 from tests.decoders import decoder_folder
 
 pytest.importorskip("aiconfigurator_core", reason="it has the measured times")
@@ -156,3 +156,38 @@ def test_a_stored_request_has_the_absolute_path_of_a_trace(monkeypatch: pytest.M
     problem = Problem.of({"model": "Qwen/Qwen3-32B", "cluster": "h100_sxm-8", "target": "gpu", "trace": "trace.csv"})
     assert problem.plain["options"] == {"trace": str(trace.resolve())}
     assert Problem.read(problem.plain, "a test").options == {"trace": str(trace.resolve())}
+
+
+def test_rates_variations_drafts_and_caches_have_ends() -> None:
+    assert read(rate=1e6) == TrafficLoad(1e6)
+    assert read(for_rate=1e-9) == TrafficLoad(1e-9)
+    with pytest.raises(BadInput, match=r"--for-rate must be requests a second, .* at most 1,000,000, got 1\.1e"):
+        read(for_rate=1.1e6)
+    assert read(arrival="gamma:20") == TrafficLoad(variation=20.0)
+    for arrival in ("gamma:20.1", "gamma:0", "gamma:", "gamma:x", "beta:1", "gamma:nan"):
+        with pytest.raises(BadInput, match="--arrival must be poisson, constant, or gamma:CV"):
+            read(arrival=arrival)
+    drafts: dict[str, object] = {"draft_tokens": 64, "accept_length": 65.0, "draft_cost": 10.0}
+    assert drafts_of(GPU.read_options(drafts))[:3] == (65.0, 64, 10.0)
+    assert drafts_of(GPU.read_options({"draft_tokens": 1, "accept_length": 1.0})).step_tokens == 2
+    for wrong in ({"draft_tokens": 65}, {"accept_length": 65.5}, {"accept_length": 0.9}, {"draft_cost": 10.1}):
+        with pytest.raises(BadInput, match=r"--draft-tokens|--accept-length|--draft-cost"):
+            drafts_of(GPU.read_options({**drafts, **wrong}))
+    assert cached_share_of(GPU.read_options({"cached_share": 0.99})) == 0.99
+    with pytest.raises(BadInput, match="--cached-share"):
+        cached_share_of(GPU.read_options({"cached_share": 1.0}))
+
+
+def test_notes_say_what_is_assumed_of_arrivals() -> None:
+    for traffic, text in (
+        (TrafficLoad(3.0, 1.0), "requests arrive at random (Poisson); replicas take them in turn"),
+        (TrafficLoad(3.0, 0.0), "requests arrive evenly; "),
+        (TrafficLoad(3.0, 2.5), "requests arrive in bursts, times between them vary by 2.5 of the mean; "),
+    ):
+        first, second = traffic_notes(traffic)
+        assert first.startswith(text)
+        assert second.startswith("tokens/s, prices and energy are those of full load")
+    [_, searched] = traffic_notes(TrafficLoad())
+    assert searched.startswith("no rate is given: throughput is the highest rate")
+    windows = traffic_notes(TrafficLoad(3.0, window_s=300.0))
+    assert windows[-1].startswith("bounds hold in every 5 minutes of the trace")

@@ -80,9 +80,9 @@ class LiveFlow:
             Infeasible: it does not run, by the forecast.
         """
         trial = self.forecast(knobs)
-        if not isinstance(trial.plan, Plan):
+        if not isinstance(trial.measured, Plan):
             raise Infeasible(trial.reason, trial.excess_bytes)
-        return trial.plan
+        return trial.measured
 
     def gap(self, knobs: Knobs) -> float:
         """Implements `PlansStages`; there is one plan."""

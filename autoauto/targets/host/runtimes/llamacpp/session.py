@@ -105,6 +105,11 @@ class LlamaCppSession(Session):
 
     @property
     @override
+    def group_size(self) -> int:
+        return self.cores_per_device
+
+    @property
+    @override
     def common(self) -> LlamaCppSession:
         return LlamaCppSession(self.cores_per_device, self.prompt_threads)
 
