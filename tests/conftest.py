@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,16 @@ import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
+from autoauto.records.costs import traffic
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from tests.drawn import N_EXAMPLES
 from tests.running import PATIENCE_S, wait_until
 
 VECTORS = Path(__file__).parent / "vectors"
+
+# Modules are compiled once, not by every worker and every process of a test, whatever the machine sets.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Drawn examples are the same in every run, and none is late on a busy machine.
 settings.register_profile("thorough", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -86,6 +92,14 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_CACHE_DIR", os.environ.get("AUTOAUTO_TEST_CACHE_DIR", str(folder / "cache")))
         yield
+
+
+@pytest.fixture
+def brief_loads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a quarter of the requests of a load, for tests of what is made of simulations; slow ones have all."""
+    if request.node.get_closest_marker("slow") is None:
+        for name in ("_MIN_REQUESTS", "_MAX_REQUESTS", "_MIN_LOAD_S", "_LATENCIES"):
+            monkeypatch.setattr(traffic, name, getattr(traffic, name) // 4)
 
 
 @pytest.fixture(scope="session")
