@@ -103,6 +103,14 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def share_kernel_times() -> Iterator[None]:
+    """Write kernel times that a file of tests asked for, so that other processes open no table for them."""
+    yield
+    if (answers := sys.modules.get("autoauto.targets.gpu.answers")) is not None:
+        answers.write_all()
+
+
 @pytest.fixture
 def brief_loads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a quarter of the requests of a load, for tests of what is made of simulations; slow ones have all."""
