@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Dialect, Engine
@@ -79,14 +78,6 @@ def measure_at_any_speed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_PATIENCE_S", "0")
         patch.setenv("AUTOAUTO_RUN_S", "0.1")
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def read_yaml_in_c() -> Iterator[None]:
-    """Read YAML as always, ten times faster where libyaml is there: the package of kernel times reads much of it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml, "SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         yield
 
 
