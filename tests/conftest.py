@@ -26,9 +26,11 @@ from tests.running import PATIENCE_S, wait_until
 
 VECTORS = Path(__file__).parent / "vectors"
 
-# Modules are compiled once, not by every worker and every process of a test, whatever the machine sets.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A run of all tests compiles modules once, not in every worker and every process of a test, whatever the machine sets.
+# One of a changed file, `studies/mutants.py`, may be over within the second that tells old bytecode from new.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Drawn examples are the same in every run, and none is late on a busy machine.
 settings.register_profile("thorough", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -121,11 +123,10 @@ def share_kernel_times() -> Iterator[None]:
 
 
 @pytest.fixture
-def brief_loads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a quarter of the requests of a load, for tests of what is made of simulations; slow ones have all."""
-    if request.node.get_closest_marker("slow") is None:
-        for name in ("_MIN_REQUESTS", "_MAX_REQUESTS", "_MIN_LOAD_S", "_LATENCIES"):
-            monkeypatch.setattr(traffic, name, getattr(traffic, name) // 4)
+def brief_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a quarter of the requests of a load, for tests of what is made of simulations."""
+    for name in ("_MIN_REQUESTS", "_MAX_REQUESTS", "_MIN_LOAD_S", "_LATENCIES"):
+        monkeypatch.setattr(traffic, name, getattr(traffic, name) // 4)
 
 
 @pytest.fixture(scope="session")
