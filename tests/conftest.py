@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,20 @@ from typing import Any
 import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
+from sqlalchemy import Dialect, Engine
 
+from autoauto.records.costs import traffic
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from tests.drawn import N_EXAMPLES
 from tests.running import PATIENCE_S, wait_until
 
 VECTORS = Path(__file__).parent / "vectors"
+
+# A run of all tests compiles modules once, not in every worker and every process of a test, whatever the machine sets.
+# One of a changed file, `studies/mutants.py`, may be over within the second that tells old bytecode from new.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Drawn examples are the same in every run, and none is late on a busy machine.
 settings.register_profile("thorough", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -75,6 +84,23 @@ def measure_at_any_speed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def compile_statements_once() -> Iterator[None]:
+    """Compile a statement once for all databases of a kind that tests open, not once for each of hundreds."""
+    compiled: dict[type, Any] = {}
+    made = Engine.__init__
+
+    def share(self: Engine, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        self._compiled_cache = compiled.setdefault(type(self.dialect), self._compiled_cache)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "__init__", share)
+        patch.setattr(Dialect, "__eq__", lambda self, other: type(self) is type(other))
+        patch.setattr(Dialect, "__hash__", lambda self: hash(type(self)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One cache of profiles for all tests, and for the other pytest processes: what it holds changes no answer.
 
@@ -86,6 +112,21 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_CACHE_DIR", os.environ.get("AUTOAUTO_TEST_CACHE_DIR", str(folder / "cache")))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def share_kernel_times() -> Iterator[None]:
+    """Write kernel times that a file of tests asked for, so that other processes open no table for them."""
+    yield
+    if (answers := sys.modules.get("autoauto.targets.gpu.answers")) is not None:
+        answers.write_all()
+
+
+@pytest.fixture
+def brief_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a quarter of the requests of a load, for tests of what is made of simulations."""
+    for name in ("_MIN_REQUESTS", "_MAX_REQUESTS", "_MIN_LOAD_S", "_LATENCIES"):
+        monkeypatch.setattr(traffic, name, getattr(traffic, name) // 4)
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,7 @@ def run(folder: Path, *commands: str) -> tuple[list[str], str]:
         [sys.executable, "-c", COMMANDS],
         input="\n".join(commands),
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "AUTOAUTO_CACHE_DIR": str(folder / "cache")},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=True,

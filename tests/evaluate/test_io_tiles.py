@@ -76,7 +76,7 @@ def resnet() -> Flow:
     return load_flow("resnet50", "bow-pod16")
 
 
-@pytest.mark.parametrize(("model", "cluster", "values", "recorded"), RECORDED)
+@pytest.mark.parametrize(("model", "cluster", "values", "recorded"), daily(RECORDED, len(RECORDED) - 1, several=True))
 def test_a_configuration_costs_what_it_did_on_devices_with_io_tiles(
     model: str, cluster: str, values: dict[str, Any], recorded: tuple[float, float, int, int]
 ) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 
 from autoauto.engines.registry import engine_named
 from autoauto.engines.rules import GroupSplit
@@ -298,16 +299,27 @@ def _model(serving: Serving, source: Described, product: WeightFormat, experts: 
     stored = StoredAnswers(repr((_package(), config, serving.system, kernels, options)))
 
     def opened() -> Any:
-        """A handle from the specification that is stored, else compiled, which takes 1 to 2 s for the first."""
+        """A handle from the specification that is stored, else compiled, which takes a second for the first."""
         from aiconfigurator_core.sdk.engine import EngineHandle
 
         if stored.specification:
             return EngineHandle(stored.specification)
-        with temporary_folder(_TEMPORARY) as folder:
+        with temporary_folder(_TEMPORARY) as folder, _yaml_read_in_c():
             (folder / "config.json").write_text(config, encoding="utf-8")
             return EngineHandle.compile(str(folder), serving.system, kernels, **options)
 
     return KernelModel(stored, opened)
+
+
+@contextmanager
+def _yaml_read_in_c() -> Iterator[None]:
+    """Let the package read its YAML, which takes most of the time of a compilation, by libyaml where that is there."""
+    reader = yaml.SafeLoader
+    yaml.SafeLoader = getattr(yaml, "CSafeLoader", reader)
+    try:
+        yield
+    finally:
+        yaml.SafeLoader = reader
 
 
 @cache

@@ -13,6 +13,7 @@ from tests.cli.conftest import RunCli
 from tests.decoders import decoder_folder
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+pytestmark = pytest.mark.usefixtures("brief_loads")
 REQUESTS = ("--input-tokens", "512", "--output-tokens", "128")
 
 

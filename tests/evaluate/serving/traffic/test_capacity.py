@@ -14,6 +14,7 @@ from autoauto.evaluate.serving.traffic.replica import Replica, StepTimes
 from autoauto.evaluate.serving.traffic.steps import Steps
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.traffic import Lengths, Requests, TrafficLoad
+from tests.drawn import daily, n_drawn
 
 ENGINE_NAMES = [name for name in ENGINES if ENGINES[name].step_rules.block_tokens]
 
@@ -47,7 +48,7 @@ def load(rng: np.random.Generator) -> TrafficLoad:
 
 
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", daily(range(6), 3))
 def test_above_the_largest_rate_replicas_are_overloaded(engine: str, seed: int) -> None:
     rng = np.random.default_rng([seed, 7])
     given, traffic = replica(rng, engine), load(rng)
@@ -61,6 +62,7 @@ def test_above_the_largest_rate_replicas_are_overloaded(engine: str, seed: int) 
     assert not traffic_of([given, given], requests_at(0.3 * largest)).is_overloaded  # so it says something
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
 @pytest.mark.parametrize("seed", range(10))
 def test_no_step_is_cheaper_than_what_its_requests_are_charged(engine: str, seed: int) -> None:
@@ -74,7 +76,7 @@ def test_no_step_is_cheaper_than_what_its_requests_are_charged(engine: str, seed
         columns = (np.array([number]) for number in (n_input, n_output, n_cached))
         return float(lowest_seconds(given, Requests(arrival, *columns))[0])
 
-    for _ in range(200):
+    for _ in range(n_drawn(200)):
         n_input, n_output = int(rng.integers(1, 4000)), int(rng.integers(1, 90))
         part = int(rng.integers(1, min(given.part_tokens, n_input) + 1))
         alone = times.prompts(0, [(part, 0)])

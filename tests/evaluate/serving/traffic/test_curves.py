@@ -18,6 +18,7 @@ from autoauto.space.trial import Trial
 from autoauto.study.search import search_flow
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+pytestmark = pytest.mark.usefixtures("brief_loads")
 BOUND = "ttft_p99 <= 150ms"
 VALUES: dict[str, Any] = {"engine": "vllm", "input_tokens": 512, "output_tokens": 400}
 
@@ -89,7 +90,7 @@ def test_at_a_given_rate_without_bounds_it_goes_on_until_the_queue_grows() -> No
 def test_too_many_requests_leave_lines_out_and_closed_loops_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = flow_of(BOUND)
     trial, curves = of_answer(flow)
-    monkeypatch.setattr(module, "MAX_REQUESTS", 16_000)  # of the line of both, which has 8 loads of 1,000 or more
+    monkeypatch.setattr(module, "MAX_REQUESTS", 4000)  # of the line of both, which has 8 loads of 250 or more
     fewer = flow.rate_curves(trial)
     assert fewer is not None
     assert fewer.lines == curves.lines[1:]

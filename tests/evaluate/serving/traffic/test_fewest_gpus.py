@@ -34,6 +34,7 @@ from studies.single_steps import Engine, Request, simulate
 from tests.evaluate.serving.traffic.test_replica import rules_of
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+pytestmark = pytest.mark.usefixtures("brief_loads")
 MODEL = "meta-llama/Meta-Llama-3.1-8B"
 WINDOW_S = 300.0
 BATCH_SIZE = 128

@@ -20,6 +20,7 @@ from autoauto.study.run import SearchResult
 from autoauto.study.search import search_flow
 
 pytest.importorskip("aiconfigurator_core", reason="the measured times are of extra gpu")
+pytestmark = pytest.mark.usefixtures("brief_loads")
 MODEL = "meta-llama/Meta-Llama-3.1-8B"
 BOUND = "ttft_p99 <= 150ms"
 SPACE = SearchSpace(

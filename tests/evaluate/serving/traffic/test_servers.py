@@ -22,6 +22,7 @@ from autoauto.study.run import SearchResult
 from autoauto.study.search import search_flow
 from tests.evaluate.serving.traffic.test_replica import oracle_of, random_requests, replica
 
+pytestmark = pytest.mark.usefixtures("brief_loads")
 TRANSFER_S = 5e-6
 """Of a token of a prompt."""
 MODEL = "meta-llama/Meta-Llama-3.1-8B"
