@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
-from sqlalchemy import Dialect, Engine
 
 from autoauto.records.costs import traffic
 from autoauto.records.layers import Layer, LayerGraph, Tensor
@@ -80,23 +79,6 @@ def measure_at_any_speed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_PATIENCE_S", "0")
         patch.setenv("AUTOAUTO_RUN_S", "0.1")
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compile_statements_once() -> Iterator[None]:
-    """Compile a statement once for all databases of a kind that tests open, not once for each of hundreds."""
-    compiled: dict[type, Any] = {}
-    made = Engine.__init__
-
-    def share(self: Engine, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        self._compiled_cache = compiled.setdefault(type(self.dialect), self._compiled_cache)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "__init__", share)
-        patch.setattr(Dialect, "__eq__", lambda self, other: type(self) is type(other))
-        patch.setattr(Dialect, "__hash__", lambda self: hash(type(self)))
         yield
 
 

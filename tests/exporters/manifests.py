@@ -22,6 +22,8 @@ def check_documents(documents: Sequence[Mapping[str, Any]]) -> None:
             paths = {each["name"]: each["mountPath"] for each in mounts}
             assert len({*paths.values()}) == len(paths)
             assert container.get("workingDir") == paths.get("files")
+            variables = [each["name"] for each in container.get("env", ())]
+            assert len({*variables}) == len(variables)
         files += [each["configMap"]["name"] for each in volumes.values() if "configMap" in each]
         claims |= {each["persistentVolumeClaim"]["claimName"] for each in volumes.values() if CLAIM in each}
         for each in volumes.values():

@@ -110,10 +110,10 @@ def test_what_is_written_is_checked_and_described(tmp_path: Path, monkeypatch: p
     alone = _describe(deployment(1))
     assert f"| server-0 | {ports[0]} | any | 8 |" in alone
     assert "nginx" not in alone
-    alone = tmp_path / "one"
-    alone.mkdir()
-    EXPORTER.write(deployment(1), alone)
-    assert sorted(path.name for path in alone.iterdir()) == ["compose.yaml", "server-0.sh"]
+    folder = tmp_path / "one"
+    folder.mkdir()
+    EXPORTER.write(deployment(1), folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["compose.yaml", "server-0.sh"]
 
 
 @pytest.mark.usefixtures("_cores")
