@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM that end a process also while C++ computes: `catch`, `put_back`, `watch`.
+"""SIGINT and SIGTERM that end a process also while C++ computes: `catch`, `put_back`, `watch`; `signal_stack_kept`.
 
 Python runs the handler of a signal between two of its own instructions, so not before a function of a library in C++
 returns. What the kernel does by itself needs no Python:
@@ -16,8 +16,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -37,6 +37,30 @@ class _SigAction(ctypes.Structure):
         ("flags", ctypes.c_int),
         ("restorer", ctypes.c_void_p),
     )
+
+
+class SignalStack(ctypes.Structure):
+    """`stack_t` of Linux."""
+
+    _fields_ = (("pointer", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@contextmanager
+def signal_stack_kept() -> Iterator[None]:
+    """A context after which this thread handles signals on the stack that it had before.
+
+    OpenVINO's plugin for CPUs gives the thread that compiles a stack of the plugin's own. Once the plugin is gone, the
+    next signal would end the process, since that memory is.
+    """
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    libc, before = ctypes.CDLL(None), SignalStack()
+    libc.sigaltstack(None, ctypes.byref(before))
+    try:
+        yield
+    finally:
+        libc.sigaltstack(ctypes.byref(before), None)
 
 
 Handler = Callable[[int, FrameType | None], object]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -101,3 +102,41 @@ def test_a_handler_of_python_runs_for_every_signal_that_it_sees() -> None:
         assert is_caught(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+OPENVINO = """
+import ctypes, faulthandler
+
+import openvino
+from onnx import TensorProto, helper
+from autoauto.processes.signals import SignalStack, signal_stack_kept
+
+faulthandler.enable()  # its handlers have a stack of their own
+ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", ends[:1], ends[1:])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+core, stacks = openvino.Core(), [SignalStack() for _ in range(2)]
+for stack in stacks:
+    ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
+    with signal_stack_kept():
+        core.compile_model(core.read_model(model.SerializeToString()), "CPU")
+print(len({stack.pointer for stack in stacks}))
+"""
+
+
+def test_a_library_that_sets_a_stack_for_signals_leaves_that_of_the_thread() -> None:
+    libc, before, after = ctypes.CDLL(None), signals.SignalStack(), signals.SignalStack()
+    libc.sigaltstack(None, ctypes.byref(before))
+    memory = ctypes.create_string_buffer(1 << 16)
+    own = signals.SignalStack()
+    own.pointer, own.size = ctypes.addressof(memory), len(memory)
+    with signals.signal_stack_kept():
+        assert libc.sigaltstack(ctypes.byref(own), None) == 0
+    libc.sigaltstack(None, ctypes.byref(after))
+    assert (after.pointer, after.size, after.flags) == (before.pointer, before.size, before.flags)
+
+
+def test_openvino_leaves_the_stack_for_signals() -> None:
+    pytest.importorskip("openvino")
+    done = subprocess.run([sys.executable, "-c", OPENVINO], check=True, capture_output=True, text=True)
+    assert done.stdout == "1\n"

@@ -84,7 +84,7 @@ def test_a_space_shows_what_is_no_default() -> None:
     assert (getattr(space, "n_ipu"), space["n_ipu"]) == ((1, 2), (1, 2))  # noqa: B009
     with pytest.raises(AttributeError, match="a space has no ipus"):
         getattr(space, "ipus")  # noqa: B009
-    with pytest.raises(BadInput, match="there is no knob ipus; knobs are"):
+    with pytest.raises(BadInput, match="there is no knob 'ipus'; did you mean 'n_ipu'"):
         SearchSpace(ipus=(1,))
 
 

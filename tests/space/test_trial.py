@@ -266,7 +266,7 @@ def test_states_are_those_of_optuna() -> None:
     assert states == {
         **{"ok": "COMPLETE", "constrained": "PRUNED", "out of memory": "PRUNED", "infeasible": "PRUNED"},
         **{"unsupported": "PRUNED", "process out of memory": "FAIL", "time-out": "FAIL", "crash": "FAIL"},
-        "bug": "FAIL",
+        **{"bug": "FAIL", "ended early": "PRUNED"},
     }
 
 
