@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM that end a process also while C++ computes: `catch`, `put_back`, `watch`; `signal_stack_kept`.
+"""SIGINT and SIGTERM that end a process also while C++ computes: `catch`, `put_back`, `watch`; `same_signal_stack`.
 
 Python runs the handler of a signal between two of its own instructions, so not before a function of a library in C++
 returns. What the kernel does by itself needs no Python:
@@ -46,7 +46,7 @@ class SignalStack(ctypes.Structure):
 
 
 @contextmanager
-def signal_stack_kept() -> Iterator[None]:
+def same_signal_stack() -> Iterator[None]:
     """A context after which this thread handles signals on the stack that it had before.
 
     OpenVINO's plugin for CPUs gives the thread that compiles a stack of the plugin's own. Once the plugin is gone, the

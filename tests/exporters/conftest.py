@@ -18,7 +18,7 @@ import pytest
 from autoauto.evaluate.open import load_flow
 from autoauto.exporters.exporter import Deployment, Performance
 from autoauto.graph.cut import onnx_source
-from autoauto.processes.signals import signal_stack_kept
+from autoauto.processes.signals import same_signal_stack
 from autoauto.records.costs.options import Session
 from autoauto.records.hardware import Cluster, MachineDevice
 from autoauto.records.layers import LayerRange
@@ -44,7 +44,7 @@ def run_here(command: Sequence[str], **_: object) -> subprocess.CompletedProcess
     code, error, before = 0, "", sys.argv
     sys.argv = [*command[1:]]
     try:
-        with signal_stack_kept():  # as if the process of the program had gone with its OpenVINO
+        with same_signal_stack():  # as if the process of the program had gone with its OpenVINO
             runpy.run_path(command[1], run_name="__main__")
     except SystemExit as end:
         code, error = 1, f"{end.code}\n"

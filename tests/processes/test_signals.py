@@ -109,7 +109,7 @@ import ctypes, faulthandler
 
 import openvino
 from onnx import TensorProto, helper
-from autoauto.processes.signals import SignalStack, signal_stack_kept
+from autoauto.processes.signals import SignalStack, same_signal_stack
 
 faulthandler.enable()  # its handlers have a stack of their own
 ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
@@ -118,7 +118,7 @@ model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir
 core, stacks = openvino.Core(), [SignalStack() for _ in range(2)]
 for stack in stacks:
     ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
-    with signal_stack_kept():
+    with same_signal_stack():
         core.compile_model(core.read_model(model.SerializeToString()), "CPU")
 print(len({stack.pointer for stack in stacks}))
 """
@@ -130,7 +130,7 @@ def test_a_library_that_sets_a_stack_for_signals_leaves_that_of_the_thread() -> 
     memory = ctypes.create_string_buffer(1 << 16)
     own = signals.SignalStack()
     own.pointer, own.size = ctypes.addressof(memory), len(memory)
-    with signals.signal_stack_kept():
+    with signals.same_signal_stack():
         assert libc.sigaltstack(ctypes.byref(own), None) == 0
     libc.sigaltstack(None, ctypes.byref(after))
     assert (after.pointer, after.size, after.flags) == (before.pointer, before.size, before.flags)

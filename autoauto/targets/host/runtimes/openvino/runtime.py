@@ -14,7 +14,7 @@ from typing import Any
 import openvino
 from typing_extensions import override
 
-from autoauto.processes.signals import signal_stack_kept
+from autoauto.processes.signals import same_signal_stack
 from autoauto.records.costs.options import SessionOptions
 from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import BadInput
@@ -79,7 +79,7 @@ class OpenVino(Runtime):
             "PERF_COUNT": wanted.times_nodes,
         }
         own_bf16 = any(end.element_type == openvino.Type.bf16 for node in model.get_ops() for end in node.outputs())
-        with signal_stack_kept():
+        with same_signal_stack():
             compiled = self._core.compile_model(model, _DEVICE, settings)
         return _OpenVinoModel(compiled, inputs, outputs, wanted.times_nodes, own_bf16)
 
