@@ -11,13 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
-
 from autoauto.engines.engine import Engine, NodePart
 from autoauto.engines.rules import GroupSplit, divisors
 from autoauto.memo import Memo
 from autoauto.records.hardware import Cluster
-from autoauto.records.units import IntArray
 from autoauto.targets.gpu.nodes import NodeGpus, groups_of
 
 Free = tuple[int, ...]
@@ -29,7 +26,7 @@ class _Alike(NamedTuple):
     """The groups of like replicas, as many as were asked for, and the free groups of every node after them."""
 
     groups: list[tuple[int, ...]]
-    free: IntArray
+    free: list[int]
 
 
 class Nodes:
@@ -45,7 +42,7 @@ class Nodes:
         self._span = groups[0].n_machines
         counts = Counter(group.machine for group in groups)
         self.full: Free = tuple(counts.values())
-        self._kinds = np.array(list({group.machine: group.kind for group in groups}.values()))
+        self._kinds = list({group.machine: group.kind for group in groups}.values())
         self._starts = [0, *accumulate(self.full)]
         self._node_of = [node for node, n_groups in enumerate(self.full) for _ in range(n_groups)]
         self._splits: Memo[int, list[int]] = Memo(_MAX_KNOWN)
@@ -54,7 +51,7 @@ class Nodes:
 
     def n_able(self, kind: str, n_stages: int) -> int:
         """The nodes of a kind that hold so many stages."""
-        return int(np.count_nonzero((self._kinds == kind) & (np.array(self.full) >= n_stages)))
+        return sum(name == kind and count >= n_stages for name, count in zip(self._kinds, self.full, strict=True))
 
     def splits(self, n_stages: int) -> list[int]:
         """The numbers of nodes among which the engine divides a pipeline evenly."""
@@ -80,29 +77,34 @@ class Nodes:
             free: the groups that it may take.
             kinds: the name of the GPUs of every stage.
         """
-        return self._known.of((free, kinds), lambda: self._placed(np.array(free), kinds))
+        return self._known.of((free, kinds), lambda: self._placed(free, kinds))
 
-    def _placed(self, free: IntArray, kinds: tuple[str, ...]) -> tuple[int, ...] | None:
+    def _placed(self, free: Sequence[int], kinds: tuple[str, ...], first: int = 0) -> tuple[int, ...] | None:
+        """`groups_for`, where all nodes before the node `first` are full."""
         for n_nodes in self.splits(len(kinds)):
             size = len(kinds) // n_nodes
             segments = kinds[::size]
             if tuple(name for name in segments for _ in range(size)) != kinds:
                 continue  # a node has GPUs of one kind
-            if (nodes := self._chosen(free, segments, size)) is not None:
-                firsts = [self._starts[node + 1] - int(free[node]) for node in nodes]
+            if (nodes := self._chosen(free, segments, size, first)) is not None:
+                firsts = [self._starts[node + 1] - free[node] for node in nodes]
                 return tuple(group for first in firsts for group in range(first, first + size))
         return None
 
-    def _chosen(self, free: IntArray, segments: Sequence[str], size: int) -> list[int] | None:
+    def _chosen(self, free: Sequence[int], segments: Sequence[str], size: int, first: int) -> list[int] | None:
         """A node of every segment; of several the fullest, so that others keep room for a whole replica."""
+        nodes = range(first, len(free))
+        if len(segments) == 1:
+            kind = segments[0]
+            node = next((node for node in nodes if free[node] >= size and self._kinds[node] == kind), None)
+            return None if node is None else [node]
         chosen: dict[str, list[int]] = {}
         for kind, n in Counter(segments).items():
-            able = np.flatnonzero((self._kinds == kind) & (free >= size))
+            able = [node for node in nodes if free[node] >= size and self._kinds[node] == kind]
             if len(able) < n:
                 return None
-            if len(segments) > 1:
-                able = able[np.argsort(free[able], kind="stable")]
-            chosen[kind] = sorted(able[:n].tolist(), reverse=True)
+            able.sort(key=lambda node: free[node])
+            chosen[kind] = sorted(able[:n], reverse=True)
         return [chosen[kind].pop() for kind in segments]
 
     def without(self, free: Free, groups: Sequence[int]) -> Free:
@@ -116,16 +118,18 @@ class Nodes:
         """The groups of like replicas, one after the other; None if there is no room for all."""
         # Fewer replicas have the groups of the first ones of more.
         if kinds not in self._alike:
-            self._alike[kinds] = _Alike([], np.array(self.full))
-        alike = self._alike[kinds]
-        while len(alike.groups) < replicas:
-            groups = self._placed(alike.free, kinds)
+            self._alike[kinds] = _Alike([], list(self.full))
+        (every, free), first = self._alike[kinds], 0
+        while len(every) < replicas:
+            while first < len(free) and not free[first]:
+                first += 1
+            groups = self._placed(free, kinds, first)
             if groups is None:
                 return None
-            alike.groups.append(groups)
+            every.append(groups)
             for group in groups:
-                alike.free[self._node_of[group]] -= 1
-        return alike.groups[:replicas]
+                free[self._node_of[group]] -= 1
+        return every[:replicas]
 
     def why_no_room(self, n_stages: int, replicas: int) -> str:
         """A line for pipelines that do not stand on the nodes."""

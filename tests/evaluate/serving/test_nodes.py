@@ -48,6 +48,30 @@ def test_what_whole_replicas_leave_is_used_across_nodes() -> None:
     assert placed("trtllm", (3, 3), 2, 3) is None
 
 
+@given(
+    st.sampled_from(list(ENGINES)), st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(1, 12), st.data()
+)
+def test_like_replicas_are_placed_one_after_the_other(
+    engine: str, sizes: list[int], n_stages: int, data: st.DataObject
+) -> None:
+    """In whatever order numbers of replicas are asked for, and of each number the first ones of more."""
+    nodes, kinds = Nodes(groups(*sizes), engine_named(engine), GroupSplit()), ("a",) * n_stages
+    every, free = [], nodes.full
+    while (chosen := nodes.groups_for(free, kinds)) is not None:
+        every.append(chosen)
+        free = nodes.without(free, chosen)
+    for replicas in data.draw(st.permutations(range(1, len(every) + 2))):
+        expected = every[:replicas] if replicas <= len(every) else None
+        assert nodes.all_placed(kinds, replicas) == expected
+
+
+def test_thousands_of_nodes_are_filled_from_the_first_on() -> None:
+    nodes = Nodes(groups(*[8] * 4096), engine_named("vllm"), GroupSplit())
+    every = nodes.all_placed(("a",), 8 * 4096)
+    assert every == [(number,) for number in range(8 * 4096)]
+    assert nodes.all_placed(("a", "a"), 8 * 4096) is None
+
+
 def test_a_node_of_a_pipeline_has_gpus_of_one_kind() -> None:
     unlike = [*groups(2), *(NodeGpus(1, "b", (number,)) for number in range(2))]
     nodes = Nodes(unlike, engine_named("vllm"), GroupSplit())
