@@ -28,7 +28,8 @@ def started_of(deployment: Deployment, engine: Engine) -> Started:
 
 def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Check]:
     """Whether the engine accepts every command, and whether it says the configuration; nothing is started."""
-    every = processes(deployment, engine)
+    started = started_of(deployment, engine)
+    every = started.processes
     paths = sorted([*folder.glob("replica-*.sh"), *folder.glob("prefill-*.sh")])
     scripts = {path.stem: read_script(path) for path in paths}
     accepted = f"{engine.title} accepts every option"
@@ -46,11 +47,10 @@ def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Che
     same_files = files == {name: command.files for name, command in scripts.items()}
     yield _limits_check(every, limits, same_files=same_files)
     yield _gpus_check(every, scripts, limits)
-    started = started_of(deployment, engine)
     for platform in PLATFORMS:
         if platform.starts(started):
             yield from platform.checks(started, ReadBack(folder, scripts))
-    needed = f"that needs GPUs, {engine.title} and the weights of {decoder_model(deployment).served_name}"
+    needed = f"that needs GPUs, {engine.title} and the weights of {started.model}"
     yield Check(f"{engine.title} serves the model", None, f"nothing was started: {needed}")
 
 

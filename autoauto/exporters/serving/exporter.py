@@ -24,7 +24,8 @@ def serving_exporter(engine: Engine) -> Exporter:
     """Launch commands of every replica, for machines, Docker Compose and Kubernetes."""
 
     def write(deployment: Deployment, folder: Path) -> None:
-        every = processes(deployment, engine)
+        started = started_of(deployment, engine)
+        every = started.processes
         for process in every:
             _write_program(folder / script_name(process), script(process, engine), process.command(engine).files)
         if has_front(every):
@@ -33,7 +34,6 @@ def serving_exporter(engine: Engine) -> Exporter:
             _write_program(folder / FRONT_SCRIPT, text, command.files)
         if text := bench_script(deployment, every):
             _write_program(folder / BENCH_FILE, text)
-        started = started_of(deployment, engine)
         for platform in PLATFORMS:
             if platform.starts(started):
                 texts = {platform.file: dump(platform.content(started)), **platform.beside(started)}

@@ -15,7 +15,7 @@ import gzip
 import hashlib
 import io
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.traffic import BLOCK_TOKENS, MAX_TOKENS, Requests, Trace
+from autoauto.records.costs.traffic import BLOCK_TOKENS, MAX_TOKENS, Requests, Trace, cached_tokens
 from autoauto.records.errors import BadInput
 
 MAX_REQUESTS = 200_000
@@ -64,14 +64,15 @@ def read_trace(path: Path) -> Trace:
     if len(arrivals) < 2 or arrivals[-1].time_s <= arrivals[0].time_s:
         raise BadInput(f"a trace must have two requests or more at different times, got {len(arrivals)} in {path}")
     start = arrivals[0].time_s
+    blocks = tuple(each.blocks for each in arrivals)
+    n_input, room = np.array([each.n_input for each in arrivals]), BLOCK_TOKENS * sum(map(len, blocks))
     requests = Requests(
         np.array([each.time_s - start for each in arrivals]),
-        np.array([each.n_input for each in arrivals]),
+        n_input,
         np.array([each.n_output for each in arrivals]),
-        np.array(_cached_tokens(arrivals)),
+        cached_tokens(blocks, n_input, [room]),
     )
-    blocks = tuple(each.blocks for each in arrivals) if any(each.blocks for each in arrivals) else ()
-    return Trace(hashlib.sha256(content).hexdigest()[:16], requests, blocks, len(rows) - len(arrivals))
+    return Trace(hashlib.sha256(content).hexdigest()[:16], requests, blocks if room else (), len(rows) - len(arrivals))
 
 
 def _content(path: Path) -> bytes:
@@ -151,16 +152,3 @@ def _count(where: str, name: str, text: str, minimum: int) -> int:
     if not minimum <= number <= MAX_TOKENS or number % 1:
         raise BadInput(f"{where}, {name}: must be a whole number from {minimum} to {MAX_TOKENS:,}, got {text!r:.40}")
     return int(number)
-
-
-def _cached_tokens(arrivals: Sequence[_Arrival]) -> list[int]:
-    """Of every prompt the tokens of its first blocks that were seen before; the last token is always computed."""
-    seen: set[object] = set()
-    cached: list[int] = []
-    for each in arrivals:
-        n_hits = 0
-        while n_hits < len(each.blocks) and each.blocks[n_hits] in seen:
-            n_hits += 1
-        seen.update(each.blocks)
-        cached.append(min(n_hits * BLOCK_TOKENS, each.n_input - 1))
-    return cached

@@ -12,11 +12,10 @@ import numpy as np
 
 from autoauto.evaluate.serving.rates import End
 from autoauto.evaluate.serving.traffic.forecast import result_of
-from autoauto.evaluate.serving.traffic.prefix_cache import cached_tokens
 from autoauto.evaluate.serving.traffic.servers import Servers
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.percentiles import Percentiles
-from autoauto.records.costs.traffic import Requests, Served, TrafficLoad, TrafficResult
+from autoauto.records.costs.traffic import Requests, Served, TrafficLoad, TrafficResult, cached_tokens
 from autoauto.records.units import BoolArray, IntArray
 
 RATE_STEP = 1.01

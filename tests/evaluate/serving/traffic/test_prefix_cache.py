@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from autoauto.evaluate.serving.rates import MIDDLE
 from autoauto.evaluate.serving.traffic.goodput import OpenLoad
-from autoauto.evaluate.serving.traffic.prefix_cache import cached_tokens
 from autoauto.evaluate.serving.traffic.servers import OnePool, TwoPools
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic import BLOCK_TOKENS, Requests, Trace, TrafficLoad
+from autoauto.records.costs.traffic import BLOCK_TOKENS, Requests, Trace, TrafficLoad, cached_tokens
 from tests.evaluate.serving.traffic.test_replica import replica
 
 DRAWN = (("a", "b", "c"), ("a", "b", "d"), ("e",), ("a", "b", "c"))

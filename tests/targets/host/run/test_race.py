@@ -19,29 +19,11 @@ from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
 from autoauto.targets.host.machine import CLOCK_HZ
-from autoauto.targets.host.run import pace as pace_module
 from autoauto.targets.host.run.pace import ALPHA, LOOKS, N_LOOKS, SteadyPace
 from autoauto.targets.host.run.run import repeat_until_undisturbed
+from tests.targets.host.run.conftest import Clock
 
 N_SEARCHES, N_RUNS = 150, 8
-
-
-class Clock:
-    """A clock that only the test moves on."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> int:
-        return int(self.now_s * 1e9)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(pace_module, "monotonic_ns", clock)
-    monkeypatch.delenv("AUTOAUTO_RUN_S")
-    return clock
 
 
 def raced(clock: Clock, times_s: Iterator[float], best: RunEnds | None) -> tuple[SteadyPace, RunEnds, float]:

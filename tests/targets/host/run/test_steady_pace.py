@@ -3,33 +3,15 @@
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.run import pace as pace_module
 from autoauto.targets.host.run.pace import SteadyPace, pace_error
-
-
-class Clock:
-    """A clock that only the test moves on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> int:
-        return int(self.now * 1e9)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(pace_module, "monotonic_ns", clock)
-    monkeypatch.delenv("AUTOAUTO_RUN_S")
-    return clock
+from tests.targets.host.run.conftest import Clock
 
 
 def n_until_steady(clock: Clock, intervals: list[float], n_stages: int = 2) -> int:
     """How many micro-batches have left the only pipeline when its pace is steady."""
     pace = SteadyPace(1, n_stages)
     for number, interval in enumerate(intervals):
-        clock.now += interval
+        clock.now_s += interval
         pace.record_output(0)
         if pace.is_steady:
             return number + 1
@@ -44,13 +26,13 @@ def test_a_slow_start_delays_the_steady_pace(clock: Clock) -> None:
     """Three intervals of 0.3 s, then of a tenth: the first quarter must hold all the slow ones."""
     n = n_until_steady(clock, [0.1] + [0.3] * 3 + [0.1] * 100)
     assert n == 1 + 4 * 3
-    assert clock.now < 2.0
+    assert clock.now_s < 2.0
 
 
 def test_an_uneven_pace_counts_as_steady_after_the_maximum_time(clock: Clock) -> None:
     wild = [0.1 * 1.5 ** (i // 3 % 5) for i in range(200)]
     n_until_steady(clock, wild)
-    assert 1.0 <= clock.now < 2.0 + 1
+    assert 1.0 <= clock.now_s < 2.0 + 1
 
 
 def test_a_few_long_micro_batches_suffice(clock: Clock) -> None:
@@ -64,7 +46,7 @@ def test_long_micro_batches_in_flight_count(clock: Clock) -> None:
         pace.record_input()
     while not pace.is_steady:
         pace.record_input()
-        clock.now += 3.0
+        clock.now_s += 3.0
         pace.record_output(0)
         n_outputs += 1
     assert n_outputs == 2
@@ -73,11 +55,11 @@ def test_long_micro_batches_in_flight_count(clock: Clock) -> None:
 def test_all_pipelines_must_have_a_steady_pace(clock: Clock) -> None:
     pace = SteadyPace(2, 1)
     for _ in range(20):
-        clock.now += 0.1
+        clock.now_s += 0.1
         pace.record_output(0)
     assert not pace.is_steady
     for _ in range(20):
-        clock.now += 0.1
+        clock.now_s += 0.1
         pace.record_output(0)
         pace.record_output(1)
     assert pace.is_steady
@@ -86,7 +68,7 @@ def test_all_pipelines_must_have_a_steady_pace(clock: Clock) -> None:
 def test_a_pace_that_varies_more_is_measured_for_longer(clock: Clock) -> None:
     even, uneven = ([0.1, 0.1 * (1 + share)] * 100 for share in (0.001, 0.1))
     n_even = n_until_steady(clock, even)
-    clock.now = 0.0
+    clock.now_s = 0.0
     assert n_until_steady(clock, uneven) > n_even
 
 
