@@ -191,8 +191,7 @@ class EngineRuns:
             result,
             compute_cycles=modelled.result.compute_cycles,
             transfer_cycles=modelled.result.transfer_cycles,
-            usd_per_hour=modelled.result.usd_per_hour,
-            power_limit_w=modelled.result.power_limit_w,
+            devices=modelled.result.devices,
         )
         plain = Trial(
             modelled.knobs,

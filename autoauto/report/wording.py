@@ -148,21 +148,23 @@ def usage(knobs: Knobs) -> str:
 def price_text(result: Result, sample: str) -> str:
     """What samples cost by the prices that the user says; empty where nobody says one.
 
-    >>> price_text(Result(1000.0, usd_per_hour=2.5), "token"), price_text(Result(1000.0), "token")
+    >>> from autoauto.space.numbers import DeviceTotals
+    >>> price_text(Result(1000.0, devices=DeviceTotals(2.5)), "token"), price_text(Result(1000.0), "token")
     ('$0.6944 a million tokens, $2.5 an hour', '')
     """
     usd = result.derived.get(USD_PER_MILLION)
-    return "" if usd is None else f"${usd:,.4g} a million {sample}s, ${result.usd_per_hour:,.4g} an hour"
+    return "" if usd is None else f"${usd:,.4g} a million {sample}s, ${result.devices.usd_per_hour:,.4g} an hour"
 
 
 def energy_text(result: Result, sample: str) -> str:
     """An upper bound of the energy of a sample; empty where no power limit is known.
 
-    >>> energy_text(Result(1000.0, power_limit_w=700.0), "token")
+    >>> from autoauto.space.numbers import DeviceTotals
+    >>> energy_text(Result(1000.0, devices=DeviceTotals(power_limit_w=700.0)), "token")
     'at most 0.7 J a token, at a limit of 700 W'
     """
     joules = result.derived.get(MAX_JOULES)
-    limit = f"at a limit of {result.power_limit_w or 0:,.4g} W"
+    limit = f"at a limit of {result.devices.power_limit_w or 0:,.4g} W"
     return "" if joules is None else f"at most {joules:,.4g} J a {sample}, {limit}"
 
 

@@ -27,6 +27,7 @@ class TrialNumber(NamedTuple):
         text: its value there.
         origin: of its value; None for that of the trial.
         in_constraints: whether a constraint may contain it.
+        quantity: the field of a device that it adds up over devices; empty for other numbers.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TrialNumber(NamedTuple):
     text: Callable[[float], str] = str
     origin: Origin | None = None
     in_constraints: bool = False
+    quantity: str = ""
 
 
 def number(default: Any = None, **facts: Any) -> Any:
@@ -190,6 +192,44 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceTotals:
+    """Quantities of devices, added up over all that a configuration uses. A new quantity is one field here.
+
+    Attributes:
+        usd_per_hour: the price, by what the user says of each device; None where nobody says it.
+        power_limit_w: the most power that they draw; None where it is not known.
+    """
+
+    usd_per_hour: float | None = number(
+        title="price", text="${:,.4g} an hour".format, in_constraints=True, quantity="price_per_hour"
+    )
+    power_limit_w: float | None = number(
+        title="power limit", text="{:,.4g} W".format, in_constraints=True, quantity="power_limit_w"
+    )
+
+    @staticmethod
+    def of(total: Callable[[str], float | None]) -> DeviceTotals:
+        """Add up all quantities.
+
+        Args:
+            total: gives the sum of a quantity, by the name of its field of `Device`; None where it is not known.
+        """
+        sums = {each.name: total(each.metadata["quantity"]) for each in fields(DeviceTotals)}
+        return DeviceTotals(**sums)
+
+    def times(self, n: int) -> DeviceTotals:
+        """The totals of n times as many devices."""
+        totals = []
+        for each in fields(self):
+            of_one = getattr(self, each.name)
+            totals.append(None if of_one is None else n * of_one)
+        return DeviceTotals(*totals)
+
+
+NO_TOTALS = DeviceTotals()
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What a configuration gives; all 0 where it does not fit.
 
@@ -202,8 +242,7 @@ class Result:
         of_mode: what its mode alone gives; None where that is nothing.
         output_error: by how much outputs differ from those in fp32, relative to the largest (`relative_error`), the
             largest of all outputs; None where nothing else was computed in.
-        usd_per_hour: the price of the devices that it uses, by what the user says of each; None where nobody does.
-        power_limit_w: the most that these devices draw; None where that is not known.
+        devices: what its devices cost and draw, all together.
         percentiles, load: what requests get that arrive at times of their own; None where none do.
         run: how sure the measured throughput is; None where that is not known.
     """
@@ -217,8 +256,7 @@ class Result:
     output_error: float | None = number(
         title="output error", text="{:.1e} of the largest value".format, in_constraints=True
     )
-    usd_per_hour: float | None = number(title="price", text="${:,.4g} an hour".format, in_constraints=True)
-    power_limit_w: float | None = number(title="power limit", text="{:,.4g} W".format, in_constraints=True)
+    devices: DeviceTotals = NO_TOTALS
     percentiles: PercentileResult | None = None
     load: ArrivalResult | None = None
     run: RunResult | None = None
@@ -237,17 +275,18 @@ class Result:
         P / R joules a sample, of the devices alone.
         """
         values = {REQUEST_LATENCY: self.latency_s}
-        if self.usd_per_hour is not None and self.samples_per_s:
-            values[USD_PER_MILLION] = 1e6 * self.usd_per_hour / (3600 * self.samples_per_s)
-        if self.power_limit_w is not None and self.samples_per_s:
-            values[MAX_JOULES] = self.power_limit_w / self.samples_per_s
+        usd_per_hour, power_limit_w = self.devices.usd_per_hour, self.devices.power_limit_w
+        if usd_per_hour is not None and self.samples_per_s:
+            values[USD_PER_MILLION] = 1e6 * usd_per_hour / (3600 * self.samples_per_s)
+        if power_limit_w is not None and self.samples_per_s:
+            values[MAX_JOULES] = power_limit_w / self.samples_per_s
         return values
 
     @property
     def values(self) -> dict[str, Any]:
         """The numbers that it has, by name; None where one is not known."""
         known = {name: getattr(self, name) for name in _NAMES[Result]}
-        for part in (self.of_mode, self.percentiles, self.load, self.run):
+        for part in (self.of_mode, self.devices, self.percentiles, self.load, self.run):
             if part is not None:
                 known |= {name: getattr(part, name) for name in _NAMES[type(part)]}
         return known
@@ -255,7 +294,7 @@ class Result:
     def value(self, name: str) -> Any:
         """One of `values`; None where its mode has none of this name."""
         owner = _OWNERS[name]
-        for part in (self, self.of_mode, self.percentiles, self.load, self.run):
+        for part in (self, self.of_mode, self.devices, self.percentiles, self.load, self.run):
             if isinstance(part, owner):
                 return getattr(part, name)
         return None
@@ -277,9 +316,9 @@ class Result:
 NO_RESULT = Result()
 
 
-_KINDS = (Result, StepResult, TokenResult, PercentileResult, ArrivalResult, RunResult)
-_PARTS = {PercentileResult: "percentiles", ArrivalResult: "load", RunResult: "run"}
-"""The field of `Result` of what not every mode has; others are `of_mode`."""
+_KINDS = (Result, StepResult, DeviceTotals, TokenResult, PercentileResult, ArrivalResult, RunResult)
+_PARTS = {DeviceTotals: "devices", PercentileResult: "percentiles", ArrivalResult: "load", RunResult: "run"}
+"""The field of `Result` that has the numbers of each class; numbers of modes are in `of_mode`."""
 
 
 def _numbers_of(kind: type[Any]) -> tuple[TrialNumber, ...]:
@@ -293,7 +332,16 @@ _OWNERS: dict[str, Any] = {name: kind for kind, names in _NAMES.items() for name
 _OF_ALL = _numbers_of(Result)
 _OF_TRAFFIC = (*_numbers_of(PercentileResult), *_numbers_of(ArrivalResult))
 _OF_RUN = _numbers_of(RunResult)
-OF_RESULTS = (*_OF_ALL[:5], *_numbers_of(StepResult), *_OF_ALL[5:], *_numbers_of(TokenResult), *_OF_TRAFFIC, *_OF_RUN)
+_OF_DEVICES = _numbers_of(DeviceTotals)
+OF_RESULTS = (
+    *_OF_ALL[:5],
+    *_numbers_of(StepResult),
+    *_OF_ALL[5:],
+    *_OF_DEVICES,
+    *_numbers_of(TokenResult),
+    *_OF_TRAFFIC,
+    *_OF_RUN,
+)
 """The numbers of `Result`, and those of modes."""
 NUMBERS = (*OF_RESULTS, TrialNumber("excess_bytes", is_whole=True))
 """All numbers of a trial that are stored and shown. A new one is a field above."""
@@ -308,11 +356,9 @@ MAX_JOULES = "max_joules"
 """Joules of a sample, of text of a token of an answer, at most: devices draw their power limits."""
 DERIVED = (REQUEST_LATENCY, USD_PER_MILLION, MAX_JOULES)
 """The names of `Result.derived`."""
-QUANTITIES = {
-    **{"usd_per_hour": "price_per_hour", USD_PER_MILLION: "price_per_hour"},
-    **{"power_limit_w": "power_limit_w", MAX_JOULES: "power_limit_w"},
-}
-"""The quantity of a device that a number needs."""
+QUANTITIES = {number.name: number.quantity for number in _OF_DEVICES}
+"""The quantity of a device that a number needs, by the name of the number."""
+QUANTITIES |= {USD_PER_MILLION: "price_per_hour", MAX_JOULES: "power_limit_w"}
 RESULT_NAMES = (*(number.name for number in NUMBERS if number.in_constraints), *OF_PLANS, *DERIVED)
 """The names of results that a constraint may contain."""
 

@@ -28,6 +28,7 @@ from autoauto.space.numbers import (
     OF_PLANS,
     OF_RESULTS,
     QUANTITIES,
+    DeviceTotals,
     Result,
     StepResult,
     TokenResult,
@@ -257,8 +258,7 @@ def with_devices(result: Result, knobs: Knobs, plan: Plan | PhasedPlan, cluster:
     if knobs.session.n_beside:
         kind = knobs.session.kind_beside(cluster)
         used[kind] = used.get(kind, 0) + knobs.session.n_beside
-    price, power_w = cluster.total("price_per_hour", used), cluster.total("power_limit_w", used)
-    return replace(result, usd_per_hour=price, power_limit_w=power_w)
+    return replace(result, devices=DeviceTotals.of(lambda quantity: cluster.total(quantity, used)))
 
 
 def measured_trial(

@@ -12,6 +12,7 @@ from autoauto.space.numbers import (
     NO_RESULT,
     TIMES_OF_REQUESTS,
     ArrivalResult,
+    DeviceTotals,
     PercentileResult,
     Result,
     StepResult,
@@ -21,9 +22,9 @@ from autoauto.space.numbers import (
 
 def test_money_and_energy_of_a_sample_follow_from_the_throughput() -> None:
     """Two samples a second at 3.6 dollars an hour: 7200 samples cost that much, so a million cost 500."""
-    result = Result(samples_per_s=2.0, latency_s=0.5, usd_per_hour=3.6, power_limit_w=300.0)
+    result = Result(samples_per_s=2.0, latency_s=0.5, devices=DeviceTotals(3.6, 300.0))
     assert sorted(result.derived.values()) == [0.5, 150.0, pytest.approx(500.0)]
-    assert list(Result(latency_s=0.5, usd_per_hour=3.6, power_limit_w=300.0).derived.values()) == [0.5]
+    assert list(Result(latency_s=0.5, devices=DeviceTotals(3.6, 300.0)).derived.values()) == [0.5]
     assert list(Result(samples_per_s=2.0, latency_s=0.5).derived.values()) == [0.5]
 
 
@@ -68,7 +69,7 @@ def test_other_numbers_go_to_the_part_that_has_them() -> None:
     )
     made = NO_RESULT.with_values({"samples_per_s": 3.0, "tokens_per_s": 500.0})
     assert made == Result(samples_per_s=3.0, of_mode=TokenResult(tokens_per_s=500.0))
-    whole = Result(2.0, 1.0, 0.5, 7, 8, output_error=0.1, usd_per_hour=3.0, power_limit_w=4.0)
+    whole = Result(2.0, 1.0, 0.5, 7, 8, output_error=0.1, devices=DeviceTotals(3.0, 4.0))
     assert whole.with_values({"busy_share": 0.5}) == replace(whole, load=ArrivalResult(busy_share=0.5))
     name = next(iter(StepResult.__dataclass_fields__))
     other = result.with_values({name: 1.0}).of_mode

@@ -11,7 +11,7 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
-from autoauto.space.numbers import Result
+from autoauto.space.numbers import DeviceTotals, Result
 from autoauto.space.objectives import Objective, scores_of, shown_values, values_of
 from autoauto.space.trial import Status, Trial
 from autoauto.targets.clusters import load_cluster
@@ -44,7 +44,7 @@ def test_values_without_plans_are_numbers_or_what_the_study_stores() -> None:
 PIPELINES = Trial(
     Knobs(n_ipu=2, replicas=3, batch_size=4),
     Status.OK,
-    result=Result(60.0, 50.0, 0.25, usd_per_hour=0.432, power_limit_w=150.0),
+    result=Result(60.0, 50.0, 0.25, devices=DeviceTotals(0.432, 150.0)),
     number=0,
 )
 

@@ -287,10 +287,10 @@ def test_devices_beside_replicas_are_paid_for_and_draw_power_too() -> None:
     device = replace(cluster.devices[0], price_per_hour=3.0, power_limit_w=100.0)
     priced = replace(cluster, devices=tuple(device for _ in cluster.devices))
     result = with_devices(Result(samples_per_s=1.0), Knobs(n_ipu=1, replicas=2), PLAN, priced)
-    assert (result.usd_per_hour, result.power_limit_w) == (6.0, 200.0)
+    assert (result.devices.usd_per_hour, result.devices.power_limit_w) == (6.0, 200.0)
     beside = Knobs(1, 8, replicas=2, session=GpuSession("vllm", 1, prefill_workers=1), mode=Generation(9, 9))
     assert beside.n_devices == 3
-    assert with_devices(Result(), beside, PLAN, priced).usd_per_hour == 9.0
+    assert with_devices(Result(), beside, PLAN, priced).devices.usd_per_hour == 9.0
 
 
 def test_a_step_takes_at_least_what_its_host_takes() -> None:

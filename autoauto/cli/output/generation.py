@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.traffic import describe_load, describe_traffic
@@ -51,7 +52,7 @@ def _describe_prefill(tokens: TokenResult) -> dict[str, float]:
 
 def describe_devices(result: Result) -> dict[str, float]:
     """What the devices of a configuration cost and draw at most, as far as it is known, as plain values."""
-    totals = {"usd_per_hour": result.usd_per_hour, "power_limit_w": result.power_limit_w}
+    totals = asdict(result.devices)
     known = {name: value for name, value in totals.items() if value is not None}
     return known | {name: value for name, value in result.derived.items() if name in QUANTITIES}
 

@@ -36,9 +36,11 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import (
     NAMES_OF_GENERATION,
+    NO_TOTALS,
     QUANTITIES,
     REQUEST_LATENCY,
     RESULT_NAMES,
+    DeviceTotals,
     Result,
     TokenResult,
 )
@@ -65,7 +67,7 @@ class ServingFlow:
         """
         self.setting, self._ways = setting, ReplicaWays.of(setting)
         self._pools = PoolWays(self._ways)
-        self._price, self._power_w = (setting.cluster.of_each(each) for each in ("price_per_hour", "power_limit_w"))
+        self._one_device = DeviceTotals.of(setting.cluster.of_each)
         known = {name for name, each in QUANTITIES.items() if setting.cluster.of_each(each) is not None}
         of_plans = _OF_PLANS - known  # which GPUs a pipeline of several kinds uses, its plan says
         traffic = self._ways.costs.target.traffic
@@ -288,30 +290,21 @@ class ServingFlow:
 
     def _trial_of(self, knobs: Knobs, rates: TokenResult) -> Trial:
         """A trial without plans."""
-        n, price, power_w = knobs.n_devices, self._price, self._power_w
-        result = _result_of(
-            knobs,
-            rates,
-            usd_per_hour=None if price is None else n * price,
-            power_limit_w=None if power_w is None else n * power_w,
-        )
+        result = _result_of(knobs, rates, self._one_device.times(knobs.n_devices))
         return Trial(knobs, Status.OK, result=result, origin=Origin.ESTIMATED)
 
     def _unfit(self, knobs: Knobs, failure: DoesNotFit) -> Trial:
         return unfit_trial(knobs, failure, int(self.setting.hardware(knobs.session).devices[0].memory_bytes))
 
 
-def _result_of(
-    knobs: Knobs, rates: TokenResult, usd_per_hour: float | None = None, power_limit_w: float | None = None
-) -> Result:
+def _result_of(knobs: Knobs, rates: TokenResult, devices: DeviceTotals = NO_TOTALS) -> Result:
     """All numbers that follow from the rates of a configuration, and those of its GPUs."""
     return Result(
         samples_per_s=rates.tokens_per_s,
         estimated_samples_per_s=rates.tokens_per_s,
         latency_s=rates.ttft_s + (requests_of(knobs).output_tokens - 1) * rates.tpot_s,
         of_mode=rates,
-        usd_per_hour=usd_per_hour,
-        power_limit_w=power_limit_w,
+        devices=devices,
     )
 
 

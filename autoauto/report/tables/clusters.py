@@ -39,7 +39,7 @@ def ranked_answers(answers: Sequence[ClusterAnswer], objective: Objective) -> li
     def rank(answer: ClusterAnswer) -> tuple[bool, float]:
         if answer.best is None:
             return True, 0.0
-        price = answer.best.result.usd_per_hour if by_price else None
+        price = answer.best.result.devices.usd_per_hour if by_price else None
         return False, -objective.score(objective.of(answer.best)) if price is None else price
 
     return sorted(answers, key=rank)
@@ -47,7 +47,7 @@ def ranked_answers(answers: Sequence[ClusterAnswer], objective: Objective) -> li
 
 def _is_by_price(answers: Sequence[ClusterAnswer], objective: Objective) -> bool:
     """True where each is as few devices as suffice, whose prices compare what their numbers do not."""
-    prices = [answer.best.result.usd_per_hour for answer in answers if answer.best is not None]
+    prices = [answer.best.result.devices.usd_per_hour for answer in answers if answer.best is not None]
     return objective is Objective.DEVICES and None not in prices
 
 
@@ -100,7 +100,7 @@ def _row(answer: ClusterAnswer, *, with_hour: bool) -> tuple[Value, ...]:
         None if ends is None else f"{speed_of(ends[0])} to\n{speed_of(ends[1])}",
         time_text(best.tokens.tpot_s) if best.tokens.tpot_s else None,
         time_text(best.tokens.ttft_s) if best.tokens.ttft_s else None,
-        value_text(best.result.usd_per_hour) if with_hour else None,
+        value_text(best.result.devices.usd_per_hour) if with_hour else None,
         value_text(derived.get(USD_PER_MILLION)),
         value_text(derived.get(MAX_JOULES)),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import pandas as pd
 from optuna import Study
 
 from autoauto.records.target import studied_origin
-from autoauto.space.numbers import DERIVED, NUMBERS, REQUEST_LATENCY, Result
+from autoauto.space.numbers import DERIVED, NUMBERS, REQUEST_LATENCY, DeviceTotals, Result
 from autoauto.space.objectives import objective_tuple, parse_objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.table import COLUMNS
@@ -112,7 +113,8 @@ def _named(row: Mapping[str, Any], values: Sequence[str]) -> dict[str, Any]:
     named.update((name, value) for name, value in row.items() if name not in by_number)
     speed = row.get("samples_per_s")
     if isinstance(speed, int | float):
-        derived = Result(speed, usd_per_hour=row.get("usd_per_hour"), power_limit_w=row.get("power_limit_w")).derived
+        totals = {each.name: row.get(each.name) for each in fields(DeviceTotals)}
+        derived = Result(speed, devices=DeviceTotals(**totals)).derived
         named |= {name: derived[name] for name in _SHOWN if name in derived}
     for name in ("datetime_start", "datetime_complete"):
         named[name] = local_time(row[name])

@@ -530,5 +530,5 @@ def test_a_server_takes_and_pays_for_all_its_cores(groups: type[Group]) -> None:
     cast("Any", flow.setting).cluster = priced
     knobs = PLAIN.with_values(replicas=2, batch_size=3, session=LlamaCppSession(2))
     trial = flow.forecast(knobs)
-    assert (knobs.n_devices, trial.result.usd_per_hour) == (4, 12.0)
+    assert (knobs.n_devices, trial.result.devices.usd_per_hour) == (4, 12.0)
     assert trial.device_samples_per_s == pytest.approx(trial.samples_per_s / 4)

@@ -36,8 +36,8 @@ def serving(n_ipu: int = 1, replicas: int = 1, batch_size: int = 8, tensor_paral
 def test_the_gpus_that_are_used_cost_and_those_that_are_idle_do_not(model: Path) -> None:
     flow = load_flow(model, "h100_sxm-8", "gpu", options=PRICES)
     trial = flow.evaluate(serving(replicas=2, tensor_parallel=2))
-    assert trial.result.usd_per_hour == 4 * 2.5
-    assert trial.result.power_limit_w == 4 * 700
+    assert trial.result.devices.usd_per_hour == 4 * 2.5
+    assert trial.result.devices.power_limit_w == 4 * 700
     assert trial.result.derived["usd_per_million"] == pytest.approx(1e6 * 10 / 3600 / trial.tokens.tokens_per_s)
     assert trial.result.derived["max_joules"] == pytest.approx(2800 / trial.tokens.tokens_per_s)
     (forecast,) = flow.forecasts([serving(replicas=2, tensor_parallel=2)])
@@ -46,12 +46,12 @@ def test_the_gpus_that_are_used_cost_and_those_that_are_idle_do_not(model: Path)
 
 def test_of_several_kinds_those_count_on_which_pipelines_stand(model: Path) -> None:
     flow = load_flow(model, "h100_sxm-2+l40s-2", "gpu", options=PRICES)
-    assert flow.evaluate(serving()).result.usd_per_hour == 2.5, "one replica is on the faster kind"
-    assert flow.evaluate(serving(replicas=4)).result.usd_per_hour == pytest.approx(2 * 2.5 + 2 * 0.9)
-    assert flow.evaluate(serving(replicas=4)).result.power_limit_w == 2 * 700 + 2 * 350
+    assert flow.evaluate(serving()).result.devices.usd_per_hour == 2.5, "one replica is on the faster kind"
+    assert flow.evaluate(serving(replicas=4)).result.devices.usd_per_hour == pytest.approx(2 * 2.5 + 2 * 0.9)
+    assert flow.evaluate(serving(replicas=4)).result.devices.power_limit_w == 2 * 700 + 2 * 350
     half = load_flow(model, "h100_sxm-2+l40s-2", "gpu", options={"price": "h100=2.5"})
-    assert half.evaluate(serving()).result.usd_per_hour == 2.5
-    assert half.evaluate(serving(replicas=4)).result.usd_per_hour is None, "nobody says what an L40S costs"
+    assert half.evaluate(serving()).result.devices.usd_per_hour == 2.5
+    assert half.evaluate(serving(replicas=4)).result.devices.usd_per_hour is None, "nobody says what an L40S costs"
     with pytest.raises(BadInput, match=r"needs price_per_hour of every device, .* has none of l40s; "):
         check_objectives(half, Objective.COST)
     with pytest.raises(BadInput, match=r"needs devices of one price_per_hour, .* has kinds that differ; "):
@@ -69,11 +69,11 @@ def test_a_bound_on_the_price_holds_at_the_end_of_the_interval(model: Path) -> N
 
 def test_a_bound_on_the_price_takes_the_cheaper_kind(model: Path) -> None:
     mixed = "h100_sxm-2+l40s-2"
-    assert load_flow(model, mixed, "gpu", options=PRICES).evaluate(serving()).result.usd_per_hour == 2.5
+    assert load_flow(model, mixed, "gpu", options=PRICES).evaluate(serving()).result.devices.usd_per_hour == 2.5
     bounds = (Constraint("usd_per_hour <= 1"),)
     flow = load_flow(model, mixed, "gpu", options=PRICES, constraints=bounds)
     (forecast,) = flow.forecasts([serving()])
-    assert forecast.result.usd_per_hour == flow.evaluate(serving()).result.usd_per_hour == 0.9
+    assert forecast.result.devices.usd_per_hour == flow.evaluate(serving()).result.devices.usd_per_hour == 0.9
     assert flow.evaluate(serving(replicas=2)).status is Status.CONSTRAINED
 
 
@@ -89,11 +89,11 @@ def test_a_file_of_a_cluster_says_prices_and_limits(model: Path, tmp_path: Path)
     device = "power_limit_w = 350.0"
     path.write_text(text.replace(device, "price_per_hour = 0.5\npower_limit_w = 250.0"))
     trial = load_flow(model, path, "gpu").evaluate(serving(replicas=2))
-    assert (trial.result.usd_per_hour, trial.result.power_limit_w) == (1.0, 500.0)
+    assert (trial.result.devices.usd_per_hour, trial.result.devices.power_limit_w) == (1.0, 500.0)
     path.write_text(text.replace(device, "price_per_hour = 0.5"))
     trial = load_flow(model, path, "gpu", options=PRICES).evaluate(serving(replicas=2))
-    assert trial.result.usd_per_hour == 1.8, "--price is the later word"
-    assert trial.result.power_limit_w == 700.0, "where the file says none it is that of the system"
+    assert trial.result.devices.usd_per_hour == 1.8, "--price is the later word"
+    assert trial.result.devices.power_limit_w == 700.0, "where the file says none it is that of the system"
     path.write_text(text.replace(device, "price_per_hour = 0"))
     with pytest.raises(BadInput, match="price_per_hour"):
         load_flow(model, path, "gpu")

@@ -21,6 +21,7 @@ from autoauto.report.tables.trials import (
 )
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Strategy
+from autoauto.space.numbers import DeviceTotals
 from autoauto.space.objectives import Objective, Objectives
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Status, Trial, ended_early
 from tests.report.made import made
@@ -308,7 +309,7 @@ def test_a_replica_a_device_and_a_price_have_rows_of_their_own(measured: Plan) -
     """Of 600 samples/s two pipelines of two devices give 300 each, a device 150; 3.6 dollars buy 2.16 million."""
     knobs = Knobs(n_ipu=2, batch_size=8, replicas=2)
     trial = replace(made(0, knobs, 600.0), measured=measured)
-    priced = replace(trial, result=replace(trial.result, usd_per_hour=3.6))
+    priced = replace(trial, result=replace(trial.result, devices=DeviceTotals(3.6)))
     rows = {name: value for name, value, _ in best_facts(priced, Origin.MODELLED)}
     assert (rows["throughput"], rows["a replica"], rows["a device"]) == (
         *("600.0 samples/s", "300.0 samples/s", "150.0 samples/s"),

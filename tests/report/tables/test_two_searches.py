@@ -11,7 +11,7 @@ from autoauto.records.target import Origin
 from autoauto.report.tables.clusters import ClusterAnswer, clusters_table, ranked_answers
 from autoauto.report.tables.two_searches import RESULTS, TITLES, ComparedRow, ComparedSearch, compared_rows
 from autoauto.report.tables.two_searches import comparison_tables as tables_of
-from autoauto.space.numbers import Result, TokenResult
+from autoauto.space.numbers import DeviceTotals, Result, TokenResult
 from autoauto.space.objectives import Objective
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial
@@ -98,7 +98,7 @@ def test_clusters_are_ranked_by_the_objective_and_those_without_an_answer_come_l
 
 
 def test_the_fewest_devices_are_ranked_by_price_where_all_have_one() -> None:
-    dear, cheap = answer("a", 10.0, 1, usd_per_hour=8.0), answer("b", 10.0, 4, usd_per_hour=6.0)
+    dear, cheap = answer("a", 10.0, 1, devices=DeviceTotals(8.0)), answer("b", 10.0, 4, devices=DeviceTotals(6.0))
     assert ranked_answers([dear, NONE, cheap], Objective.DEVICES) == [cheap, dear, NONE]
     unpriced = answer("c", 10.0, 2)
     assert ranked_answers([cheap, unpriced, dear], Objective.DEVICES) == [dear, unpriced, cheap]
@@ -107,7 +107,7 @@ def test_the_fewest_devices_are_ranked_by_price_where_all_have_one() -> None:
 
 def test_a_table_of_clusters_has_the_columns_that_some_row_has() -> None:
     """8 dollars buy 36,000 tokens at 10 a second; 300 W by 10 a second are 30 J."""
-    priced = answer("a", 10.0, 1, usd_per_hour=8.0, power_limit_w=300.0)
+    priced = answer("a", 10.0, 1, devices=DeviceTotals(8.0, 300.0))
     table = clusters_table([priced, NONE], Objective.DEVICES)
     heads = [column.words.replace("\n", " ") for column in table.columns]
     assert heads == ["cluster", "best", "used", "tokens/s", "USD an hour", "USD a M tokens", "J a token at most"]

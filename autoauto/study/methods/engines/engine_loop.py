@@ -108,12 +108,8 @@ class EngineLoop:
         for turn in row.turns[first_turn:]:
             tpot_s = 0.0 if np.isnan(turn.tpot_s.mean) else turn.tpot_s.mean
             trial = plain_trial(row.knobs, turn.tokens_per_s, tpot_s, turn.ttft_s.mean, turn.latency_s.mean)
-            of_devices = self.trials[index].result
-            trial = trial.with_values(
-                result=replace(
-                    trial.result, usd_per_hour=of_devices.usd_per_hour, power_limit_w=of_devices.power_limit_w
-                )
-            )
+            devices = self.trials[index].result.devices
+            trial = trial.with_values(result=replace(trial.result, devices=devices))
             self.next_of.ratios.add(index, log(self._scores[index] / self._objective.worth(trial)))
             self._measured_levels.setdefault(index, []).append(np.array(self._levels_of(trial)))
         self.next_of.limit(self._limits())

@@ -12,6 +12,7 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.engine_measurements import EngineForecast, EngineRow, Expected
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
+from autoauto.space.numbers import DeviceTotals
 from autoauto.space.objectives import Objective
 from autoauto.space.trial import Status, Trial
 from autoauto.study.methods.engines.engine_loop import EngineLoop, plain_trial, takes_as_much
@@ -114,7 +115,7 @@ def replace_cache(trial: Trial) -> Trial:
 def test_a_bound_on_the_price_holds_by_what_was_measured() -> None:
     priced = []
     for trial in map(forecast, SPACE):
-        priced.append(replace(trial, result=replace(trial.result, usd_per_hour=8.0)))
+        priced.append(replace(trial, result=replace(trial.result, devices=DeviceTotals(8.0))))
     best = max(priced, key=Objective.COST.worth)
     bound = Constraint(f"usd_per_million <= {1.5 * best.result.derived['usd_per_million']}")
     for ratio, answer in ((1.2, best.knobs), (2.0, None)):
