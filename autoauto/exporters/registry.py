@@ -190,7 +190,7 @@ def _not_in_the_files(deployment: Deployment, exporter: Exporter) -> Iterator[st
     location = "" if on_chip else ", with its state in streaming memory"
     optimizer = f"{update.optimizer}{master}{sharded}{location}"
     yield f"The plan counts the memory of the optimizer {optimizer}, which the files do not set."
-    recomputes = knobs.mode.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
+    recomputes = knobs.mode.recomputes_all or any(stage.recomputes for stage in deployment.plan.stages)
     if recomputes and not exporter.sets_recompute:
         yield (
             "Stages of the plan compute activations again in the backward pass. The files do not say so: switch it on\n"

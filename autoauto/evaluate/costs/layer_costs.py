@@ -266,7 +266,7 @@ class LayerwiseCosts(ABC):
 
         They are those of the cluster's first device; numbers of devices share them.
         """
-        setting, recompute = self.setting, knobs.mode.recompute is True
+        setting, recompute = self.setting, knobs.mode.recomputes_all
         options = setting.options(knobs, device)
         key = options, knobs.weight_update, recompute
         known = self._ranges.get(key)

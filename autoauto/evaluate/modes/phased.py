@@ -145,7 +145,7 @@ class PhasedFlow:
 
     @staticmethod
     def _options(knobs: Knobs) -> PhasedOptions:
-        return PhasedOptions(knobs.mode.n_micro_batches, IoMode.COMPUTE, recompute=knobs.mode.recompute is True)
+        return PhasedOptions(knobs.mode.n_micro_batches, IoMode.COMPUTE, recompute=knobs.mode.recomputes_all)
 
     def _one_step_table(self, knobs: Knobs) -> CostTable:
         """The table of phases, which depends on the numbers of steps and of replicas in nothing."""
@@ -190,7 +190,7 @@ class PhasedFlow:
         """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""
         setting, device = self.costs.setting, self.costs.setting.devices(knobs).devices[0]
         compiled = setting.compiler.compile(setting.graph, phase.layers, device, setting.options(knobs))
-        recompute_cycles = compiled.forward_cycles if knobs.mode.recompute is True else 0
+        recompute_cycles = compiled.forward_cycles if knobs.mode.recomputes_all else 0
         whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles
         estimated = table.compute_cycles(*phase.layers)
         buffers = {name: phase.memory_bytes[name] for name in (LOAD_BUFFER, STORE_BUFFER)}

@@ -76,7 +76,7 @@ class TrainingBounds:
         if setting.cluster.kinds or knobs.session.differs_by_device:
             return None
         knobs = with_known_state(knobs, setting)[-1]  # which needs least memory
-        key = setting.options(knobs), knobs.weight_update, knobs.mode.recompute is True
+        key = setting.options(knobs), knobs.weight_update, knobs.mode.recomputes_all
         make = partial(all_layers, self.costs, knobs)
         layers = self._all_layers.of(key, lambda: self.costs.forecasts.of("all layers", key, AllLayers, make))
         m, p = knobs.mode.n_micro_batches, knobs.n_ipu
@@ -160,7 +160,7 @@ def _min_transfer_cycles(layers: AllLayers, knobs: Knobs) -> float:
 
 def _min_bytes(layers: AllLayers, knobs: Knobs) -> float:
     """What the fullest device needs at least."""
-    if knobs.mode.recompute:  # of its activations a stage may hold the segment between two checkpoints only
+    if knobs.mode.may_recompute:  # of its activations a stage may hold the segment between two checkpoints only
         return layers.held_bytes / knobs.n_ipu
     moments = in_flight_by_stage(*knobs.step)
     stashed, counts = float(layers.activation_bytes), tuple(float(each.mean(axis=0).min()) for each in moments)

@@ -36,9 +36,9 @@ def stage_tables(
         BadInput: as `pipeline_table`; or several stages a device, where devices transfer by themselves or are in no
             line.
     """
-    own = knobs.with_values(recompute=knobs.mode.recompute is True)
+    own = knobs.with_values(recompute=knobs.mode.recomputes_all)
     table, recomputing, spared = pipeline_table(costs, own, progress, start), None, None
-    if knobs.mode.recompute and turns_at_once(*knobs.step):
+    if knobs.mode.may_recompute and turns_at_once(*knobs.step):
         profile, _ = costs.ranges(own, costs.correction(own, progress), progress, devices_of(knobs.step)[-1])
         spared = last_segment_prefix_cycles(profile)
     if knobs.mode.recompute is Recompute.AUTO:

@@ -210,7 +210,7 @@ class Plans:
     def _at(
         self, knobs: Knobs, cut: Callable[[CostTable, Sequence[Block], int], Iterable[Partition]]
     ) -> Iterator[Plan]:
-        table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recompute is True))
+        table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recomputes_all))
         blocks, n_stages = self.costs.setting.graph.blocks, len(devices_of(knobs.step))
         tables = (replace(table, cut_allowed=cuts) for cuts in self.mode(knobs).legal_cuts(knobs))
         partitions = (partition for each in tables for partition in cut(each, blocks, n_stages))

@@ -69,7 +69,7 @@ def io_tiles(deployment: Deployment, runtime: str, most: int = MAX_IO_TILES) -> 
 
 def recomputes(deployment: Deployment) -> bool:
     """True if any stage recomputes: the runtimes have one switch for all stages."""
-    return deployment.knobs.mode.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
+    return deployment.knobs.mode.recomputes_all or any(stage.recomputes for stage in deployment.plan.stages)
 
 
 def batches_per_step(deployment: Deployment) -> int:

@@ -161,7 +161,7 @@ def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
         f"BLOCKS = {{\n{entries}}}\n"
         '"""The IPU of a module and of all that runs after it; what comes before is on IPU 0."""\n'
     )
-    if knobs.mode.recompute:
+    if knobs.mode.may_recompute:
         constants += (
             f"CHECKPOINTS = {_checkpoints(deployment)}\n"
             '"""Modules whose outputs are stashed; the backward pass computes again from each to the next."""\n'
@@ -210,7 +210,7 @@ _STASH_OUTPUTS = (
 def _functions(deployment: Deployment) -> str:
     overlaps, training = io_tiles(deployment, RUNTIME, MAX_IO_TILES) > 0, deployment.knobs.training
     begin = [
-        *(_STASH_OUTPUTS if deployment.knobs.mode.recompute else ()),
+        *(_STASH_OUTPUTS if deployment.knobs.mode.may_recompute else ()),
         *(_overlapped(training) if overlaps else ()),
         "for name, ipu in BLOCKS.items():",
         '    owner, _, child = name.rpartition(".")',

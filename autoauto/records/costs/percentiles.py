@@ -32,11 +32,20 @@ class Percentiles(NamedTuple):
         Percentiles(mean=3.0, p50=2.0, p90=5.2, p95=5.6, p99=5.92)
         """
         mean = float(np.mean(values)) if len(values) else float("nan")
-        return cls(mean, *(percentile(values, float(name[1:])) for name in PERCENTS))
+        return cls(mean, *(percentile(values, percent_of(name)) for name in PERCENTS))
 
 
 PERCENTS = Percentiles._fields[1:]
 """The names of percentiles: "p50" is the value that half of all do not exceed."""
+
+
+def percent_of(name: str) -> float:
+    """The percent of a percentile's name: digits after the second are decimals.
+
+    >>> percent_of("p50"), percent_of("p999")
+    (50.0, 99.9)
+    """
+    return float(f"{name[1:3]}.{name[3:] or 0}")
 
 
 def percentile(values: Sequence[float] | FloatArray, percent: float) -> float:

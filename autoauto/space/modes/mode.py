@@ -84,6 +84,16 @@ class Mode(HasKnobs, ABC):
         return False
 
     @property
+    def recomputes_all(self) -> bool:
+        """True if every stage computes its forward pass again; False also where stages choose."""
+        return self.recompute is True
+
+    @property
+    def may_recompute(self) -> bool:
+        """True if some stage may compute its forward pass again."""
+        return self.recompute is not False
+
+    @property
     def stage_replicas(self) -> bool:
         """Whether several devices of a pipeline may run one stage and take its micro-batches in turn."""
         return False

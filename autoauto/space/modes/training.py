@@ -42,7 +42,7 @@ RECOMPUTE = Knob(
         'true, false or "auto"',
         'False, True and "auto"',
         words=tuple(Recompute),
-        stored=(False, True, str(Recompute.AUTO)),
+        stored=(False, True, *map(str, Recompute)),
         read=lambda value: Recompute(value) if isinstance(value, str) else bool(index(value)),
     ),
     False,

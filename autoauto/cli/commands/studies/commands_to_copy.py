@@ -92,7 +92,7 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
             f"{knobs.batch_size}",
         ]
         phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
-        recompute = ["--recompute"] if knobs.mode.recompute else []
+        recompute = ["--recompute"] if knobs.mode.may_recompute else []
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
     is_measured = problem.profile is None and not isinstance(knobs.mode, Generation)
     command = "measure" if is_measured else "predict"
