@@ -117,9 +117,11 @@ def test_searches_for_gpus_are_asked_for_and_compared_in_tokens(site: Open) -> N
     site.log_in("new")
     for gpus in ("2", "4"):
         browser.open(f"{site.server.url}/new")
+        browser.ask("document.getElementById('model').value = 'Qwen/Qwen3-8B'")
         browser.ask("document.querySelector('.targets a[href$=gpu]').click()")
         browser.wait("location.search === '?target=gpu' && !!document.getElementById('tensor_parallel')")
-        asked = {"model": "Qwen/Qwen3-8B", "cluster": "h100_sxm", "gpus": gpus, "engine": "sglang"}
+        assert browser.ask("document.getElementById('model').value") == "Qwen/Qwen3-8B", "what was written stays"
+        asked = {"cluster": "h100_sxm", "gpus": gpus, "engine": "sglang"}
         site.write(**asked, input_tokens="512", batch_size="8,16", max_tpot_ms="100")
         browser.wait(
             "document.querySelector('#best .big') && document.querySelector('#status').innerText.includes('finished')"

@@ -24,4 +24,30 @@
     setTimeout(refresh, 1000 * every);
   };
   if (every) setTimeout(refresh, 1000 * every);
+
+  // The form of another target takes over what was written in fields that both have.
+  const takeOver = (old, field) => {
+    if (old.type === "checkbox") field.checked = old.checked;
+    else if (old.type === "file") field.files = old.files;
+    else if (!field.options || [...field.options].some((option) => option.value === old.value)) field.value = old.value;
+    if (old.value && old.type !== "checkbox" || old.checked) field.closest("details")?.setAttribute("open", "");
+  };
+  document.addEventListener("click", async (event) => {
+    const link = event.target.closest(".targets a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    try {
+      const answer = await fetch(link.href, { headers: { Accept: "text/html" } });
+      if (!answer.ok || answer.redirected) return location.assign(link.href);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const main = document.querySelector("main");
+      const written = main.querySelectorAll("input:not([type=hidden]), select, textarea");
+      main.replaceWith(document.adoptNode(page.querySelector("main")));
+      for (const old of written) {
+        const field = document.getElementById(old.id);
+        if (field) takeOver(old, field);
+      }
+      history.replaceState(null, "", link.href);
+    } catch { location.assign(link.href); }
+  });
 })();
