@@ -34,7 +34,7 @@ from autoauto.evaluate.serving.traffic.replica import Replica
 from autoauto.evaluate.serving.traffic.steps import StageBlocks
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import Decoder
-from autoauto.records.costs.traffic import Requests, TrafficResult
+from autoauto.records.costs.traffic.requests import Requests, TrafficResult
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import IntArray
 from autoauto.targets.gpu.memory import block_cache_bytes, block_weight_bytes, memory_rule, table_bytes

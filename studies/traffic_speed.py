@@ -21,7 +21,7 @@ from autoauto.evaluate.serving.traffic.forecast import replica_of, traffic_of
 from autoauto.evaluate.serving.traffic.replica import StepTimes
 from autoauto.evaluate.serving.traffic.steps import StageBlocks
 from autoauto.graph.decoders.huggingface import decoder_of
-from autoauto.records.costs.traffic import Requests
+from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.installation import data_dir
 from autoauto.targets.gpu.tables import Serving
 from studies.single_steps import Engine, Request, Rules, simulate

@@ -18,7 +18,7 @@ import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
-from autoauto.records.costs import traffic
+from autoauto.records.costs.traffic import load
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from tests.drawn import N_EXAMPLES
 from tests.running import PATIENCE_S, wait_until
@@ -108,7 +108,7 @@ def share_kernel_times() -> Iterator[None]:
 def brief_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a quarter of the requests of a load, for tests of what is made of simulations."""
     for name in ("_MIN_REQUESTS", "_MAX_REQUESTS", "_MIN_LOAD_S", "_LATENCIES"):
-        monkeypatch.setattr(traffic, name, getattr(traffic, name) // 4)
+        monkeypatch.setattr(load, name, getattr(load, name) // 4)
 
 
 @pytest.fixture(scope="session")

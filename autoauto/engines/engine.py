@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from math import log2, sqrt
 from typing import NamedTuple
 
-from autoauto.engines.arrivals import DriverOf, driver_of
 from autoauto.engines.command import Launcher
 from autoauto.engines.contradiction import Contradiction
+from autoauto.engines.load_drivers import DriverOf, driver_of
 from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
 from autoauto.engines.stand_in import AttentionStandIn, StandIn
 from autoauto.engines.step_rules import DEFAULT_RULES, Release, StepRules

@@ -8,7 +8,6 @@ Uneven stages are given by a variable [sglang-pp]; how steps are made, and figur
 
 from __future__ import annotations
 
-from autoauto.engines.arrivals import VARYING, LoadDriver, driver_of
 from autoauto.engines.command import (
     ALL_ADDRESSES,
     MASTER,
@@ -27,6 +26,7 @@ from autoauto.engines.command import (
     partition_variable,
 )
 from autoauto.engines.engine import Engine, EngineMemory, HostCosts
+from autoauto.engines.load_drivers import VARYING, LoadDriver, driver_of
 from autoauto.engines.metrics import MetricNames
 from autoauto.engines.rules import ENGINE_RULES, joined_blocks
 from autoauto.engines.step_rules import StepRules, TakesBack

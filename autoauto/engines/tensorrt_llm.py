@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from autoauto.engines.arrivals import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, LoadDriver, driver_of
 from autoauto.engines.command import (
     ALL_ADDRESSES,
     Command,
@@ -29,6 +28,7 @@ from autoauto.engines.command import (
 )
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
+from autoauto.engines.load_drivers import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, LoadDriver, driver_of
 from autoauto.engines.rules import ENGINE_RULES, joined_blocks
 from autoauto.engines.stand_in import StandIn
 from autoauto.engines.step_rules import StepRules

@@ -1,4 +1,4 @@
-"""When requests are sent: `closed_loop`, by clients that wait for answers, `poisson`, independently of answers.
+"""When requests are sent: `closed_loop`, by clients that wait for answers, `open_loop`, independently of answers.
 
 Both take the numbers of requests from an iterator, which ends when enough was sent, and return when all are answered.
 """
@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from time import perf_counter
 
 import numpy as np
+
+from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 
 Send = Callable[[int, float], Awaitable[None]]
 """Sends the request of a number that was due at a time of `perf_counter`, and returns when it is answered or failed."""
@@ -25,12 +27,15 @@ async def closed_loop(send: Send, n_clients: int, numbers: Iterator[int]) -> Non
     await asyncio.gather(*(client() for _ in range(n_clients)))
 
 
-async def poisson(send: Send, requests_per_s: float, numbers: Iterator[int], seed: int = 0) -> None:
-    """Send requests at exponential intervals, as many independent users do, to measure the latency at a rate."""
-    random, due_s = np.random.default_rng(seed), perf_counter()
+async def open_loop(
+    send: Send, requests_per_s: float, numbers: Iterator[int], seed: int = 0, process: ArrivalProcess = POISSON
+) -> None:
+    """Send requests at times of their own, as many independent users do, to measure the latency at a rate."""
+    gaps_s = process.sending_s(np.random.default_rng(seed), requests_per_s)
+    due_s = perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in numbers:
-            due_s += random.exponential(1.0 / requests_per_s)
+            due_s += next(gaps_s)
             await asyncio.sleep(max(due_s - perf_counter(), 0.0))
             group.create_task(_sent(send, number, due_s))
 

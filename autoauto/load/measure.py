@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from autoauto.engines.metrics import ServerState
-from autoauto.load.arrivals import closed_loop, poisson
+from autoauto.load.arrivals import closed_loop, open_loop
 from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
 from autoauto.load.prompts import TextPrompts, token_prompt
 from autoauto.load.replicas import SharedServers
 from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
-from autoauto.records.costs.percentiles import Percentiles
+from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.units import Array
 
@@ -125,10 +125,12 @@ class RunningLoad:
         begin_cpu_s, begin_s = thread_time(), perf_counter()
         if not load.n_before:
             self._start_s = begin_s
-        if load.requests_per_s is None:
+        arrivals = load.arrivals
+        if arrivals is None:
             await closed_loop(self._send, load.n_clients, self._numbers())
         else:
-            await poisson(self._send, load.requests_per_s, self._numbers(), load.seed)
+            rate, process = arrivals
+            await open_loop(self._send, rate, self._numbers(), load.seed, process)
         self._client_cpu_s = (thread_time() - begin_cpu_s) / (perf_counter() - begin_s)
         await asyncio.gather(*self._sampling)
         await self._sample()

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoauto.engines.metrics import ServerState
-from autoauto.records.costs.percentiles import Percentiles
+from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
+from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import BadInput
+
+
+class OpenLoop(NamedTuple):
+    """Requests that are sent without waiting for answers.
+
+    Attributes:
+        requests_per_s: in the mean.
+        process: how they arrive.
+    """
+
+    requests_per_s: float
+    process: ArrivalProcess = POISSON
 
 
 @dataclass(frozen=True)
@@ -18,7 +31,7 @@ class TokenLoad:
 
     Attributes:
         n_clients: of the closed loop: as many requests are in flight. After as many answers the engine is asked how it
-            is; with Poisson arrivals, too.
+            is; in an open loop, too.
         input_tokens: of every prompt, without a common prefix.
         output_tokens: of every answer.
         vocabulary_size: prompts are random token ids below this; None for what the server says, or 10,000.
@@ -26,7 +39,7 @@ class TokenLoad:
         n_warmup: requests before these; None for as many as clients.
         seed: of prompts and arrivals. A server with a cache of prefixes has the prompts of a seed only once to compute.
         extra: further fields of every request.
-        requests_per_s: of Poisson arrivals, in place of clients; None for a closed loop.
+        arrivals: of an open loop, in place of clients; None for a closed loop.
         half_width: relative half-width of the 95 % confidence interval of the throughput at which the load may stop;
             None to stop after `n_requests`.
         max_requests: counted ones at which it stops in any case; None for 10 times `n_requests`.
@@ -41,7 +54,7 @@ class TokenLoad:
     n_warmup: int | None = None
     seed: int = 0
     extra: Mapping[str, object] = field(default_factory=dict)
-    requests_per_s: float | None = None
+    arrivals: OpenLoop | None = None
     half_width: float | None = None
     max_requests: int | None = None
     shared_prefix_tokens: int = 0
@@ -57,9 +70,13 @@ class TokenLoad:
             raise BadInput(f"max_requests must be {self.n_requests} or more, got {self.max_requests}")
 
     def to_json(self) -> dict[str, Any]:
-        """All settings as JSON has them."""
+        """All settings as JSON has them; those of arrivals stand beside the others."""
         settings: dict[str, Any] = _plain(self)
-        return settings
+        arrivals = settings.pop("arrivals") or {"requests_per_s": None, "process": {"variation": None}}
+        return settings | {
+            "requests_per_s": arrivals["requests_per_s"],
+            "arrival_variation": arrivals["process"]["variation"],
+        }
 
     @property
     def n_before(self) -> int:

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 
 from autoauto.exporters.onnx_stages import made_up
-from autoauto.load.arrivals import closed_loop, poisson
+from autoauto.load.arrivals import closed_loop, open_loop
 from autoauto.load.refusals import unreached
-from autoauto.records.costs.percentiles import percentile
+from autoauto.records.costs.traffic.percentiles import percentile
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
@@ -237,7 +237,7 @@ async def _open(endpoint: Endpoint, requests_per_s: float, result: LoadResult) -
     """As many requests as are due in the time, and the wait for their answers."""
     start_s = perf_counter()
     n_requests = round(requests_per_s * result.seconds) or 1
-    await poisson(partial(endpoint.send, result), requests_per_s, iter(range(n_requests)))
+    await open_loop(partial(endpoint.send, result), requests_per_s, iter(range(n_requests)))
     result.seconds = perf_counter() - start_s
 
 

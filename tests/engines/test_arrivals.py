@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoauto.engines.arrivals import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, Arrivals, LoadDriver
+from autoauto.engines.load_drivers import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, Arrivals, LoadDriver
 from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Workload
 

@@ -14,7 +14,7 @@ import pytest
 from autoauto.load import measure
 from autoauto.load.measure import RunningLoad, measure_tokens
 from autoauto.load.openai import StreamedAnswer
-from autoauto.load.tokens import TokenLoad, TokenMeasurement
+from autoauto.load.tokens import OpenLoop, TokenLoad, TokenMeasurement
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from tests.load.conftest import DONE, StandIn, answers, text_event, usage_event
 
@@ -67,7 +67,7 @@ def test_poisson_arrivals_do_not_wait_for_answers(stand_in: Start) -> None:
         return await answers(server, body)
 
     server = stand_in(at_the_end)
-    measured = measure_tokens(server.url, replace(LOAD, n_warmup=0, requests_per_s=2000.0))
+    measured = measure_tokens(server.url, replace(LOAD, n_warmup=0, arrivals=OpenLoop(2000.0)))
     assert (measured.n_requests, server.most_in_flight) == (12, 12)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autoauto.records.costs.percentiles import Percentiles
+from autoauto.records.costs.traffic.percentiles import Percentiles
 
 if TYPE_CHECKING:
     from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
@@ -16,8 +16,8 @@ _WIDTH = 10
 def token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[str]:
     """The throughput, a table of times, what the engine said, and what disturbs the numbers."""
     arrivals = f"{load.n_clients} clients"
-    if load.requests_per_s is not None:
-        arrivals = f"Poisson arrivals at {load.requests_per_s:g} requests/s"
+    if load.arrivals is not None:
+        arrivals = f"{load.arrivals.requests_per_s:g} requests/s that {load.arrivals.process.text}"
     yield (
         f"{measured.tokens_per_s:,.1f} tokens/s ± {measured.half_width:.1%}, {measured.requests_per_s:,.2f} requests/s "
         f"in the steady part of {arrivals} (measured)"

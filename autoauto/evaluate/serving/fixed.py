@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
+from autoauto.engines.load_drivers import Arrivals
 from autoauto.engines.registry import engine_named
 from autoauto.evaluate.serving.costs import PositionCosts, StagePosition, blocks_of_kinds, position_costs
 from autoauto.evaluate.serving.pipelines import NO_LINK, pipeline_rates

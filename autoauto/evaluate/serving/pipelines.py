@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
+from autoauto.engines.load_drivers import Arrivals
 from autoauto.evaluate.serving.costs import (
     PositionCosts,
     ServingCosts,

@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.engines.arrivals import Arrivals
 from autoauto.engines.engine import Engine
+from autoauto.engines.load_drivers import Arrivals
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.space.numbers import TokenResult

@@ -24,7 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.traffic import BLOCK_TOKENS, MAX_TOKENS, Requests, Trace, cached_tokens
+from autoauto.records.costs.traffic.lengths import MAX_TOKENS
+from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace
+from autoauto.records.costs.traffic.prefixes import cached_tokens
+from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
 
 MAX_REQUESTS = 200_000

@@ -11,7 +11,7 @@ from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, Speculation, WeightFormat, Workload, lacks_draft
 from autoauto.records.costs.options import Session
-from autoauto.records.costs.traffic import TrafficLoad
+from autoauto.records.costs.traffic.load import TrafficLoad
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device, Period
 from autoauto.records.target import Origin, TargetTraits

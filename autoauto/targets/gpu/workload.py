@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.records.costs.decoder import Speculation
-from autoauto.records.costs.traffic import BLOCK_TOKENS, Lengths, Trace, TrafficLoad
+from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
+from autoauto.records.costs.traffic.lengths import Lengths
+from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace, TrafficLoad
 from autoauto.records.errors import BadInput
-from autoauto.records.files.traces import read_trace
 from autoauto.targets.target import OptionValues
 
 MAX_DRAFT_TOKENS = 64
@@ -83,8 +84,6 @@ _RATES = ("rate", "for_rate", "for_trace")
 """Options that say how requests arrive, and how many a second."""
 WINDOW_S = 300.0
 """In every so many seconds of a trace bounds must hold, where the fewest GPUs for it are searched."""
-_NAMED_VARIATIONS = {"poisson": 1.0, "constant": 0.0}
-_MAX_VARIATION = 20.0
 _MAX_RATE = 1e6
 
 
@@ -115,35 +114,22 @@ def traffic_of(options: OptionValues) -> TrafficLoad | None:
     if path is not None and (others := [_flag(name) for name in _HOW[:3] if options[name] is not None]):
         names = ", ".join(others)
         raise BadInput(f"--trace says when requests come and how long they are, got {names} too; leave one out")
-    trace = None if path is None else read_trace(Path(str(path)))
+    trace = None
+    if path is not None:
+        from autoauto.records.files.traces import read_trace  # files of traces need modules that few commands do
+
+        trace = read_trace(Path(str(path)))
     if trace is not None and trace.knows_cached and options["cached_share"]:
         raise BadInput("the trace says what prompts share (hash_ids), got --cached-share too; leave it out")
     input_lengths, output_lengths = (None if text is None else Lengths.of(str(text)) for text in (prompts, answers))
     rate_per_s = None if rate is None else float(rate)
     window_s = WINDOW_S if trace is not None and rates and rates != ["rate"] else None
-    return TrafficLoad(rate_per_s, _variation(arrival), input_lengths, output_lengths, trace, window_s)
+    process = POISSON if arrival is None else ArrivalProcess.of(str(arrival))
+    return TrafficLoad(rate_per_s, process, input_lengths, output_lengths, trace, window_s)
 
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _variation(arrival: object) -> float:
-    """The coefficient of variation of times between arrivals."""
-    text = "poisson" if arrival is None else str(arrival)
-    if text in _NAMED_VARIATIONS:
-        return _NAMED_VARIATIONS[text]
-    kind, _, number = text.partition(":")
-    try:
-        variation = float(number) if kind == "gamma" else 0.0
-    except ValueError:
-        variation = 0.0
-    if not 0 < variation <= _MAX_VARIATION:
-        raise BadInput(
-            f"--arrival must be poisson, constant, or gamma:CV with CV above 0 and at most {_MAX_VARIATION:g}, got "
-            f"{text!r:.40}"
-        )
-    return variation
 
 
 def traffic_notes(traffic: TrafficLoad | None) -> tuple[str, ...]:
@@ -174,10 +160,7 @@ def _arrivals_text(traffic: TrafficLoad) -> str:
     if traffic.trace is not None:
         scaled = "" if traffic.rate_per_s is None else ", faster or slower by one factor"
         return f"arrive as in the trace{scaled}"
-    kinds = {1.0: "arrive at random (Poisson)", 0.0: "arrive evenly"}
-    return kinds.get(
-        traffic.variation, f"arrive in bursts, times between them vary by {traffic.variation:g} of the mean"
-    )
+    return traffic.process.text
 
 
 def _trace_notes(trace: Trace) -> list[str]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.engines.arrivals import VARYING, Arrivals
 from autoauto.engines.engine import HostCosts
+from autoauto.engines.load_drivers import VARYING, Arrivals
 from autoauto.evaluate.serving.rates import Rates, StageSteps, rates_of
 from autoauto.records.costs.decoder import Speculation, Workload
 from tests.targets.gpu.conftest import NO_HOST, engine_by_hand

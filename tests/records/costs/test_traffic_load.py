@@ -9,7 +9,10 @@ import pytest
 
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.rate_curve import RateLine
-from autoauto.records.costs.traffic import Lengths, Requests, Trace, TrafficLoad
+from autoauto.records.costs.traffic.arrivals import ArrivalProcess
+from autoauto.records.costs.traffic.lengths import Lengths
+from autoauto.records.costs.traffic.load import Trace, TrafficLoad
+from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
 
 ALIKE = Workload(1000, 100)
@@ -62,7 +65,7 @@ def test_lengths_that_cannot_be_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("variation", "expected"), [(1.0, 1.0), (0.0, 0.0), (3.0, 3.0), (0.5, 0.5)])
 def test_times_between_requests_have_their_mean_and_variation(variation: float, expected: float) -> None:
-    gaps = np.diff(drawn(TrafficLoad(variation=variation)).arrival_s)
+    gaps = np.diff(drawn(TrafficLoad(process=ArrivalProcess(variation))).arrival_s)
     assert len(gaps) == 10_000 - 1, "20 latencies of 50 s at 10 a second"
     assert gaps.mean() == pytest.approx(0.1, rel=0.08)
     assert gaps.std() / gaps.mean() == pytest.approx(expected, rel=0.1)

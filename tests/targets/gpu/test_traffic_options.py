@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.open import load_flow
-from autoauto.records.costs.traffic import Lengths, TrafficLoad
+from autoauto.records.costs.traffic.arrivals import ArrivalProcess
+from autoauto.records.costs.traffic.lengths import Lengths
+from autoauto.records.costs.traffic.load import TrafficLoad
 from autoauto.records.errors import BadInput
 from autoauto.space.constraint import Constraint
 from autoauto.space.objectives import Objective
@@ -47,10 +49,10 @@ def test_without_options_clients_ask_again_at_once() -> None:
 
 def test_options_say_how_requests_come() -> None:
     assert read(rate=3) == TrafficLoad(3.0)
-    assert read(arrival="constant") == TrafficLoad(variation=0.0)
-    assert read(arrival="gamma:2.5", rate=1.5) == TrafficLoad(1.5, 2.5)
+    assert read(arrival="constant") == TrafficLoad(process=ArrivalProcess(0.0))
+    assert read(arrival="gamma:2.5", rate=1.5) == TrafficLoad(1.5, ArrivalProcess(2.5))
     lengths = Lengths.of("5:9"), Lengths.of("p50=5,p90=9")
-    assert read(input_lengths="5:9", output_lengths="p50=5,p90=9") == TrafficLoad(None, 1.0, *lengths)
+    assert read(input_lengths="5:9", output_lengths="p50=5,p90=9") == TrafficLoad(None, ArrivalProcess(1.0), *lengths)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_rates_variations_drafts_and_caches_have_ends() -> None:
     assert read(for_rate=1e-9) == TrafficLoad(1e-9)
     with pytest.raises(BadInput, match=r"--for-rate must be requests a second, .* at most 1,000,000, got 1\.1e"):
         read(for_rate=1.1e6)
-    assert read(arrival="gamma:20") == TrafficLoad(variation=20.0)
+    assert read(arrival="gamma:20") == TrafficLoad(process=ArrivalProcess(20.0))
     for arrival in ("gamma:20.1", "gamma:0", "gamma:", "gamma:x", "beta:1", "gamma:nan"):
         with pytest.raises(BadInput, match="--arrival must be poisson, constant, or gamma:CV"):
             read(arrival=arrival)
@@ -180,9 +182,12 @@ def test_rates_variations_drafts_and_caches_have_ends() -> None:
 
 def test_notes_say_what_is_assumed_of_arrivals() -> None:
     for traffic, text in (
-        (TrafficLoad(3.0, 1.0), "requests arrive at random (Poisson); replicas take them in turn"),
-        (TrafficLoad(3.0, 0.0), "requests arrive evenly; "),
-        (TrafficLoad(3.0, 2.5), "requests arrive in bursts, times between them vary by 2.5 of the mean; "),
+        (TrafficLoad(3.0, ArrivalProcess(1.0)), "requests arrive at random (Poisson); replicas take them in turn"),
+        (TrafficLoad(3.0, ArrivalProcess(0.0)), "requests arrive evenly; "),
+        (
+            TrafficLoad(3.0, ArrivalProcess(2.5)),
+            "requests arrive in bursts, times between them vary by 2.5 of the mean; ",
+        ),
     ):
         first, second = traffic_notes(traffic)
         assert first.startswith(text)

@@ -64,7 +64,13 @@ def _add_text(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument("--input-tokens", type=tokens, metavar="N", help="tokens of a prompt")
     parser.add_argument("--output-tokens", type=tokens, metavar="N", help="tokens of an answer")
     parser.add_argument(
-        "--rate", type=positive_number, metavar="R", help="requests/s of Poisson arrivals, instead of a closed loop"
+        "--rate", type=positive_number, metavar="R", help="requests/s of an open loop, instead of a closed loop"
+    )
+    parser.add_argument(
+        "--arrival",
+        metavar="poisson|constant|gamma:CV",
+        help="how the requests of --rate arrive, as in a search: at random, evenly, or in bursts, times between them "
+        "with that coefficient of variation; default: poisson",
     )
     parser.add_argument("--chat", action="store_true", help="send chats, whose prompts are text of about N tokens")
     parser.add_argument("--model", default="", metavar="NAME", help="the model's name there; default: the only one")
@@ -121,7 +127,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_text(args: argparse.Namespace) -> int:
     from autoauto.load.measure import measure_tokens
-    from autoauto.load.tokens import TokenLoad
+    from autoauto.load.tokens import OpenLoop, TokenLoad
+    from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 
     for name in ("input_tokens", "output_tokens"):
         if getattr(args, name) is None:
@@ -129,6 +136,11 @@ def _run_text(args: argparse.Namespace) -> int:
             raise BadInput(f"{option} must be given with --protocol openai; try {option} 512")
     if args.rate is not None and args.concurrency is not None:
         raise BadInput("--concurrency or --rate must be given, got both; try one of them")
+    if args.arrival is not None and args.rate is None:
+        raise BadInput(f"--arrival is of requests that come at a rate, got {args.arrival!r:.40} alone; add --rate R")
+    arrivals = None
+    if args.rate is not None:
+        arrivals = OpenLoop(args.rate, POISSON if args.arrival is None else ArrivalProcess.of(args.arrival))
     n_clients = args.concurrency or DEFAULT_CLIENTS
     load = TokenLoad(
         n_clients=n_clients,
@@ -138,7 +150,7 @@ def _run_text(args: argparse.Namespace) -> int:
         n_requests=args.requests or min(4 * n_clients, args.max_requests or 4 * n_clients),
         n_warmup=args.warmup,
         seed=secrets.randbits(62) if args.seed is None else args.seed,
-        requests_per_s=args.rate,
+        arrivals=arrivals,
         half_width=args.half_width or (DEFAULT_HALF_WIDTH if args.rate is None else None),
         max_requests=args.max_requests,
         shared_prefix_tokens=args.shared_prefix_tokens,

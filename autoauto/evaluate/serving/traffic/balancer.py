@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from autoauto.evaluate.serving.traffic.replica import AnswerTimes, Replica, ReplicaRun, check
-from autoauto.records.costs.traffic import Requests, Served, WaitsFor
+from autoauto.records.costs.traffic.requests import Requests, Served, WaitsFor
 
 
 def serve(replicas: Sequence[Replica], requests: Requests) -> Served:

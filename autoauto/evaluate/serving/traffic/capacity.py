@@ -22,7 +22,7 @@ import numpy as np
 from autoauto.evaluate.serving.traffic.forecast import n_may_wait
 from autoauto.evaluate.serving.traffic.replica import Replica
 from autoauto.evaluate.serving.traffic.steps import Steps
-from autoauto.records.costs.traffic import Requests
+from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.units import FloatArray
 
 _SHARES = np.linspace(0.0, 1.0, 9)

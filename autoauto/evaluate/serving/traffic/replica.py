@@ -22,7 +22,7 @@ import numpy as np
 
 from autoauto.engines.step_rules import StepRules, TakesBack
 from autoauto.evaluate.serving.traffic.steps import Steps
-from autoauto.records.costs.traffic import Requests, WaitsFor
+from autoauto.records.costs.traffic.requests import Requests, WaitsFor
 from autoauto.records.errors import Infeasible, Unsupported
 from autoauto.records.units import FloatArray
 

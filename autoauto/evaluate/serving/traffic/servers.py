@@ -20,7 +20,7 @@ import numpy as np
 from autoauto.evaluate.serving.traffic.balancer import serve
 from autoauto.evaluate.serving.traffic.capacity import largest_rate
 from autoauto.evaluate.serving.traffic.replica import Replica
-from autoauto.records.costs.traffic import Requests, Served, WaitsFor
+from autoauto.records.costs.traffic.requests import Requests, Served, WaitsFor
 from autoauto.records.units import FloatArray
 
 

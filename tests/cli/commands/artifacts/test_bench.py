@@ -36,12 +36,19 @@ def test_a_load_is_printed_as_json(server: StandIn, run_cli: RunCli) -> None:
     assert 0 < printed["ttft_s"]["p50"] <= printed["latency_s"]["p50"]
 
 
+def test_bursts_of_a_load_are_drawn_as_those_of_a_search(server: StandIn, run_cli: RunCli) -> None:
+    words = (*TEXT, "--rate", "2000", "--arrival", "gamma:2", "--requests", "8", "--warmup", "0")
+    done = run_cli("bench", server.url, *words, "--json")
+    load = json.loads(done.out)["load"]
+    assert (load["requests_per_s"], load["arrival_variation"]) == (2000, 2)
+
+
 def test_a_load_is_printed_as_a_table(server: StandIn, run_cli: RunCli) -> None:
     server.metrics = "llamacpp:requests_processing 0\nllamacpp:requests_deferred 0\n"
     done = run_cli("bench", server.url, *TEXT, "--rate", "2000", "--requests", "8", "--warmup", "0")
     lines = done.out.splitlines()
     assert (done.code, done.err) == (0, "")
-    assert lines[0].endswith("in the steady part of Poisson arrivals at 2000 requests/s (measured)")
+    assert lines[0].endswith("in the steady part of 2000 requests/s that arrive at random (Poisson) (measured)")
     assert lines[1].startswith("8 requests answered, 0 failed")
     assert lines[2].split() == ["milliseconds", "mean", "p50", "p90", "p95", "p99"]
     assert all(len(line[24:].split()) == 5 for line in lines[3:7]), "a number below each head"
@@ -55,6 +62,8 @@ def test_a_load_is_printed_as_a_table(server: StandIn, run_cli: RunCli) -> None:
     [
         (("--protocol", "openai"), "--input-tokens must be given with --protocol openai"),
         ((*TEXT, "--rate", "1", "--concurrency", "2"), "--concurrency or --rate must be given, got both"),
+        ((*TEXT, "--arrival", "gamma:2"), "--arrival is of requests that come at a rate, got 'gamma:2' alone"),
+        ((*TEXT, "--rate", "1", "--arrival", "gamma:0"), "--arrival must be poisson, constant, or gamma:CV"),
         ((*TEXT, "--model", "other"), "the model must be one of m, got 'other'"),
     ],
 )

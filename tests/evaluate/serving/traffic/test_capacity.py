@@ -13,7 +13,10 @@ from autoauto.evaluate.serving.traffic.forecast import traffic_of
 from autoauto.evaluate.serving.traffic.replica import Replica, StepTimes
 from autoauto.evaluate.serving.traffic.steps import Steps
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic import Lengths, Requests, TrafficLoad
+from autoauto.records.costs.traffic.arrivals import ArrivalProcess
+from autoauto.records.costs.traffic.lengths import Lengths
+from autoauto.records.costs.traffic.load import TrafficLoad
+from autoauto.records.costs.traffic.requests import Requests
 from tests.drawn import daily, n_drawn
 
 ENGINE_NAMES = [name for name in ENGINES if ENGINES[name].step_rules.block_tokens]
@@ -41,7 +44,7 @@ def replica(rng: np.random.Generator, engine: str, **changes: Any) -> Replica:
 def load(rng: np.random.Generator) -> TrafficLoad:
     shortest, answer = int(rng.integers(1, 500)), int(rng.integers(1, 100))
     return TrafficLoad(
-        variation=float(rng.choice([0.0, 1.0, 3.0])),
+        process=ArrivalProcess(float(rng.choice([0.0, 1.0, 3.0]))),
         input_lengths=Lengths.of(f"{shortest}:{shortest + int(rng.integers(0, 1000))}"),
         output_lengths=Lengths.of(f"{answer}:{answer + int(rng.integers(0, 100))}"),
     )
@@ -95,7 +98,7 @@ def test_the_bound_of_steps_that_are_linear_is_what_replicas_reach() -> None:
     )
     chosen = next(each for each in ENGINES.values() if each.mixes)
     given = Replica(steps, chosen.step_rules, True, 8, 100_000, 4096, 4096)
-    traffic = TrafficLoad(variation=0.0)
+    traffic = TrafficLoad(process=ArrivalProcess(0.0))
 
     def requests_at(rate: float) -> Requests:
         return traffic.requests(rate, Workload(100, 11), latency_s=1.0)

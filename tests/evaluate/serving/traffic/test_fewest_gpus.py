@@ -18,7 +18,7 @@ from autoauto.evaluate.serving.traffic.forecast import replicas_of
 from autoauto.evaluate.serving.traffic.goodput import windows_of, worst_of
 from autoauto.evaluate.serving.traffic.replica import Replica, StepTimes
 from autoauto.evaluate.serving.ways import ReplicaWays
-from autoauto.records.costs.traffic import Requests
+from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
 from autoauto.records.files.traces import read_trace
 from autoauto.records.installation import data_dir

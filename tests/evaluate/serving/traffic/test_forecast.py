@@ -18,7 +18,7 @@ from autoauto.evaluate.serving.traffic.steps import StageBlocks
 from autoauto.evaluate.serving.ways import ReplicaWays
 from autoauto.graph.decoders.huggingface import decoder_of
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic import Requests, TrafficResult
+from autoauto.records.costs.traffic.requests import Requests, TrafficResult
 from autoauto.records.errors import Infeasible, Unsupported
 from autoauto.space.knobs import Knobs
 from autoauto.targets.gpu.systems import system_named

@@ -17,7 +17,7 @@ from autoauto.evaluate.serving.traffic.balancer import serve
 from autoauto.evaluate.serving.traffic.forecast import traffic_of
 from autoauto.evaluate.serving.traffic.replica import Replica
 from autoauto.evaluate.serving.traffic.steps import Steps
-from autoauto.records.costs.traffic import Requests, Served, WaitsFor
+from autoauto.records.costs.traffic.requests import Requests, Served, WaitsFor
 from autoauto.records.errors import BadInput, Infeasible, Unsupported
 from autoauto.records.installation import data_dir
 from studies.single_steps import Engine, Request, Rules, simulate

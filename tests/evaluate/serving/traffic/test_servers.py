@@ -12,7 +12,8 @@ from autoauto.evaluate.open import load_flow
 from autoauto.evaluate.serving.traffic.forecast import result_of
 from autoauto.evaluate.serving.traffic.servers import TwoPools
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic import Requests, TrafficLoad
+from autoauto.records.costs.traffic.load import TrafficLoad
+from autoauto.records.costs.traffic.requests import Requests
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method
