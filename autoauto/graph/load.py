@@ -40,7 +40,9 @@ def load_graph(model: str | Path | OnnxModel, given: ModelInputs = AS_IN_FILE) -
         copy = copy_model(model)
         return _read(copy.graph.name or "model", copy, given)
     path = find_model(str(model))
-    return (_builtin_graph if path == builtin_models().get(str(model)) else _graph_of)(path, given)
+    if path == builtin_models().get(str(model)):
+        return _builtin_graph(path, given)
+    return _graph_of(path, given)
 
 
 def _graph_of(path: Path, given: ModelInputs) -> LayerGraph:
@@ -117,9 +119,10 @@ def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
 
 def _try_in_folder(folder: Path) -> str:
     files = _onnx_files(folder)
+    if len(files) == 1:
+        return f"try {folder / files[0]}"
     if files:
-        more = f" or another of its {len(files)} files" if len(files) > 1 else ""
-        return f"try {folder / files[0]}{more}"
+        return f"try {folder / files[0]} or another of its {len(files)} files"
     if os.path.isfile(folder / "config.json"):
         return f"export it first: optimum-cli export onnx --model {folder} onnx, then give onnx/model.onnx"
     return f"it holds no {_ONNX} file; give one"

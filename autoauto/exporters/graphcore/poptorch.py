@@ -24,6 +24,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     proportions,
     recomputes,
 )
+from autoauto.graph.blocks import module_of_scopes
 from autoauto.records.costs.stash import stash_of
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
@@ -55,8 +56,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 def module_path(name: str) -> tuple[str, ...]:
     """The module of an operator by the name that an exporter of PyTorch gave it; empty where it has none.
 
-    A name is the path of the module and the operator, with dots or with slashes. With slashes a container that is
-    called itself comes before its children, whose names repeat it.
+    A name is the path of the module and the operator, with dots or with slashes.
 
     >>> module_path("bert.encoder.layer.0.output.dense.MatMul")
     ('bert', 'encoder', 'layer', '0', 'output', 'dense')
@@ -65,12 +65,8 @@ def module_path(name: str) -> tuple[str, ...]:
     """
     if "/" not in name:
         return tuple(name.split(".")[:-1])
-    path: list[str] = []
-    for part in [part for part in name.split("/") if part][:-1]:
-        if path and part.startswith(f"{path[-1]}."):
-            path.pop()
-        path.append(part)
-    return tuple(".".join(path).split(".")) if path else ()
+    path = module_of_scopes(name)
+    return tuple(path.split(".")) if path else ()
 
 
 def module_paths(names: Sequence[str]) -> list[tuple[str, ...]]:

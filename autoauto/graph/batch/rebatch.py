@@ -178,7 +178,7 @@ def _folded(plain: PlainModel) -> PlainModel:
     while True:  # a branch that is taken may have Ifs of its own
         decided = _decided(plain.model, plain.own.values)
         if decided and plain.batch.fixed is None and _takes_two(plain):
-            # One sample may fit where two do not, so a branch must be the only one at both batch sizes.
+            # Lengths of one sample may fit one branch only where those of two fit both: both must decide alike.
             of_two = _decided(plain.model, plain.at(2).values)
             decided = {name: taken for name, taken in decided.items() if of_two.get(name) == taken}
         if not decided:

@@ -25,7 +25,11 @@ from autoauto.records.layers import LayerGraph
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-_MAX_ENTRIES, _MAX_TENSORS, _MAX_ITEMS, _MAX_TEXT, _MAX_AXES = 10_000, 1_000_000, 10_000_000, 100_000_000, 4
+_MAX_ENTRIES = 10_000
+_MAX_TENSORS = 1_000_000
+_MAX_ITEMS = 10_000_000
+_MAX_TEXT = 100_000_000
+_MAX_AXES = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of entries that are numbers, as `struct` calls them."""
 _TEXT, _LIST = 8, 9
@@ -38,7 +42,7 @@ _FORMATS = {
 
 
 class _Listed(NamedTuple):
-    """A list of an entry; the items are kept where they are a few numbers."""
+    """A list of an entry; its items are stored where they are a few numbers."""
 
     n_items: int
     items: tuple[int | float, ...]
@@ -65,9 +69,9 @@ def read_gguf(path: Path) -> DecoderFile:
         raise UnreadableModel(f"{path} must be a readable file, got: {error.strerror}") from None
     except struct.error:
         raise UnreadableModel(f"{path} must be a whole GGUF file, it ends within its header") from None
-    start = header.n_read
+    # Offsets count from the end of the header on.
     last = max((tensor.offset for tensor in tensors.values()), default=0)
-    if start + last >= n_bytes:
+    if header.n_read + last >= n_bytes:
         raise UnreadableModel(f"{path} must be a whole GGUF file, it ends at byte {n_bytes:,}, before its last tensor")
     formats = Counter[int]()
     for tensor in tensors.values():
@@ -128,12 +132,14 @@ class _Header:
     def _list(self) -> _Listed:
         kind, n_items = self._number("I"), self._count(_MAX_ITEMS, "items of a list")
         if kind not in _NUMBERS:
-            for _ in range(n_items):  # the words of the vocabulary: their number is all that is needed
+            for _ in range(n_items):  # the vocabulary, of which only the length counts
                 self._value(kind)
             return _Listed(n_items, ())
         code = f"<{n_items}{_NUMBERS[kind]}"
         content = self._bytes(struct.calcsize(code))
-        return _Listed(n_items, struct.unpack(code, content) if n_items <= MAX_LAYERS else ())
+        if n_items > MAX_LAYERS:  # no list of numbers by block
+            return _Listed(n_items, ())
+        return _Listed(n_items, struct.unpack(code, content))
 
     def _count(self, most: int, what: str) -> int:
         """A number of things; one that is too large is that of a broken file."""

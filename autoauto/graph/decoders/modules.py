@@ -77,9 +77,10 @@ def shards_of(architecture: str, kind: BlockKind, numbers: Sequence[int]) -> dic
     named = dict(_COMMON) | dict(own) | dict(_of_attention(kind))
     shards: dict[BlockPart, Sequence[str]] = {part: named[part] for part in kind.part_weights(1, 1)}
     if isinstance(kind.feed_forward, Experts):
-        of_one = shards[BlockPart.EXPERTS]
-        every = (module.format(number) for number in numbers for module in of_one)
-        shards[BlockPart.EXPERTS] = tuple(dict.fromkeys(every))
+        modules: list[str] = []
+        for number in numbers:
+            modules += [module.format(number) for module in shards[BlockPart.EXPERTS]]
+        shards[BlockPart.EXPERTS] = tuple(dict.fromkeys(modules))  # of a module of all experts once
     return shards
 
 
@@ -107,14 +108,25 @@ class ModuleNames:
 
     def __init__(self, listed: Iterable[object], where: str, *, loose: bool = False) -> None:
         """Take a list as a config has it; `loose` names stand anywhere in the name of a module, as those of AWQ."""
-        texts = [text for each in listed if isinstance(each, str) and each for text in _unfused(each)]
-        self._literals = {text.strip(".") for text in texts if not _is_pattern(text)}
-        self._patterns = [pattern for text in texts if _is_pattern(text) for pattern in _patterns(text, where)]
-        known = {part for name in _NOT_IN_PARTS for part in _parts(name)} if loose else set()
-        self._loose = [text for text in self._literals if text not in known] if loose else []
+        self._literals: set[str] = set()
+        self._patterns: list[re.Pattern[str]] = []
+        self._loose: set[str] = set()
+        texts: list[str] = []
+        for each in listed:
+            if isinstance(each, str) and each:
+                texts += _unfused(each)
+        for text in texts:
+            if _is_pattern(text):
+                self._patterns += _patterns(text, where)
+            else:
+                self._literals.add(text.strip("."))
+        if loose:
+            # "mlp.gate" must not mean every module whose name holds it: "mlp.gate_proj" is another one.
+            whole = {part for name in _NOT_IN_PARTS for part in _parts(name)}
+            self._loose = self._literals - whole
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether a module is meant that has any of these names."""
+        """True if the list has a module that is called by any of these names."""
         return any(self._has(name) for name in names)
 
     def _has(self, name: str) -> bool:
@@ -124,7 +136,7 @@ class ModuleNames:
 
     def experts(self) -> Iterator[int]:
         """Numbers of experts that are named."""
-        for text in (*self._literals, *(pattern.pattern for pattern in self._patterns)):
+        for text in [*self._literals, *(pattern.pattern for pattern in self._patterns)]:
             yield from map(int, re.findall(r"experts\W{1,4}(\d{1,6})", text))
 
 
@@ -134,10 +146,11 @@ def _unfused(text: str) -> Sequence[str]:
     >>> _unfused("mlp.gate_up_proj")
     ['mlp.gate_up_proj', 'mlp.gate_proj', 'mlp.up_proj']
     """
-    return [
-        text,
-        *(text.replace(fused, each) for fused, modules in _FUSED.items() if fused in text for each in modules),
-    ]
+    names = [text]
+    for fused, modules in _FUSED.items():
+        if fused in text:
+            names += [text.replace(fused, each) for each in modules]
+    return names
 
 
 def _parts(name: str) -> Iterator[str]:

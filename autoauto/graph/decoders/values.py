@@ -18,10 +18,12 @@ class Values(NamedTuple):
     defaults: Mapping[str, int | None]
 
     def value(self, key: str, otherwise: object = None) -> Any:
-        """What the config says; where it does not say it `otherwise`, or else what its class does."""
+        """The value of a key in the config; where it is missing `otherwise`, or else the default of the class."""
         if key in self.config:
             return self.config[key]
-        return self.defaults.get(key) if otherwise is None else otherwise
+        if otherwise is not None:
+            return otherwise
+        return self.defaults.get(key)
 
     def count(self, key: str, otherwise: int | None = None, most: int = 2**31) -> int:
         """A positive number; `otherwise` where it is null, or missing and without a default.
@@ -47,10 +49,14 @@ class Values(NamedTuple):
 
     def assumed(self) -> tuple[str, ...]:
         """What is taken from the class."""
-        taken = [
-            f"{key} {self.defaults[key]:,}" for key in _ASSUMED if key not in self.config and self.defaults.get(key)
-        ]
-        return (f"The config leaves out what its class has: {', '.join(taken)}.",) if taken else ()
+        taken: list[str] = []
+        for key in _ASSUMED:
+            default = self.defaults.get(key)
+            if default and key not in self.config:
+                taken.append(f"{key} {default:,}")
+        if not taken:
+            return ()
+        return (f"The config leaves out what its class has: {', '.join(taken)}.",)
 
     def first_count(self, keys: Sequence[str], most: int = 2**31) -> int:
         """The positive number of the first of some keys that the config has, or else its class.
@@ -62,8 +68,11 @@ class Values(NamedTuple):
 
     def first_key(self, keys: Sequence[str]) -> str | None:
         """The first of some keys that the config has, or else its class; None where neither has one."""
-        able = [key for key in keys if self.config.get(key)] or [key for key in keys if self.defaults.get(key)]
-        return able[0] if able else None
+        for values in (self.config, self.defaults):
+            for key in keys:
+                if values.get(key):
+                    return key
+        return None
 
     def per_block(self, key: str, n_layers: int) -> Sequence[Any] | None:
         """A list with an entry a block; None where the config has none.
